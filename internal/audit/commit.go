@@ -35,8 +35,8 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 			}
 		}
 		if sign || before/checkpointEvery != l.head.size/checkpointEvery {
-			// The entries are durable: what fails here fails again, and loudly,
-			// for whoever asks for a checkpoint.
+			// The entries are durable. A failure here repeats and is returned to the next
+			// caller that asks for a checkpoint.
 			if unsigned = l.signHere(); unsigned != nil && !sign {
 				l.log.Error("checkpoint not written", "err", unsigned)
 			}

@@ -106,6 +106,10 @@ type Entry struct {
 	At     uint64 `json:"at,omitempty"`
 }
 
+// Anonymous is the actor of a caller without a valid credential. Entries of earlier versions have
+// another name for it, see docs/reference/audit-log.md.
+const Anonymous = "anonymous"
+
 // Draft is an entry that has no place yet.
 type Draft struct {
 	Time    time.Time // zero is now

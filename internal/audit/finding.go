@@ -85,8 +85,8 @@ type marks struct {
 	count  int
 }
 
-// at compares those of the tree's size. Those of a smaller one are left for
-// who can look behind.
+// at compares the marks of the tree's size. Marks of a smaller tree are left for
+// a caller that can read the earlier entries.
 func (m *marks) at(tree *frontier) error {
 	for len(m.left) > 0 && m.left[0].size == tree.size {
 		if m.left[0].root != tree.root() {
@@ -138,7 +138,7 @@ func (c *chain) end() error {
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:
-		return found(seq, Reordered, "entry %d is in the place of entry %d", other, seq)
+		return found(seq, Reordered, "entry %d stands where entry %d belongs", other, seq)
 	case later:
 		return found(seq, Reordered, "entry %d is not in its place, where entry %d is", seq, other)
 	}

@@ -159,9 +159,8 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 	free()
 }
 
-// A checkpoint that cannot be kept is refused to who asked for it. The entries
-// that were written with it are in the record, once, and nobody is told
-// otherwise.
+// A checkpoint that cannot be written returns an error to its caller. The entries that were
+// written with it are in the log exactly once, and no caller is told that they are missing.
 func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
 	l := openRecord(t, Options{Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// What a crash left of a checkpoint's line goes when the file is written anew
-// with fewer: beside the next line it would be one that nobody signed, and the
-// record would take no entries any more.
+// An incomplete checkpoint line that a crash left is removed when the file is rewritten with
+// fewer checkpoints. Beside the next line it would look like a checkpoint without a signature,
+// and the log would accept no entries any more.
 func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	l := openRecord(t, Options{Dir: dir})

@@ -16,7 +16,7 @@ type pulse struct {
 
 	mu      sync.Mutex
 	readers int
-	ended   bool // nobody follows any more
+	ended   bool // no reader follows the log any more
 	file    *os.File
 	beat    chan struct{} // closed at the next change
 	done    chan struct{}

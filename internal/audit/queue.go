@@ -27,7 +27,7 @@ type group struct {
 	pieces []piece
 	bytes  int
 	sign   bool
-	done   chan error // nil if nobody waits
+	done   chan error // nil if no caller waits
 }
 
 // queue holds groups in the order in which they came. One goroutine writes

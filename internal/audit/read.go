@@ -27,9 +27,9 @@ type Filter struct {
 
 const readBatch = 512
 
-// Read calls yield for each entry that the filter wants, in order, until yield
-// returns an error, which it returns. With follow it goes on with entries as
-// they are written, by any process, until ctx or following ends.
+// Read calls yield for each entry that matches the filter, in order, until yield returns an
+// error, which Read returns. With follow, Read continues with entries as any process writes
+// them, until ctx or following ends.
 func (l *Log) Read(ctx context.Context, filter Filter, follow bool, yield func(Entry) error) error {
 	return l.readLines(ctx, filter, follow, func(e Entry, _ []byte) error { return yield(e) })
 }
@@ -42,7 +42,7 @@ func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield f
 	if filter.Newest && filter.Limit <= 0 {
 		return refused("the newest entries are asked for, and not how many")
 	}
-	// What this process noted counts as written for who reads here.
+	// Entries that this process has queued count as written for this reader.
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return err
 	}

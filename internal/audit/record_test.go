@@ -163,7 +163,7 @@ func TestManyBatches(t *testing.T) {
 	}
 }
 
-// The record goes on where it was, with the same key.
+// A reopened log continues after its last entry, with the same key.
 func TestReopen(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 7)

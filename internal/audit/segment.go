@@ -63,8 +63,8 @@ func newLines(r io.ReaderAt, at int64) *lines {
 	return &lines{from: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), 64<<10), at: at}
 }
 
-// seek goes on at another offset. What was read ahead serves the line behind
-// the last.
+// seek continues at another offset. Data that was read ahead is used for the line
+// after the last one.
 func (l *lines) seek(at int64) {
 	if at != l.at {
 		l.in.Reset(io.NewSectionReader(l.from, at, 1<<62))

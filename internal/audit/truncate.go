@@ -81,7 +81,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 }
 
 // indexTime bounds how long dropping old entries waits for the index. What is
-// done of it by then stays done, and the next time goes on there.
+// done of it by then stays done, and the next run continues there.
 const indexTime = 20 * time.Second
 
 // indexed brings the index to the end: how far sources were read is in it alone

@@ -11,10 +11,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verify reads everything and says what is not as it was written. Against are
-// checkpoints that were handed out earlier: a history that was written anew,
-// by whoever holds the key, does not fit them. It needs no index. Its error
-// says that it could not look.
+// Verify reads the whole log and returns what differs from what was written. Against are
+// checkpoints that were handed out earlier: a history that the holder of the key wrote anew
+// does not match them. Verify needs no index. It returns an error if the log cannot be read.
 func (l *Log) Verify(ctx context.Context, against ...string) (Verification, error) {
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return Verification{}, err
@@ -29,7 +28,7 @@ func (l *Log) Verify(ctx context.Context, against ...string) (Verification, erro
 			err = found(v.Seq, Unreadable, "%v", err)
 		}
 		if now, _, e := l.extent(); e == nil && now != first {
-			continue // old entries were dropped meanwhile
+			continue // old entries were dropped in between
 		}
 		f, ok := errors.AsType[*finding](err)
 		if ok {
@@ -203,7 +202,7 @@ func (r *reading) truncated(e Entry) error {
 // isLeaf is whether the tree has a line at a number.
 func (r *reading) isLeaf(seq int64, leaf tlog.Hash) bool {
 	if seq >= r.size {
-		return r.torn // nobody knows
+		return r.torn // unknown
 	}
 	h, err := r.tree.ReadHashes([]int64{tlog.StoredHashIndex(0, seq)})
 	return err == nil && h[0] == leaf

@@ -413,7 +413,7 @@ func TestTruncateForgetsNoPosition(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody has read anything so far.
+	// Nothing has been read so far.
 	if err := l.Truncate(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ rule that did it:
   host:NAME           a block is, and none of its rules allows this request
   host:NAME/RULE      this rule denies it
   network.writes      the policy leaves changes (POST and others) to people
-  network.tunnels     bytes that nobody can look into, such as a protocol of its own
+  network.tunnels     bytes that the gateway cannot inspect, such as a protocol of its own
   git.push            this ref is not among those that may be pushed to
   packages.publish    publishing needs a person
   identity.*          the connection says to be about another host than it is

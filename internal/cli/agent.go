@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/integration/agents"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/access"
 )
 
 // homeInside is the home of a sandbox's usual user.
@@ -160,7 +160,7 @@ func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 		return nil
 	}
 	key := r.keys[0].Secret
-	files := r.Files(key, lifecycle.Placeholder(key))
+	files := r.Files(key, access.Placeholder(key))
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := sb.FS().WithContext(ctx).WriteFile(path.Join(homeInside, name)[1:], []byte(files[name]), 0o600); err != nil {
 			return fail("prepare "+r.Name, err)

@@ -31,8 +31,8 @@ func (a *app) applyCommand() *cobra.Command {
 			"shows, or what was kept of the last run in this directory: all that may come, or\n" +
 			"nothing. Links that lead out, setuid files and devices never come. Files that are\n" +
 			"protected, or that tools run by themselves, come with --protected, and files that\n" +
-			"were changed here meanwhile with --overwrite. Where the policy asks, this asks at\n" +
-			"the terminal; without one, crannog approve lets exactly these changes through once.",
+			"were changed here in the meantime with --overwrite. Where the policy asks, this\n" +
+			"asks at the terminal; without one, crannog approve allows exactly these changes once.",
 		Example:           "  crannog apply\n  crannog apply --dry-run mybox\n  crannog apply mybox src/ '**/*.md'",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,7 +41,7 @@ func (a *app) applyCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would come, and change nothing")
 	cmd.Flags().BoolVar(&f.protected, "protected", false, "also files that are protected or that tools run by themselves")
-	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where the file here was changed meanwhile")
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where the file here was changed in the meantime")
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement about the files to a `file`, for crannog audit verify-artifact")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask about flagged files; what the policy asks about stays asked")
 	return cmd
@@ -224,7 +224,7 @@ func ways(list []api.Change) string {
 	case flagged:
 		return "look at them with crannog diff; --protected brings them"
 	}
-	return "docs/how-to/take-changes-out.md says what never comes out"
+	return "docs/how-to/take-changes-out.md lists what never comes out"
 }
 
 func plural(n int) string {

@@ -154,7 +154,7 @@ func TestApproveAndDeny(t *testing.T) {
 		{[]string{"approve", first, "--once", "--always"}, codeUsage, "code=usage"},
 		{[]string{"approve"}, codeUsage, "code=usage"},
 		{[]string{"approvals", first, "--all"}, codeUsage, "code=usage"},
-		{[]string{"approvals", "--sandbox", "nobody"}, codeNotFound, "code=sandbox_not_found"},
+		{[]string{"approvals", "--sandbox", "missing"}, codeNotFound, "code=sandbox_not_found"},
 	} {
 		code, _, stderr := s.run(test.args...)
 		if code != test.code || !strings.Contains(stderr, test.want) || !strings.HasPrefix(stderr, "error: ") {

@@ -55,7 +55,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 			return nil
 		})
 	if err != nil {
-		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
+		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks"))
 	}
 	return a.tell(&connection{client, true, true, "no server runs; an engine in this process"}), nil
 }

@@ -93,10 +93,9 @@ func (a *app) pruneCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Forget sandboxes that have ended, and free what they left", Args: cobra.NoArgs,
-		Long: "Forget sandboxes that have ended, and free what the disk holds of saved states\n" +
-			"that belong to nobody any more, what runs have left to decide about (crannog\n" +
-			"diff), and what they printed. Snapshots and paused sandboxes stay; crannog\n" +
-			"snapshot rm and crannog rm drop them.",
+		Long: "Forget sandboxes that have ended. Free saved states on disk that no sandbox or\n" +
+			"snapshot uses, the retained changes of runs (crannog diff), and what runs printed.\n" +
+			"Snapshots and paused sandboxes stay; crannog snapshot rm and crannog rm remove them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				rows, err := c.List(cmd.Context(), crannog.ListOptions{States: []string{"stopped"}})

@@ -13,16 +13,16 @@ import (
 func TestBothFilesOrNone(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		before, meanwhile string
-		err               error
-		ok                bool
+		before, between string
+		err             error
+		ok              bool
 	}{
-		"the control":                    {ok: true},
-		"an error":                       {err: broken},
-		"the file was there":             {before: "file"},
-		"the provenance was there":       {before: "provenance"},
-		"the file comes meanwhile":       {meanwhile: "file"},
-		"the provenance comes meanwhile": {meanwhile: "provenance"},
+		"the control":                     {ok: true},
+		"an error":                        {err: broken},
+		"the file was there":              {before: "file"},
+		"the provenance was there":        {before: "provenance"},
+		"the file comes in between":       {between: "file"},
+		"the provenance comes in between": {between: "provenance"},
 	} {
 		dir := t.TempDir()
 		put := func(name string) {
@@ -35,7 +35,7 @@ func TestBothFilesOrNone(t *testing.T) {
 		}
 		put(c.before)
 		err := besides(filepath.Join(dir, "file"), filepath.Join(dir, "provenance"), func(file, envelope io.Writer) error {
-			put(c.meanwhile)
+			put(c.between)
 			_, err := file.Write([]byte("ours"))
 			_, more := envelope.Write([]byte("ours"))
 			return errors.Join(err, more, c.err)
@@ -50,7 +50,7 @@ func TestBothFilesOrNone(t *testing.T) {
 		for _, f := range list {
 			text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 			want := "ours"
-			if f.Name() == c.before || f.Name() == c.meanwhile {
+			if f.Name() == c.before || f.Name() == c.between {
 				want = "somebody's"
 			} else if !c.ok {
 				t.Errorf("%s: %s is left", name, f.Name())

@@ -17,7 +17,7 @@ func (a *app) forkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "fork SANDBOX", Short: "Copy a running sandbox as it is now", Args: cobra.ExactArgs(1),
 		Long: "Copy a running sandbox as it is now, with memory, processes and files, and print\n" +
-			"the copies' IDs. Each goes on by itself from the same moment, with an ID, a host\n" +
+			"the copies' IDs. Each continues on its own from the same moment, with an ID, a host\n" +
 			"name, a machine ID and random numbers of its own. Connections are not copied. A\n" +
 			"copy lives as long as the sandbox has left, unless --ttl says otherwise.",
 		Example:           "  crannog fork dev\n  for id in $(crannog fork dev -n 3); do crannog exec $id -- ./attempt & done",

@@ -27,7 +27,7 @@ func (a *app) logsCommand() *cobra.Command {
 			"and how they ended, what ended it. With the number N of a command, show what that\n" +
 			"command printed. With -f, go on: with N until that command ends, without N until\n" +
 			"the sandbox does, with the output of the last command and of all that run or start.\n\n" +
-			"With --replay, show what command N printed, or the last one, at the pace of then.\n" +
+			"With --replay, show what command N printed, or the last one, at its original pace.\n" +
 			"Secrets in output are masked; sequences that act on a terminal instead of drawing\n" +
 			"on it are left out. With --json, the output of one command is the recording\n" +
 			"itself, as asciicast.\n\n" +

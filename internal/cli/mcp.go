@@ -46,7 +46,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	flags.StringVar(&f.sandbox, "sandbox", "", "use this `sandbox`, by name or ID, and no other")
 	flags.StringSliceVar(&f.tools, "tools", nil, "`sets` of tools to offer: core, admin (default both)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "offer only tools that change nothing")
-	flags.StringVar(&f.approver, "approver", string(mcpserver.Person), "who answers what the agent asks: person (elsewhere), or `any`, also whoever sits before the agent")
+	flags.StringVar(&f.approver, "approver", string(mcpserver.Person), "who decides the agent's requests: person (outside the agent's client), or `any`, which adds the person at the agent's client")
 	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand(), a.mcpSkillCommand())
 	offerValues(cmd, "tools", []cobra.Completion{mcpserver.Core, mcpserver.Admin})
 	offerValues(cmd, "approver", []cobra.Completion{string(mcpserver.Person), string(mcpserver.Any)})

@@ -25,10 +25,11 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		Use: "explain [SANDBOX] METHOD URL", Short: "Say what a policy decides about a request, and why", Args: cobra.RangeArgs(2, 3),
 		Long: "Say what the policy of a sandbox decides about a request and which rule it is, or\n" +
 			"what it would be with flags of run. CONNECT and HOST:PORT is a connection that\n" +
-			"nobody looks into. Nothing is sent anywhere, and names are not looked up, so that\n" +
-			"what addresses decide is not part of it. export PATH and remove PATH are of a file\n" +
-			"below the workspace that is to come out, or to go outside too. The exit code is 0\n" +
-			"if it is allowed, 1 if it is asked about or denied, 2 if that cannot be said.",
+			"the gateway does not inspect. Nothing is sent anywhere. Names are not looked up,\n" +
+			"so rules about addresses are not part of the answer. export PATH and remove PATH\n" +
+			"mean a file below the workspace that is to be brought out, or to be removed\n" +
+			"outside too. The exit code is 0 if the policy allows the request, 1 if it asks or\n" +
+			"denies, 2 if that cannot be decided.",
 		Example: "  crannog policy explain mybox GET https://api.github.com/user\n" +
 			"  crannog policy explain --policy policy.yaml POST https://api.github.com/repos/a/b/pulls\n" +
 			"  crannog policy explain --net dev CONNECT db.example.com:5432\n" +

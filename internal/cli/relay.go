@@ -205,7 +205,7 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 func leftBehind(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {
-		text = fmt.Sprintf("the command was cut off, and sandbox %s runs: it was put back meanwhile, or the way to it broke", label(info))
+		text = fmt.Sprintf("the command was cut off, and sandbox %s runs: it was rolled back, or the connection to it broke", label(info))
 	}
 	if info.State == "pausing" || info.State == "paused" {
 		return fault.New(fault.Conflict, "sandbox_paused", text).

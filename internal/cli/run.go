@@ -133,7 +133,7 @@ func (f *runFlags) check() error {
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
-		return usagef("--ask and --detach exclude each other: nobody would be there").hint("crannog approvals --watch shows what is asked")
+		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
 	}
 	if len(args) == 0 && f.agent == nil {
 		return usagef("run needs a command").hint("crannog run -- sh -c 'echo $((6*7))'")

@@ -47,7 +47,7 @@ func (a *app) serveCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.String("listen", "", "`address` to listen on (default 127.0.0.1:7070)")
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
-	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; whoever lists processes sees it, so prefer --key-file or $E2B_API_KEY")
+	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; it is visible in the list of processes, so prefer --key-file or $E2B_API_KEY")
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
 	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443 (default on loopback localhost:PORT)")
 	flags.String("approval-webhook", "", "`URL` that is told of each approval asked for and answered; CRANNOG_APPROVAL_WEBHOOK_SECRET signs")
@@ -103,7 +103,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		DefaultEngine: a.config.DefaultEngine, SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
-		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
+		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
 	}
 	secret, err := a.serverKey(ctx, d, given)
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *app) givenKey(f *serveFlags) (string, error) {
 	case f.key != "" && f.keyFile != "":
 		return "", usagef("--key and --key-file exclude each other")
 	case f.key != "":
-		a.note("whoever lists this machine's processes sees what --key says; --key-file does not show it")
+		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
 	case f.keyFile == "":
 		return first(a.config.Key.Reveal(), a.variable("E2B_API_KEY")), nil

@@ -17,7 +17,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot SANDBOX...", Short: "Keep the state of a sandbox; ls and rm manage what is kept",
 		Long: "Keep the state of a sandbox that runs, with memory, processes and files. It pauses\n" +
-			"briefly and goes on. crannog run --from starts a new one there, crannog rollback\n" +
+			"briefly and continues. crannog run --from starts a new one there, crannog rollback\n" +
 			"puts one back to it. The newest snapshot of a name has the name. A sandbox that is\n" +
 			"called ls or rm is named by its ID here.",
 		Example:           "  crannog snapshot dev --name installed\n  crannog run --from installed -- pytest\n  crannog snapshot ls",

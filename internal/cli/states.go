@@ -23,8 +23,8 @@ func (a *app) pauseCommand() *cobra.Command {
 			"paused one uses no memory, keeps its name and ID, and does not end by itself;\n" +
 			"crannog resume lets it go on where it was. Connections into it and out of it are cut.\n" +
 			"Memory refers to files of the host that programs have mapped. Copies of these are\n" +
-			"kept, so that it goes on after the host's packages have changed; pause says so, and\n" +
-			"crannog inspect lists them.",
+			"kept, so that it can continue after the host's packages have changed; pause says\n" +
+			"so, and crannog inspect lists them.",
 		Example:           "  crannog pause dev\n  crannog pause --files-only dev",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {

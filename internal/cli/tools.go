@@ -54,8 +54,8 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	return names, nil
 }
 
-// tellTools says which programs of version managers are not inside, and what answers in their place.
-// With --tools it says what is.
+// tellTools prints which programs of version managers are not inside, and which programs answer
+// to their names instead. With --tools it prints which of them are inside.
 func (b *box) tellTools() {
 	a := b.app
 	shown := b.sb.Info().Tools

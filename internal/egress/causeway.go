@@ -38,6 +38,17 @@ type Decision struct {
 	Fix    string `json:"fix,omitempty"`
 }
 
+// AttachmentKind names how a sandbox is connected to the gateway.
+type AttachmentKind string
+
+// Kinds of attachments.
+const (
+	None    AttachmentKind = "none"    // loopback and nothing else
+	Packets AttachmentKind = "packets" // IPv4 packets on a SOCK_SEQPACKET socket, without checksums of TCP
+	Tap     AttachmentKind = "tap"     // IPv4 packets of a Linux TUN device, with checksums
+	Proxy   AttachmentKind = "proxy"   // CONNECT, HTTP and DNS over streams to a listening Unix socket
+)
+
 // Kind is what a record is of.
 type Kind string
 

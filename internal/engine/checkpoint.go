@@ -68,7 +68,7 @@ type Archiver interface {
 // Bare is a specification without what is given to a sandbox only when it
 // starts: what sandboxes of one kind have in common.
 func (s Spec) Bare() Spec {
-	s.ID, s.Hostname, s.GuestConfig, s.Link, s.Archive = "", "", nil, nil, nil
+	s.ID, s.Hostname, s.GuestConfig, s.Egress, s.Archive = "", "", nil, Egress{}, nil
 	s.Events, s.EventBytes, s.Unhurried = nil, 0, false
 	return s
 }

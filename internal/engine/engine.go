@@ -156,11 +156,9 @@ type Spec struct {
 	// what Archiver wrote. The engine reads it from its beginning and leaves
 	// it open.
 	Archive *os.File
-	// Link is the sandbox's end of its link to the causeway. The engine hands
-	// on a copy: the caller keeps its own, and closes it after Create so that
-	// the sandbox's end is only the sandbox's. Nil is loopback and nothing
-	// else.
-	Link *os.File
+	// Egress connects the sandbox to the egress gateway. It is never stored: an open
+	// file means nothing in another process.
+	Egress Egress `json:"-"`
 	// Events is an empty or earlier file of the same sandbox, opened to append,
 	// to which an Observer adds what programs do. The engine hands on a copy:
 	// the caller keeps its own. Nil is a sandbox that is not observed.

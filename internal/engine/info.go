@@ -41,14 +41,6 @@ type ImageKind string
 // ImageHostView is a directory with host directories shown in it.
 const ImageHostView ImageKind = "host-view"
 
-// EgressKind names how a sandbox is connected to the egress gateway.
-type EgressKind string
-
-const (
-	EgressNone    EgressKind = "none"    // loopback and nothing else
-	EgressPackets EgressKind = "packets" // IPv4 packets over a SOCK_SEQPACKET socket
-)
-
 // Capability names what only some engines can do.
 type Capability string
 

@@ -85,9 +85,9 @@ type Config struct {
 type Renewal string
 
 const (
-	// Resumed: the same sandbox goes on after a pause. Nothing else changes.
+	// Resumed: the same sandbox continues after a pause. Nothing else changes.
 	Resumed Renewal = "resumed"
-	// RolledBack: the same sandbox goes on from an earlier state of its own.
+	// RolledBack: the same sandbox continues from an earlier state of its own.
 	// Random streams are new, so that what it draws twice differs.
 	RolledBack Renewal = "rolled-back"
 	// Copied: this is another sandbox now. Random streams, machine ID and boot
@@ -128,7 +128,7 @@ type Link struct {
 	To string `json:"to"`
 }
 
-// Skip says what git is not to look for.
+// Skip lists changes that git does not look for.
 type Skip struct {
 	Index string   `json:"index"` // the index's path, absolute and clean
 	Paths [][]byte `json:"paths"` // as in the index

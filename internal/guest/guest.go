@@ -56,8 +56,8 @@ type Options struct {
 	// Asked are the names that were asked for in vain; nil where there is a
 	// network.
 	Asked func() Asked
-	// Claim makes the sandbox that waits another's, or says why it cannot be;
-	// it calls Renew. Nil where nobody claims.
+	// Claim gives a warm sandbox to its new owner, or returns why that is not possible;
+	// it calls Renew. Nil where warm sandboxes are not supported.
 	Claim func(context.Context, Config) error
 	// Log gets what no answer tells; nil drops it.
 	Log *slog.Logger

@@ -96,7 +96,7 @@ func TestTokensAreRequired(t *testing.T) {
 	for name, change := range map[string]func(*guest.Config){
 		"access":  func(c *guest.Config) { c.AccessToken = "" },
 		"control": func(c *guest.Config) { c.ControlToken = "" },
-		"user":    func(c *guest.Config) { c.DefaultUser = "nobody-knows" },
+		"user":    func(c *guest.Config) { c.DefaultUser = "no-such-user" },
 	} {
 		bad := good
 		change(&bad)

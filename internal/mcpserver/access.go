@@ -90,7 +90,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	return c.tellAccess(ctx, b, ask, out), nil
 }
 
-// tellAccess says what came of a question.
+// tellAccess returns the outcome of an approval request as the tool's result.
 func (c *call) tellAccess(ctx context.Context, b *box, ask api.AskAccess, got api.AskedAccess) accessOut {
 	out := accessOut{State: got.State, Approval: got.Approval, Reason: inert(got.Reason), Sandbox: b.sb.ID()}
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
@@ -105,10 +105,10 @@ func (c *call) tellAccess(ctx context.Context, b *box, ask api.AskAccess, got ap
 			out.Expires = a.ExpiresAt.UTC().Format(time.RFC3339)
 			until = ", until " + out.Expires
 		}
-		c.say("pending as %s%s: nobody has answered yet. A person answers with: crannog approve %s\n"+
+		c.say("pending as %s%s: no decision yet. A person decides with: crannog approve %s\n"+
 			"Go on with what needs no %s, and call request_access again to wait for the answer.\n", got.Approval, until, got.Approval, where)
 	case approval.Expired, approval.Spent:
-		c.say("%s: nobody answered in time\n", got.State)
+		c.say("%s: it was not decided in time\n", got.State)
 	}
 	if out.Reason != "" && got.State == string(approval.Approved) {
 		c.say("%s\n", out.Reason)

@@ -31,7 +31,7 @@ type ran struct {
 	Running    bool   `json:"running" jsonschema:"It, or what it started, runs on in the background."`
 	Process    int    `json:"process_id,omitempty" jsonschema:"For process, if it runs on."`
 	Sandbox    string `json:"sandbox"`
-	// Blocked are requests that the policy refused meanwhile.
+	// Blocked are requests that the policy denied while the command ran.
 	Blocked []string `json:"blocked,omitempty" jsonschema:"Requests that the policy refused while it ran."`
 }
 
@@ -39,9 +39,8 @@ type ran struct {
 const (
 	usualWait = 120 * time.Second
 	mostWait  = time.Hour
-	// silentWait is how long a call lasts at most whose client is not told
-	// that it goes on: clients commonly give up after 60 s, and would give up
-	// the command with it.
+	// silentWait bounds a call whose client gets no progress notifications: clients
+	// commonly give up after 60 s, and would give up the command with the call.
 	silentWait = 50 * time.Second
 )
 
@@ -49,7 +48,7 @@ func (w *view) addBash() {
 	add(w, tool{
 		name: "bash", title: "Run a command", changes: true, destroys: true, reaches: true,
 		text: "Run a shell command in the sandbox. Working directory (at first /workspace), variables and functions persist between calls. " +
-			"A command that takes longer than timeout_seconds goes on in the background with a process_id. Exit codes other than 0 are no errors of the tool.",
+			"A command that takes longer than timeout_seconds continues in the background with a process_id. Exit codes other than 0 are no errors of the tool.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["timeout_seconds"], 0.1, mostWait.Seconds())
 			usually(p["timeout_seconds"], "120")

@@ -46,7 +46,7 @@ func (d *Desk) open(ctx context.Context, ref string) (*box, error) {
 		return nil, err
 	}
 	if !d.o.All && !d.ours(sb.Info()) {
-		// As for one that does not exist: nobody learns of another's.
+		// The same error as for one that does not exist: no caller learns of another's sandbox.
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or was not made here", ref).
 			WithHint("leave sandbox out for the default one; sandbox with action list shows which there are")
 	}
@@ -61,8 +61,8 @@ func (d *Desk) ours(info api.Sandbox) bool {
 	return made || info.ID == d.first || d.o.Name != "" && info.Name == d.o.Name
 }
 
-// lasts says whether a sandbox lives on by being used: the default one that is
-// kept, or one that was made here and that nobody holds.
+// lasts reports whether use extends a sandbox's life: the default one that is
+// kept, or one that was made here and has no other holder.
 func (d *Desk) lasts(info api.Sandbox) bool {
 	if d.o.Fixed {
 		return false
@@ -158,7 +158,7 @@ func (d *Desk) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Labelled {
 		opts = append(opts, crannog.Metadata(labelDefault))
 	}
-	// Nobody would know of a sandbox that is made after its call was given up.
+	// After a cancelled call, no caller would know of the sandbox that it made.
 	return d.o.Client.Create(context.WithoutCancel(ctx), append(opts, crannog.Name(d.o.Name))...)
 }
 
@@ -171,7 +171,7 @@ func (d *Desk) make(ctx context.Context, name, from string) (*crannog.Sandbox, e
 	if from != "" {
 		opts = append(opts, crannog.Template(from))
 	}
-	// Nobody would know of a sandbox that is made after its call was given up.
+	// After a cancelled call, no caller would know of the sandbox that it made.
 	sb, err := d.o.Client.Create(context.WithoutCancel(ctx), opts...)
 	if err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (d *Desk) adopt(sb *crannog.Sandbox) {
 	d.made[sb.ID()] = rest
 }
 
-// use makes a sandbox ready for a call: one that is paused goes on, and one
-// that has an end lives on.
+// use makes a sandbox ready for a call: it resumes a paused one, and extends the life of one
+// that has an end.
 func (d *Desk) use(ctx context.Context, sb *crannog.Sandbox) (*box, error) {
 	switch info := sb.Info(); info.State {
 	case "running":

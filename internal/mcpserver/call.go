@@ -96,16 +96,16 @@ func explain(err error) (kind, code, text, hint string) {
 	case errors.Is(err, fs.ErrInvalid):
 		return string(fault.Invalid), "invalid_path", err.Error(), ""
 	}
-	// What nobody has classified may hold anything.
+	// An error without a kind may contain anything, such as a path of the host.
 	return string(fault.Internal), "internal", "something went wrong in the server; its log says more", ""
 }
 
-// progressEvery is how often a call that waits says that it goes on. Clients
-// commonly give up after a minute of silence.
+// progressEvery is how often a waiting call sends progress. Clients commonly give up after a
+// minute of silence.
 const progressEvery = 5 * time.Second
 
-// progress tells the client that the call goes on, until the returned function
-// is called. Clients that did not ask are told nothing.
+// progress sends progress notifications until the returned function is called. Clients that did
+// not ask for progress get none.
 func (c *call) progress(ctx context.Context, message func() string) func() {
 	token := c.req.Params.GetProgressToken()
 	if token == nil {
@@ -120,7 +120,7 @@ func (c *call) progress(ctx context.Context, message func() string) func() {
 	})
 }
 
-// hasProgress says whether the client asked to be told how the call goes on.
+// hasProgress reports whether the client asked for progress notifications.
 func (c *call) hasProgress() bool { return c.req.Params.GetProgressToken() != nil }
 
 func oneLine(s string) string {

@@ -81,7 +81,7 @@ func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, 
 	return out, nil
 }
 
-// tellChange says what became of one file.
+// tellChange returns what happened to one file.
 func (c *call) tellChange(ch api.Change) changedFile {
 	path := faithful(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
 	c.say("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)

@@ -73,7 +73,7 @@ type finder struct {
 	amount     int
 }
 
-// find goes through both texts, and tells whether it stopped before their end.
+// find goes through both texts, and reports whether it stopped before their end.
 func (f *finder) find() (more bool) {
 	f.endX, f.endY = len(f.x), len(f.y)
 	f.skip()
@@ -137,7 +137,7 @@ func (f *finder) window() {
 	}
 }
 
-// add notes a difference, and goes on behind it.
+// add records a difference, and continues after it.
 func (f *finder) add(r replaced) {
 	f.atX, f.atY = r.endX, r.endY
 	f.amount += r.endX.at - r.x.at + r.endY.at - r.y.at + r.endX.line - r.x.line + r.endY.line - r.y.line

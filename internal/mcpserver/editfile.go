@@ -142,7 +142,7 @@ func replace(text string, edits []edit, name string) (string, int, error) {
 	return text, total, nil
 }
 
-// swap replaces a file as a whole, so that nobody reads half of it.
+// swap replaces a file as a whole, so that no reader sees half of it.
 func swap(files *crannog.FS, name, text string, mode fs.FileMode) error {
 	beside := path.Join(path.Dir(name), fmt.Sprintf(".%.80s.%s", path.Base(name), rand.Text()[:8]))
 	err := files.WriteFile(beside, []byte(text), mode)
@@ -150,7 +150,7 @@ func swap(files *crannog.FS, name, text string, mode fs.FileMode) error {
 		err = files.Rename(beside, name)
 	}
 	if err != nil {
-		// The first error is the one that says what is wrong.
+		// The first error is the cause.
 		_ = files.WithContext(context.Background()).RemoveAll(beside)
 		if p, ok := errors.AsType[*fs.PathError](err); ok {
 			p.Path = name

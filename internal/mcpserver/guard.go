@@ -14,7 +14,7 @@ import (
 // guard refuses requests that a web page could have sent. A page's own name
 // may lead to this server's address (DNS rebinding), and the browser then
 // takes the server for the page's; but the page's name is in the request.
-// Addresses cannot be rebound, and localhost is nobody's page.
+// Addresses cannot be rebound, and localhost is no web page's name.
 type guard struct{ names []string }
 
 func newGuard(names ...string) guard {

@@ -29,8 +29,8 @@ type HTTPOptions struct {
 	// Dial reaches the server's API. What comes that way is done by the holder
 	// of a key, which it names by its ID, and has that key's rights alone.
 	Dial func(ctx context.Context, key string) (net.Conn, error)
-	// Refused puts on record that a request, or an answer to a question, was
-	// turned away, and whose it was, "" if nobody knows.
+	// Refused writes an audit entry about a request, or an answer to an approval
+	// request, that was turned away. actor is "" if the caller is unknown.
 	Refused  func(actor, what, code string)
 	Log      *slog.Logger
 	Version  string
@@ -189,7 +189,7 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	kind, code, text, hint := explain(err)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	// Whoever does not read the answer has left.
+	// A write error means that the client has left.
 	_ = json.NewEncoder(w).Encode(api.Problem{
 		Kind: kind, Code: code, Title: http.StatusText(status), Detail: text, Hint: hint, Status: status,
 	})
@@ -258,7 +258,7 @@ func (h *HTTP) newDesk(id string) (*keyDesk, error) {
 }
 
 // sweep ends sessions that have been idle for too long. It forgets desks that
-// nobody has used for long, and of the others the sandboxes that have ended.
+// have not been used for long, and of the others the sandboxes that have ended.
 func (h *HTTP) sweep(ctx context.Context) {
 	h.said.sweep()
 	h.mu.Lock()

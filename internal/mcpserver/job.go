@@ -26,7 +26,7 @@ type job struct {
 	// input is nil if it reads none of ours.
 	input io.WriteCloser
 	// feeding holds a token while something is sent to it: one after the other,
-	// so that what nobody reads is in memory once.
+	// so that only one unread input is in memory.
 	feeding chan struct{}
 	kill    func() error
 	done    chan struct{} // closed at the end of all its output
@@ -167,7 +167,7 @@ func (b *box) job(id int) (*job, error) {
 		WithHint("process with action list shows what there is")
 }
 
-// drop forgets a job whose output nobody will ask for.
+// drop removes a job whose output will not be asked for.
 func (b *box) drop(j *job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -247,7 +247,7 @@ func (j *job) lastWords() time.Duration {
 
 // wait waits until a job has ended, or has returned and left something in the
 // background, for at most a time. A call that is given up ends what it waits
-// for: whoever cancels wants it to stop.
+// for: a client that cancels wants the command to stop.
 func (j *job) wait(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

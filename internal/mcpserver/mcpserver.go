@@ -60,7 +60,7 @@ type Approver string
 // anybody, so that it is not asked unless somebody has said so.
 const (
 	Person Approver = "person" // in the console, by the CLI or a webhook
-	Any    Approver = "any"    // also whoever sits before the agent
+	Any    Approver = "any"    // also the person at the agent's client
 )
 
 // defaultIdle is how long a sandbox lives after its last use. An agent's user
@@ -107,8 +107,8 @@ func NewDesk(o Options) (*Desk, error) {
 	return d, nil
 }
 
-// Close ends the sandboxes that were made here, but for a default one that is
-// kept, and all of a Desk that is Labelled: another process goes on with those.
+// Close ends the sandboxes that were made here, except a default one that is kept, and all of a
+// Desk that is Labelled: another process continues to use those.
 func (d *Desk) Close(ctx context.Context) error {
 	d.mu.Lock()
 	made, boxes := d.made, d.boxes

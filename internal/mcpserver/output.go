@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// told is the result of a command, that has ended or goes on.
+// told returns the result of a command, which has ended or still runs.
 func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, error) {
 	over := j.ended()
 	code, back := j.exit()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Bounds of the pictures that nobody has been shown yet. What one costs besides
+// Bounds of the pictures that have not been shown yet. What one costs besides
 // its bytes is counted, so that tiny ones are bounded as well.
 const (
 	// maxImages bounds the pictures of one call, which an agent pays for.
@@ -40,7 +40,7 @@ type unseen struct {
 // heap is what a sandbox, or a desk, has among the pictures.
 type heap struct {
 	cost int
-	gone bool // there will be nobody to show more to
+	gone bool // no more pictures will be shown
 }
 
 // wall is what of a job waits to be shown.
@@ -133,7 +133,7 @@ func (p *pictures) forgetBox(b *box) {
 	p.drop(func(k unseen) bool { return k.box == b })
 }
 
-// showOf shows the pictures of a job that nobody was shown yet.
+// showOf shows the pictures of a job that have not been shown yet.
 func (c *call) showOf(b *box, j *job) {
 	images, lost := b.desk.pictures.take(j)
 	c.show(images...)

@@ -36,8 +36,8 @@ func (p *pictures) inMemory() (n int) {
 	return n
 }
 
-// Code that shows pictures in the background, which nobody asks for, does not
-// fill the server's memory: neither in one sandbox nor in many.
+// Code that shows pictures in the background, which no call fetches, does not fill the server's
+// memory: neither in one sandbox nor in many.
 func TestPicturesAreBounded(t *testing.T) {
 	const size = 100 << 10
 	p := newPictures()

@@ -29,7 +29,7 @@ type processOut struct {
 	Running    bool          `json:"running"`
 	ExitCode   *int          `json:"exit_code,omitempty" jsonschema:"Absent while it runs."`
 	Sandbox    string        `json:"sandbox"`
-	Blocked    []string      `json:"blocked,omitempty" jsonschema:"Requests that the policy refused meanwhile."`
+	Blocked    []string      `json:"blocked,omitempty" jsonschema:"Requests that the policy denied while it ran."`
 }
 
 type processInfo struct {

@@ -15,7 +15,7 @@ type pythonIn struct {
 	target
 	Code     string  `json:"code" jsonschema:"Code to run, as in a cell of a notebook. Variables stay for the next call; the value of the last expression is shown."`
 	Language string  `json:"language,omitempty" jsonschema:"What the code is written in. Each language has variables of its own."`
-	Timeout  float64 `json:"timeout_seconds,omitempty" jsonschema:"How long to wait. Code that takes longer goes on in the background; until it ends, other code waits."`
+	Timeout  float64 `json:"timeout_seconds,omitempty" jsonschema:"How long to wait. Code that takes longer continues in the background; until it ends, other code waits."`
 }
 
 func (w *view) addPython() {

@@ -107,7 +107,7 @@ func (p *place) sweep() {
 			continue
 		}
 		if sb, err := p.local.Get(context.Background(), info.ID); err == nil {
-			_ = sb.Kill(context.Background()) // it may end meanwhile
+			_ = sb.Kill(context.Background()) // it may have ended by itself
 		}
 	}
 }

@@ -23,10 +23,9 @@ const (
 	messageCost = 64
 )
 
-// replays are what was said to clients with sessions and may be asked for
-// again. Each key has a share of its own: where all of them are too much, the
-// key that has most goes first, so that nobody loses by another's greed what
-// is less than an equal part.
+// replays are the messages that were sent to clients with sessions and may be asked for again.
+// Each key has a share of its own: where all of them are too much, the key that has most is cut
+// first, so that no key loses less than an equal part because another uses too much.
 type replays struct {
 	share, total int
 
@@ -138,7 +137,7 @@ func (r *replay) Append(_ context.Context, session, stream string, data []byte) 
 		r.drop(e) // the others need not go for what does not fit in any case
 		return errNotKept
 	}
-	k.messages = append(k.messages, data) // nobody changes it any more
+	k.messages = append(k.messages, data) // not changed any more
 	k.last = time.Now()
 	r.order.MoveToBack(e)
 	r.grow(k, messageCost+len(data))

@@ -21,7 +21,7 @@ const (
 	// maxPage bounds one reading of a log or of a text file. The next begins
 	// where _meta says.
 	maxPage = 256 << 10
-	// metaNext names the resource that goes on where a page ends.
+	// metaNext names the resource that continues where a page ends.
 	metaNext = "crannog/next"
 )
 

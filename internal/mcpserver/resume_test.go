@@ -114,8 +114,8 @@ func result(e event) bool { return strings.Contains(e.data, `"id":7`) }
 const slow = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","_meta":{"progressToken":"p"},"arguments":{"command":` +
 	`"echo begun; while [ ! -e /tmp/go%[1]d ]; do sleep 0.05; done; echo over; touch /tmp/gone%[1]d"}}}`
 
-// A client whose connection broke during a long command gets what it missed,
-// as often as it asks, and nobody else does.
+// A client whose connection broke during a long command gets what it missed, as often as it
+// asks, and no other client does.
 func TestBrokenStreamsAreTakenUp(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	key, _ := p.key("k")
@@ -199,7 +199,7 @@ func (b *broken) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A client that knows how goes on by itself.
+// A client that supports it resumes the stream by itself.
 func TestClientsTakeStreamsUp(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	key, _ := p.key("k")

@@ -143,7 +143,7 @@ func (d *keyDesk) visit(id string, listens bool) (leave func(), err error) {
 }
 
 // counted notes that a call is under way for as long as it is, which may be
-// longer than its request: a call goes on when its connection breaks.
+// longer than its request: a call continues when its connection breaks.
 func (d *keyDesk) counted(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		s := req.GetSession()

@@ -104,8 +104,8 @@ func (c *club) there(key, session string) bool {
 
 const wait = `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
 
-// begin sends a request that lasts, until cut is called. The call that it
-// makes goes on then.
+// begin sends a request that lasts until cut is called. The call that it makes
+// continues then.
 func (c *club) begin(method, key, session, body string) (cut func()) {
 	ctx, cancel := context.WithCancel(c.Context())
 	done := make(chan struct{})
@@ -130,7 +130,7 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 		busy, listening, broken := sessions[0], sessions[1], sessions[2]
 		defer c.begin(http.MethodPost, "k", busy, wait)()
 		defer c.begin(http.MethodGet, "k", listening, "")()
-		c.begin(http.MethodPost, "k", broken, wait)() // its connection breaks, its call goes on
+		c.begin(http.MethodPost, "k", broken, wait)() // its connection breaks, its call continues
 		time.Sleep(time.Second)
 		recent := sessions[3]
 		if !c.there("k", recent) {
@@ -147,7 +147,7 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 				t.Errorf("session %d ended, though another was idle for longer", i)
 			}
 		}
-		// Whoever goes on opening sessions ends its own idle ones: first those whose
+		// A client that keeps opening sessions ends its own idle ones: first those whose
 		// client is not connected, then those that listen, and none with a call.
 		for range 29 {
 			c.joined("k")

@@ -14,7 +14,7 @@ const shellState = "/tmp/.crannog-shell"
 // $1 is where that is, $2 this call's name, $3 the directory or "", $4 "keep"
 // or "leave", $5 the command. The file begins with the name of the call that
 // wrote it: a command that another one has overtaken writes nothing. It is
-// read inside alone; whoever writes it there fools only itself. It is replaced
+// read only inside; a program that forges it there deceives only itself. It is replaced
 // as a whole, since others may read it at that moment.
 //
 // At its end the shell says so with the call's name, because its output stays

@@ -15,7 +15,7 @@ type tape struct {
 	head  []byte
 	tail  []byte
 	total int64
-	grown chan struct{} // closed when something is written; nil if nobody waits
+	grown chan struct{} // closed when something is written; nil if no reader waits
 }
 
 func newTape(most int) *tape { return &tape{most: most} }

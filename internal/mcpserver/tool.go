@@ -87,7 +87,7 @@ func among(s *jsonschema.Schema, values ...string) {
 // within limits a number.
 func within(s *jsonschema.Schema, least, most float64) { s.Minimum, s.Maximum = &least, &most }
 
-// usually says what an absent value means.
+// usually sets the default of an absent value.
 func usually(s *jsonschema.Schema, json string) { s.Default = []byte(json) }
 
 // target is what every tool takes.

@@ -34,7 +34,7 @@ type View struct {
 	Stateless bool
 }
 
-// Check says what is wrong with a View.
+// Check returns what is wrong with a View.
 func (v View) Check() error {
 	for _, t := range v.Tools {
 		if t != Core && t != Admin {

@@ -45,10 +45,9 @@ type Base struct {
 	Knows int `json:"knows,omitempty"`
 }
 
-// GuestKnows is what the guest of this version has learnt: since 1 it tries
-// ports, places for new files, and limits of files and processes. One that goes
-// on from saved memory is asked for no more than it knows, and no more is said
-// to hold.
+// GuestKnows is what the guest of this version has learnt: since 1 it tries ports, places for new
+// files, and limits of files and processes. A guest that continues from saved memory is asked for
+// no more than it knows, and no more is claimed to hold.
 const GuestKnows = 1
 
 // sameRoot reports whether two instances start from the same files.

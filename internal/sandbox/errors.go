@@ -1,6 +1,11 @@
 package sandbox
 
-import "github.com/crannog/crannog/internal/fault"
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/fault"
+)
 
 // CodeUnknown and CodeNotRunning are the codes of errors about sandboxes that do not
 // exist or no longer run.
@@ -50,4 +55,15 @@ func SnapshotUnknown(ref string) error {
 		ref = ref[:most] + "…"
 	}
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "Snapshot \"%s\" doesn't exist or you don't have access to it", ref)
+}
+
+// Canceled classifies why a context ended.
+func Canceled(cause error) error {
+	if _, ok := errors.AsType[*fault.Error](cause); ok {
+		return cause
+	}
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fault.Wrap(cause, fault.Timeout, "timeout", "the request took too long")
+	}
+	return fault.Wrap(cause, fault.Canceled, "canceled", "the request was canceled")
 }

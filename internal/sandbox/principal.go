@@ -3,6 +3,7 @@ package sandbox
 import (
 	"strconv"
 
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -40,7 +41,7 @@ func (who Principal) Actor() string {
 	case who.Local:
 		return "local:" + strconv.Itoa(who.UID)
 	}
-	return "nobody"
+	return audit.Anonymous
 }
 
 // OnHost reports whether a caller acts on this machine as its user, and so may name

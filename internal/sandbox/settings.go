@@ -18,8 +18,8 @@ type Settings struct {
 	// SnapshotRetention is how long snapshots are kept; zero is until somebody
 	// removes them. The budget of the disk bounds them in any case.
 	SnapshotRetention time.Duration
-	// SnapshotBudget is how much of the disk saved states may take. It is for
-	// who opens Images; zero is their default.
+	// SnapshotBudget is how much of the disk saved states may take. The caller that
+	// opens Images uses it; zero is their default.
 	SnapshotBudget int64
 	Max            Limits // most that one sandbox may ask for; zero is the host's
 	Level          string // the level of a sandbox that asks for none

@@ -90,8 +90,8 @@ func TestSandboxTokensAnswerNothing(t *testing.T) {
 	}
 }
 
-// A5: a server that ends leaves questions open, does not wait for whoever
-// watches, and the next one finds them.
+// A5: a server that ends leaves approval requests open and does not wait for watchers. The next
+// server finds the requests.
 func TestQuestionsOutliveTheServer(t *testing.T) {
 	s := serve(t)
 	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})

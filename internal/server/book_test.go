@@ -113,8 +113,8 @@ func TestEachDoorIsRecorded(t *testing.T) {
 		"action " + hers + " timeout ok",
 		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
 		"action " + hers + " GET /v1/keys denied",
-		"action nobody GET /v1/sandboxes unauthenticated",
-		"action nobody GET /sandboxes unauthenticated",
+		"action anonymous GET /v1/sandboxes unauthenticated",
+		"action anonymous GET /sandboxes unauthenticated",
 		"action " + me + " prune ok",
 		"key.revoked " + me + " ci",
 	}
@@ -132,8 +132,8 @@ func TestEachDoorIsRecorded(t *testing.T) {
 	}
 }
 
-// The record goes on where the last process ended, and a process without a
-// server writes into the same.
+// The audit log continues where the last process ended, and a process without a
+// server writes into the same log.
 func TestRecordLasts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	for range 2 {

@@ -62,8 +62,8 @@ func known(ctx context.Context) (sandbox.Principal, bool) {
 	return sandbox.Principal{Local: local, UID: uid}, local
 }
 
-// sender is who sends a request into a sandbox, for the record, where that is
-// known. Of others their token says what they may do, and not who they are.
+// sender returns who sends a request into a sandbox, for the audit log, where the sender is
+// known. For others the token shows what they may do, and not who they are.
 func sender(r *http.Request) string {
 	if who, ok := known(r.Context()); ok {
 		return who.Actor()

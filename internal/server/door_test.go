@@ -53,7 +53,7 @@ func TestActing(t *testing.T) {
 		t.Errorf("over DialAs: %d", got)
 	}
 	if got := over(func(ctx context.Context) (net.Conn, error) { return in.DialAs(ctx, sandbox.Principal{}) }); got != http.StatusForbidden {
-		t.Errorf("as nobody: %d", got)
+		t.Errorf("without an identity: %d", got)
 	}
 	for _, head := range []string{"Actor", "Session", "X-Crannog-Session", "Cookie"} {
 		if got, _ := s.get(false, "/v1/keys", head, "console:cs1"); got != http.StatusUnauthorized {

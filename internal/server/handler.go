@@ -34,11 +34,11 @@ func (d *Server) surfaces() *surfaces {
 		d:     d,
 		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: v1.New(v1.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service.Changes(), Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
-			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service,
+			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service.Recordings(),
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
@@ -58,7 +58,7 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
 		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		// The same for everybody: it says what crannog is, and nothing of this one.
+		// The same for all callers: it describes crannog, and nothing of this server.
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
 	case s.home(r) != "":
@@ -132,8 +132,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate says who asks our own API: whom a Door has named, whoever came
-// through the local socket, or the holder of a key.
+// authenticate returns who calls our own API: the caller that a Door has named, the user of the
+// local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	who, err := d.whoAsks(r)
 	if err == nil {

@@ -79,7 +79,7 @@ func (s sealed) own(ctx context.Context, h sandbox.Holder) (ownValues, error) {
 	return out, nil
 }
 
-// bind binds a value for as long as its sandbox lives: whoever made the
+// bind binds a value for as long as its sandbox lives: the creator of the
 // sandbox gave the value to it alone.
 func (o ownValues) bind(b policy.Bind) (egress.Secret, error) {
 	value, there := o.values[b.Name]
@@ -90,7 +90,7 @@ func (o ownValues) bind(b policy.Bind) (egress.Secret, error) {
 	return egress.Secret{
 		Name: b.Name, Value: value, Generation: o.generation, Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format,
 		Basic: b.Basic, Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
-		// Nobody says that a fixed value is a secret, so any length is one.
+		// A fixed value need not be a secret, so any length is allowed.
 		Plain: redact.Check([]byte(value)) != nil,
 	}, nil
 }

@@ -23,8 +23,7 @@ type Pool struct {
 	Languages []string // that the interpreter has loaded in those of its template
 }
 
-// startPool lets sandboxes wait that clients of either surface ask for who say
-// nothing special.
+// startPool keeps sandboxes warm for requests that use only default options, on either API.
 func (d *Server) startPool() error {
 	if d.options.Pool == nil {
 		return nil

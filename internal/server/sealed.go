@@ -49,8 +49,8 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
 			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
 		}
-		// A task is a sandbox: whoever is asked each time a task uses a secret
-		// is asked at its first use, and so is whoever is asked at the first.
+		// A task is a sandbox. Where each use by a task needs an approval, it is asked for at
+		// the task's first use, and so is one that only the first use needs.
 		one.ApproveFirst = p.Document().Secrets.Approve != "never"
 		if b.TTL > 0 {
 			one.Expires = s.now().Add(time.Duration(b.TTL))

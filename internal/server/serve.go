@@ -29,8 +29,8 @@ const (
 // sets it.
 var drainTimeout = 5 * time.Second
 
-// Listen makes the local socket, so that whoever is told of the server before it
-// serves finds it. Serve does so if nobody did.
+// Listen makes the local socket, so that a client that is told of the server before Serve runs
+// finds it. Serve calls Listen if nothing else did.
 func (d *Server) Listen(ctx context.Context) (err error) {
 	if d.local == nil {
 		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))
@@ -134,7 +134,7 @@ func listenLocal(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local socket: %w", err)
 	}
-	// Whoever can connect is treated as the user who runs the server.
+	// A process that can connect is treated as the user who runs the server.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("local socket: %w", err), l.Close())
 	}

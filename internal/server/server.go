@@ -26,6 +26,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server/connlimit"
 	"github.com/crannog/crannog/internal/state/hostfiles"
@@ -65,7 +67,7 @@ type Options struct {
 	// Domain is what sandboxes' host names end in, or "".
 	Domain  string
 	Version string
-	// SecretsKey says what seals secrets: "" or "file" is a key file in the
+	// SecretsKey selects what seals secrets: "" or "file" is a key file in the
 	// state directory, "keyring" a key in the system's keyring,
 	// "transit:mount/key" a key that a Vault server keeps.
 	SecretsKey string
@@ -78,7 +80,7 @@ type Options struct {
 
 // Server is an open state directory with everything that works on it.
 type Server struct {
-	Service *lifecycle.Service
+	Service *audited.Service
 	Keys    *key.Ring
 	// Sessions are those of the web console.
 	Sessions *session.Desk
@@ -173,14 +175,14 @@ func (d *Server) openService() error {
 		return err
 	}
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
-	d.Service, err = lifecycle.NewService(lifecycle.Deps{
+	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Record: d.Record, Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
+		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
 	})
 	if err != nil {
 		return err
@@ -248,8 +250,8 @@ func (d *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ownerOf says whose a sandbox is that has not ended. What cannot be read
-// counts as ended: nobody could be asked about it.
+// ownerOf returns the owner of a sandbox that has not ended. A sandbox whose row cannot be read
+// counts as ended: there is no owner to ask about it.
 func (d *Server) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
 	if err == nil && r.State != sandbox.Stopped {

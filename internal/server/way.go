@@ -35,7 +35,7 @@ type way struct {
 	wait   sync.WaitGroup
 }
 
-// onLoss says what is called after the process has died.
+// onLoss sets what is called after the process has died.
 func (w *way) onLoss(f func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -166,7 +166,7 @@ func (s *Store) SweepApprovals(ctx context.Context, at time.Time) (int64, error)
 
 func expireApprovals(ctx context.Context, tx *sql.Tx, at time.Time) (sql.Result, error) {
 	return tx.ExecContext(ctx, `UPDATE approvals SET state = 'expired', decided_at = expires_at,
-		reason = CASE state WHEN 'pending' THEN 'nobody answered in time' ELSE 'it was approved, and not used in time' END
+		reason = CASE state WHEN 'pending' THEN 'it was not decided in time' ELSE 'it was approved, and not used in time' END
 		WHERE state IN ('pending', 'approved') AND expires_at <= ?`, nanos(at))
 }
 

@@ -140,7 +140,7 @@ export class Server {
     await page.waitForURL((url) => !url.hash.includes("token"));
   }
 
-  /** Ends all sandboxes, as nobody looks at them any more. */
+  /** Ends all sandboxes, which are not needed any more. */
   async clear(): Promise<void> {
     await this.cli("rm", "--all", "--yes");
   }

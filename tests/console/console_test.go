@@ -232,8 +232,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that an SDK opened is looked at, and typed into, by a page; it goes
-// on when the page leaves.
+// A page can look at and type into a terminal that an SDK opened. The program continues when the
+// page leaves.
 func TestTerminalOfAnSDK(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())

@@ -62,7 +62,7 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 		if err != nil {
 			return err
 		}
-		spec.Link = box
+		spec.Egress = engine.Packets(box)
 		return nil
 	}
 }
@@ -96,7 +96,7 @@ func TestDisagreementAtCreation(t *testing.T) {
 		{"more disk", nil, bend(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
 		{"more files", nil, bend(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},
 		{"more processes", nil, bend(func(s *engine.Spec) { s.Limits.PIDs *= 2 }), "processes, more than the limit"},
-		{"a link to nobody", linked, r.wayOut(), "the allowed name allowed.example has no address"},
+		{"an attachment without a gateway", linked, r.wayOut(), "the allowed name allowed.example has no address"},
 		{"a link that lets all through", linked, r.judgedBy("policy: v1\nname: other\nlevel: minimal\n"), "the name denied.example has the address"},
 		{"a link that lets nothing through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny}\n"), "the allowed name allowed.example has no address"},
 		{"a link that lets another port through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [9], rules: [{do: allow}]}]}\n"),

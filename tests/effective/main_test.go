@@ -71,12 +71,12 @@ func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
 	if bent == nil {
 		return do(spec)
 	}
-	right := spec.Link
+	right := spec.Egress
 	if err := bent(&spec); err != nil {
 		return err
 	}
-	if spec.Link != right {
-		defer spec.Link.Close()
+	if spec.Egress != right {
+		defer spec.Egress.End.Close()
 	}
 	return do(spec)
 }
@@ -288,7 +288,7 @@ func (r *rig) wayOut() func(*engine.Spec) error {
 			return err
 		}
 		r.t.Cleanup(func() { ours.Close() })
-		spec.Link = box
+		spec.Egress = engine.Packets(box)
 		return nil
 	}
 }

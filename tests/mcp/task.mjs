@@ -23,7 +23,7 @@ export const steps = [
 
 export const conclusion = 'The first price was left out. The tests pass.'
 
-// Script says what to do next, after looking at the answer to the last step.
+// Script decides what to do next, after looking at the answer to the last step.
 export class Script {
   #next = 0
 

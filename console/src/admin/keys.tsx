@@ -55,7 +55,7 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
   return (
     <section className="d-section p-stack" aria-labelledby="d-keys">
       <h2 id="d-keys">API keys</h2>
-      <p className="quiet">Whoever holds a key makes sandboxes and sees its own. Only a hash of a key is kept.</p>
+      <p className="quiet">The holder of a key can create sandboxes and sees the key's own. Only a hash of a key is kept.</p>
       {keys.error && <Problem error={keys.error} retry={() => void keys.refetch()} />}
       {keys.isPending && <Loading />}
       {keys.data && (

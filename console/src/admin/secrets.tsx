@@ -58,7 +58,7 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
   ];
   return (
     <section className="d-section p-stack" aria-label="Secrets">
-      <p className="quiet">A secret goes where a policy binds it, on the way out. No sandbox has its value, and nobody can read it back, here or anywhere.</p>
+      <p className="quiet">A secret goes where a policy binds it, on the way out. No sandbox has its value, and it cannot be read back, here or anywhere.</p>
       {secrets.error && <Problem error={secrets.error} retry={() => void secrets.refetch()} />}
       {secrets.isPending && <Loading />}
       {secrets.data && <Table label="Secrets" columns={columns} rows={secrets.data} rowKey={(s) => s.id} rowLabel={(s) => s.name} empty={<Empty title="No secrets yet" />} />}
@@ -69,7 +69,7 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
           title="Remove this secret?"
           what={
             <p>
-              <code>{doing.secret.name}</code> and all its values are forgotten. A sandbox whose policy binds it goes on without any secret of its policy. This cannot be taken back.
+              <code>{doing.secret.name}</code> and all its values are forgotten. A sandbox whose policy binds it continues without any secret of its policy. This cannot be taken back.
             </p>
           }
           action="Remove secret"

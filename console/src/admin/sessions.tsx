@@ -56,7 +56,7 @@ export function Sessions() {
           title="End this session?"
           what={
             <p>
-              {ending.mine ? "This is your own: you are signed out at once." : "Whoever has it is signed out at once."} Streams and terminals of it close.
+              {ending.mine ? "This is your own: you are signed out at once." : "Its user is signed out at once."} Streams and terminals of it close.
             </p>
           }
           action="End session"

@@ -76,7 +76,7 @@ export function SnapshotsPage() {
             rows={rows}
             rowKey={(s) => s.id}
             rowLabel={(s) => s.name || s.id}
-            empty={<Empty title="No snapshots yet">A snapshot keeps the state of a sandbox, which goes on. Take one on the sandbox's page.</Empty>}
+            empty={<Empty title="No snapshots yet">A snapshot keeps the state of a sandbox, which continues. Take one on the sandbox's page.</Empty>}
           />
         </div>
       )}

@@ -19,7 +19,7 @@ export const api = createClient<paths>({
 type Listener = () => void;
 const refused = new Set<Listener>();
 
-/** Calls back when an answer says that nobody is signed in any more. */
+/** Calls back when an answer says that the session has ended. */
 export function onSignedOut(listener: Listener): () => void {
   refused.add(listener);
   return () => refused.delete(listener);

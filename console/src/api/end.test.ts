@@ -52,8 +52,8 @@ describe("ending a sandbox", () => {
     expect(sent).toEqual(["GET", "GET"]);
   });
 
-  it("does not remove one that was paused meanwhile", async () => {
-    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("It was paused meanwhile.");
+  it("does not remove one that was paused in the meantime", async () => {
+    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("It was paused in the meantime.");
     expect(sent).toEqual(["GET", "GET"]);
   });
 });

@@ -10,7 +10,7 @@ export function covers(has: Scope, needs: Scope): boolean {
   return rank[has] >= rank[needs];
 }
 
-/** The session of this browser, or null if nobody is signed in. */
+/** The session of this browser, or null if it is not signed in. */
 export const sessionQuery = queryOptions({
   queryKey: ["session"],
   queryFn: async ({ signal }): Promise<Session | null> => {
@@ -36,7 +36,7 @@ export function signOut(): Promise<unknown> {
   return call("DELETE", "/session");
 }
 
-/** The session of whoever looks; undefined before it is known or if there is none. */
+/** The session of the page; undefined before it is known or if there is none. */
 export function useSession(): Session | undefined {
   return useQuery(sessionQuery).data ?? undefined;
 }

@@ -20,7 +20,7 @@ export function Banner({ session }: { session: Session }) {
   if (state === "offline") {
     return (
       <Line tone="bad">
-        <span>The server cannot be reached. What you see is as it was; it goes on by itself when the server is back.</span>
+        <span>The server cannot be reached. What you see is as it was; it continues by itself when the server is back.</span>
         <Button onClick={() => live.hurry()}>Try now</Button>
       </Line>
     );

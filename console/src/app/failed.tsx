@@ -1,7 +1,7 @@
 import { type ErrorComponentProps, Link } from "@tanstack/react-router";
 import { Empty, Page, Problem } from "../parts/page";
 
-/** A page that broke; the frame around it goes on. */
+/** A page that broke; the frame around it still works. */
 export function Failed({ error, reset }: ErrorComponentProps) {
   // A chunk that is gone means that the server was updated under an open page.
   const gone = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));

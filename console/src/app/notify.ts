@@ -19,7 +19,7 @@ function state(): NotifyState {
   return wanted() && Notification.permission === "granted" ? "on" : "off";
 }
 
-/** Whether a question should be shown on the desktop now: wanted, allowed, and nobody is looking. */
+/** Whether a question should be shown on the desktop now: wanted, allowed, and the page is not visible. */
 export function canNotify(): boolean {
   return state() === "on" && (document.hidden || !document.hasFocus());
 }

@@ -30,7 +30,7 @@ export function taken(target: EventTarget | null): boolean {
   return target.closest("input, textarea, select, [contenteditable='true'], [role='textbox'], [data-keys='own'], .xterm, [role='menu']") !== null;
 }
 
-/** Gives a key to whoever asked for it last; says whether somebody did. */
+/** Gives a key to its newest handler; reports whether there is one. */
 export function press(event: KeyboardEvent, now = Date.now()): boolean {
   const key = keyName(event);
   if (key === "" || event.defaultPrevented || event.isComposing) return false;

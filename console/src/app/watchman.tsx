@@ -6,7 +6,7 @@ import { inertLine } from "../parts/inert";
 import { canNotify, notify } from "./notify";
 import { badge } from "./favicon";
 
-/** Tells whoever is not looking that somebody waits for an answer. */
+/** Notifies the user, while the page is not visible, of a request that waits for a decision. */
 export function Watchman() {
   const pending = useApprovals().pending.length;
   const navigate = useNavigate();
@@ -34,7 +34,7 @@ export function Watchman() {
       live.setHidden(document.hidden);
       if (!document.hidden) live.hurry();
     };
-    // A page can be opened where nobody sees it.
+    // A page can be opened in the background.
     live.setHidden(document.hidden);
     window.addEventListener("online", hurry);
     document.addEventListener("visibilitychange", hurry);

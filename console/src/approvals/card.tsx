@@ -97,7 +97,7 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
       {parts.agent !== "" && (
         <div className="a-agent">
           <p className="a-agent-mark">
-            <Icon name="alert" size={14} /> The agent's own words. Nobody has checked them.
+            <Icon name="alert" size={14} /> The agent's own words. They were not checked.
           </p>
           <blockquote>
             <Inert text={parts.agent} block />

@@ -16,7 +16,7 @@ describe("leftOf", () => {
     [-5, "expired", "over"],
   ])("%i ms", (ms, text, urgency) => expect(inMS(ms)).toEqual({ text, urgency }));
 
-  it("takes a time that nobody can read as over", () => {
+  it("takes a malformed time as over", () => {
     expect(leftOf("soon", now).urgency).toBe("over");
   });
 });

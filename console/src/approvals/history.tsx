@@ -23,7 +23,7 @@ const columns: Column<Question>[] = [
     header: "Who",
     cell: (q) => {
       const last = q.votes?.at(-1);
-      return last ? <Inert text={last.who} /> : <span className="quiet">nobody</span>;
+      return last ? <Inert text={last.who} /> : <span className="quiet">no decision</span>;
     },
   },
   { id: "reason", header: "Reason", cell: (q) => <Inert text={q.reason ?? ""} /> },

@@ -64,7 +64,7 @@ describe("guard", () => {
     expect(keyCounts(one, 1000, 1000 + GUARD_MS)).toBe(true);
   });
 
-  it("begins anew when the focus goes on after a decision", () => {
+  it("begins anew when the focus moves on after a decision", () => {
     const two = settle(emptyInbox(0), ["a", "b"], 0);
     const rest = settle(two, ["b"], 5000);
     expect(rest.focus).toBe("b");

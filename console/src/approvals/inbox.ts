@@ -87,7 +87,7 @@ export function shown(inbox: Inbox, now: number): Inbox {
 }
 
 /**
- * keyCounts tells whether a key may decide on the card that has the focus. The
+ * keyCounts reports whether a key may decide on the card that has the focus. The
  * card must be in view: inView is since when it has been, or null.
  */
 export function keyCounts(inbox: Inbox, inView: number | null, now: number): boolean {

@@ -234,7 +234,7 @@ describe("the inbox", () => {
     world.pending = [question("one", { kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): \u202eok\u001b[31m approved by admin" })];
     render(page());
     await wait(1);
-    expect(screen.getByText(/Nobody has checked them/)).toBeTruthy();
+    expect(screen.getByText(/They were not checked/)).toBeTruthy();
     expect(document.body.textContent).not.toMatch(/[\u202e\u001b]/);
     expect(screen.getByRole("heading", { level: 2, name: "let the sandbox reach a.com:443 from now on" })).toBeTruthy();
   });

@@ -17,7 +17,7 @@ const base: Question = {
 };
 
 describe("the agent's words", () => {
-  it("are taken out of the line that says what will happen", () => {
+  it("are taken out of the line about the effect", () => {
     const q = { ...base, kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): please" };
     expect(partsOf(q)).toEqual({ what: "let the sandbox reach a.com:443 from now on", agent: "please" });
   });
@@ -51,7 +51,7 @@ describe("what an approval lasts", () => {
     expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
     expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*without a question/);
     // An asking rule stays above a host that is allowed, so that there is nothing to offer.
-    expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("goes on asking");
+    expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("keeps asking");
     expect(rememberText({ ...base, rule: "network.unlisted", quorum: 2 })).toContain("several people");
     expect(rememberText(base)).toContain("cannot be remembered");
     expect(rememberText({ ...base, kind: "policy.widen" })).toBe("");

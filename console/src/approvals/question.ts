@@ -48,14 +48,14 @@ const said = ". The agent says (unchecked): ";
 export interface Parts {
   /** What the server says of it. */
   what: string;
-  /** What the agent says; nobody has checked it. */
+  /** The agent's own words, which are not checked. */
   agent: string;
 }
 
 /**
  * partsOf takes the agent's own words out of the summary. They are there in
  * questions of one rule only: elsewhere the same words may stand in a path that
- * a program chose, and must not end the line that says what will happen.
+ * a program chose, and must not end the line about the effect.
  */
 export function partsOf(q: Question): Parts {
   const at = q.rule === "access.request" ? q.summary.indexOf(said) : -1;
@@ -88,7 +88,7 @@ function isDim(name: string): boolean {
   return name.endsWith("_sha256") || name === "digest" || name === "generation" || name === "tls";
 }
 
-/** lastsOf says what else an approval lets through. */
+/** lastsOf describes what else an approval allows. */
 export function lastsOf(q: Question): string {
   if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
   // One question is for all uses, and names no body; the other is for one request.
@@ -100,14 +100,14 @@ export function lastsOf(q: Question): string {
   return "Exactly this, once. Anything that differs in one fact is another question.";
 }
 
-/** alwaysText says what comes of a host that is allowed for good. */
+/** alwaysText describes the effect of a host that is allowed for good. */
 export const alwaysText = "Later requests there pass without a question, with any method and path, unless another rule asks or denies.";
 
-/** rememberText says what allowing for good would add; nothing where the answer lasts anyway. */
+/** rememberText describes what allowing for good would add; nothing where the answer lasts anyway. */
 export function rememberText(q: Question): string {
   if (q.kind === "policy.widen") return "";
   if (q.always) return `To allow it always adds ${q.always} to this sandbox's policy. ${alwaysText}`;
-  if (q.rule.startsWith("host:")) return "It cannot be remembered: the rule that asks here goes on asking about what it names.";
+  if (q.rule.startsWith("host:")) return "It cannot be remembered: the rule that asks here keeps asking about what it names.";
   if (q.quorum > 1) return "It cannot be remembered: several people must agree each time.";
   return "It cannot be remembered: it is about more than one exact host.";
 }

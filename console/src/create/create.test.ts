@@ -32,7 +32,7 @@ describe("a cell's output", () => {
     expect(run({ type: "end", lost: true }).state).toBe("lost");
   });
 
-  it("is bounded, and says what it dropped", () => {
+  it("is bounded, and names what it dropped", () => {
     const r = run({ type: "stdout", text: "x".repeat(mostText) }, { type: "stderr", text: "yy" }, { type: "stdout", text: "zzz" });
     expect(r.dropped).toBe(5);
     expect(r.outputs.map((o) => ("text" in o ? o.text.length : 0)).reduce((a, b) => a + b)).toBe(mostText);

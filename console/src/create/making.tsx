@@ -40,7 +40,7 @@ export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]
   };
   const show = (complaints: Complaints) => {
     setWrong(complaints);
-    // Whoever does not see the page is taken to what is wrong.
+    // The focus moves to the error, for users of screen readers.
     requestAnimationFrame(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
   const make = async () => {

@@ -18,7 +18,7 @@ export interface FilterBarProps {
   search: FleetSearch;
   onChange: (change: { [K in keyof FleetSearch]?: FleetSearch[K] | undefined }) => void;
   input: Ref<HTMLInputElement>;
-  /** Goes on to what was found. */
+  /** Moves on to what was found. */
   onLeave: () => void;
 }
 

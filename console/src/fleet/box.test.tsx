@@ -74,7 +74,7 @@ describe.each([
     expect(screen.getAllByRole("img", { name: "cleaned" }).length).toBeGreaterThan(0);
   });
 
-  it("says what needs a person in words", async () => {
+  it("names in words what needs a person", async () => {
     const { container } = await show(<Box {...props} />);
     for (const words of ["running", "2 waiting", "5 denied", "out of memory", "exit 7", "strict", "userspace-kernel"]) {
       expect(container.textContent, words).toContain(words);

@@ -20,7 +20,7 @@ export interface BoxProps {
   onOpen: (row: FleetRow) => void;
 }
 
-/** What a box is called to whoever hears the page. */
+/** What a sandbox is called by screen readers. */
 export function boxLabel(row: FleetRow): string {
   return `${plainTitle(row)}, ${row.state}`;
 }

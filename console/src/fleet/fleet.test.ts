@@ -126,7 +126,7 @@ describe("the keys", () => {
 });
 
 describe("doing something to many", () => {
-  it("tells what came of each, does no more than some at once, and goes on after a failure", async () => {
+  it("reports the outcome of each, does no more than some at once, and continues after a failure", async () => {
     let now = 0;
     let most = 0;
     const outcomes = new Map<string, Outcome>();

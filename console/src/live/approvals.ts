@@ -16,7 +16,7 @@ export class Approvals {
   private readonly byID = new Map<string, Approval>();
   private readonly seen = new Set<string>();
 
-  /** All that wait. Returns those that are new to whoever looks. */
+  /** All that wait. Returns those that are new to the page. */
   list(approvals: readonly Approval[]): Approval[] {
     const was = this.view.ready;
     const fresh = approvals.filter((a) => !this.seen.has(a.id));

@@ -119,7 +119,7 @@ export class Live {
     this.onState.ring();
   }
 
-  /** Says whether anybody can see the page: nobody draws metrics where nobody can. */
+  /** Says whether the page is visible: metrics are drawn only then. */
   setHidden(hidden: boolean) {
     if (this.hidden === hidden) return;
     this.hidden = hidden;

@@ -2,10 +2,10 @@ import type { MetricRow } from "../api/console";
 
 /** How many samples are kept: a minute at one a second. */
 export const kept = 60;
-// Of so many seconds without one, the line says that nobody measured: the page
+// Of so many seconds without one, the line shows that nothing was measured: the page
 // was hidden, the box out of sight, or the server away.
 const silence = 3;
-// Rings of boxes out of sight are kept for who scrolls back, up to so many.
+// Rings of boxes out of sight are kept for scrolling back, up to so many.
 const mostRings = 400;
 
 export type MetricKind = "cpu" | "memory" | "egress";

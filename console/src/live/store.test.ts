@@ -65,10 +65,10 @@ describe("Metrics", () => {
     for (let i = 0; i < kept + 5; i++) metrics.apply([sample("a", i)]);
     const points = metrics.points("a", "cpu");
     expect([points.length, points[0], points.at(-1)]).toEqual([kept, 5, kept + 4]);
-    expect(metrics.points("nobody", "cpu")).toEqual([]);
+    expect(metrics.points("missing", "cpu")).toEqual([]);
   });
 
-  it("leaves out the time in which nobody measured", () => {
+  it("leaves out the time in which nothing was measured", () => {
     const metrics = new Metrics();
     const at = (second: number, cpu: number) => metrics.apply([sample("a", cpu)], second * 1000);
     at(1, 1);
@@ -94,7 +94,7 @@ describe("Metrics", () => {
     expect([frames.length, told.mock.calls.length]).toEqual([0, 1]);
   });
 
-  it("does not grow with all that was ever seen, and forgets nobody who is looked at", () => {
+  it("does not grow with all that was ever seen, and forgets no sandbox that is looked at", () => {
     const metrics = new Metrics();
     metrics.subscribe("box0", () => undefined);
     for (const row of thousand) metrics.apply([sample(row.id, 1)]);
@@ -143,7 +143,7 @@ describe("Approvals", () => {
     expect(approvals.list([question("a1")])).toEqual([]);
     expect(approvals.event({ type: "pending", approval: question("a2") }).map((a) => a.id)).toEqual(["a2"]);
     expect(approvals.event({ type: "vote", approval: question("a2") })).toEqual([]);
-    // After the stream broke all are told again, and one came meanwhile.
+    // After the stream broke all are told again, and one came in between.
     expect(approvals.list([question("a2"), question("a3")]).map((a) => a.id)).toEqual(["a3"]);
     expect(approvals.view.pending.map((a) => a.id)).toEqual(["a2", "a3"]);
   });
@@ -246,7 +246,7 @@ describe("Live", () => {
     const second = live.topic("fleet");
     const watch = live.watch(["a", "b"]);
     await vi.advanceTimersByTimeAsync(500);
-    // Nobody sees the page: its metrics are not wanted meanwhile.
+    // The page is not visible: its metrics are not wanted until it is.
     live.setHidden(true);
     await vi.advanceTimersByTimeAsync(500);
     live.setHidden(false);

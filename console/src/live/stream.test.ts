@@ -155,7 +155,7 @@ describe("Stream", () => {
     expect(sources).toHaveLength(before + 1);
   });
 
-  it("goes on after the last entry that it saw", async () => {
+  it("continues after the last entry that it saw", async () => {
     stream.carry(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 41 }, "41");
@@ -187,7 +187,7 @@ describe("Stream", () => {
     expect(last().asks("after")).toBeNull();
   });
 
-  it("asks for no old entries once nobody read the record", async () => {
+  it("asks for no old entries once no page reads the record", async () => {
     stream.carry(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 42 }, "42");
@@ -220,7 +220,7 @@ describe("Stream", () => {
     expect(puts).toHaveLength(2);
   });
 
-  it("stops where nobody is signed in any more", async () => {
+  it("stops where the session has ended", async () => {
     last().hello("s1");
     found = "signed-out";
     last().fail();
@@ -242,7 +242,7 @@ describe("Stream", () => {
     expect(sources).toHaveLength(2);
   });
 
-  it("is not live on a stream that nobody hears any more, and opens another", async () => {
+  it("is not live on a stream that has fallen silent, and opens another", async () => {
     stream.carry(["record"], []);
     last().hello("s1", "40");
     await vi.advanceTimersByTimeAsync(20_000);
@@ -266,7 +266,7 @@ describe("Stream", () => {
   it("does not trust a stream that was silent while the machine slept", () => {
     stream.carry(["record"], []);
     last().hello("s1", "40");
-    vi.setSystemTime(Date.now() + 34_000); // no timer runs meanwhile
+    vi.setSystemTime(Date.now() + 34_000); // no timer runs in between
     stream.hurry();
     expect(sources).toHaveLength(1);
     vi.setSystemTime(Date.now() + 2_000);

@@ -32,7 +32,7 @@ const first = 500;
 const longest = 15_000;
 const settle = 120;
 // The server beats every 15 seconds. A stream that said nothing for so long is
-// gone, whatever the browser believes: nobody tells it that a cable was pulled or
+// gone, whatever the browser believes: nothing tells it that a cable was pulled or
 // that the machine slept, and a page must not say that it is live then.
 const quiet = 35_000;
 // After so many tries in vain the page says that it is offline.
@@ -40,7 +40,7 @@ const patience = 3;
 
 /**
  * The one event stream of this tab. It opens another whenever one breaks, with
- * what is wanted by then, and goes on after the last entry that it saw. The
+ * what is wanted by then, and continues after the last entry that it saw. The
  * browser's own reconnecting is not used: it would ask for what was wanted at
  * first, and give up for good after one refused answer.
  */
@@ -184,7 +184,7 @@ export class Stream {
     const status = await this.wires.put(id, wanted).catch(() => 0);
     this.putting = false;
     if (this.id !== id) {
-      // Another stream has begun meanwhile; it was opened with all of this.
+      // Another stream has begun in between; it was opened with all of this.
       this.later(0);
     } else if (status >= 200 && status < 300) {
       this.sent = text;

@@ -61,7 +61,7 @@ const shapes = {
 
 export type IconName = keyof typeof shapes;
 
-/** A drawing beside a word; it says nothing by itself to whoever hears the page. */
+/** A drawing beside a word; screen readers skip it. */
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
     <svg className="p-icon" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true" focusable="false">

@@ -35,7 +35,7 @@ const invisible =
 // A pile of accents covers the lines above and below it.
 const pile = /(\p{M}{3})\p{M}+/gu;
 
-/** Takes out of text what could deceive whoever reads it; lines and tabs stay. */
+/** Takes out of text what could deceive a reader; lines and tabs stay. */
 export function inert(text: string): InertText {
   if (plain.test(text)) return { text, changed: false };
   const ends = text.replace(lineEnds, "\n");

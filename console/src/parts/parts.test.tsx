@@ -96,7 +96,7 @@ describe("Button", () => {
 });
 
 describe("Field", () => {
-  it("names its control and says what is wrong with it", () => {
+  it("names its control and its error", () => {
     render(
       <Field label="Name" hint="Unique." error="taken">
         <input />
@@ -146,7 +146,7 @@ describe("Table", () => {
     expect(open).toHaveBeenCalledTimes(1);
   });
 
-  it("says what it says where it is empty", () => {
+  it("shows its text where it is empty", () => {
     render(<Table columns={columns} rows={[]} rowKey={(r) => r} rowLabel={(r) => r} empty={<p>nothing</p>} />);
     expect(screen.getByText("nothing")).toBeDefined();
     expect(screen.queryByRole("table")).toBeNull();

@@ -13,7 +13,7 @@ export interface TableProps<Row> {
   columns: Column<Row>[];
   rows: readonly Row[];
   rowKey: (row: Row) => string;
-  /** What the row is called, for tests and whoever hears the page. */
+  /** What the row is called, for tests and screen readers. */
   rowLabel: (row: Row) => string;
   onOpen?: (row: Row) => void;
   empty?: ReactNode;

@@ -19,7 +19,7 @@ export function openDiff(parent: HTMLElement, before: string, after: string): Ed
   });
 }
 
-/** differs tells whether two documents say something else, blank ends aside. */
+/** differs reports whether two documents differ, blank ends aside. */
 export function differs(a: string, b: string): boolean {
   return a.trimEnd() !== b.trimEnd();
 }

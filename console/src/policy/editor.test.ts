@@ -39,7 +39,7 @@ describe("completion", () => {
     expect(at("network:\n  hosts:\n    - {tunnel: |", true)).toMatchObject({ labels: ["true", "false"] });
   });
 
-  it("says nothing where nobody asked, in comments, and where nothing is known", () => {
+  it("says nothing where nothing was asked, in comments, and where nothing is known", () => {
     expect(at("level: |")).toBeNull();
     expect(at("level: |", true)).not.toBeNull();
     expect(at("# lev|", true)).toBeNull();

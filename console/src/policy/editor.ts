@@ -170,7 +170,7 @@ export function openEditor(parent: HTMLElement, o: EditorOptions): EditorView {
         hover(o.schema),
         lintGutter(),
         diagnosed(o.lint),
-        // Tab is not taken: whoever uses the keyboard must be able to leave.
+        // Tab is not taken: a user of the keyboard must be able to leave.
         keymap.of([{ key: "Enter", run: breakAfterKey }, ...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
         EditorState.readOnly.of(o.readOnly),
         EditorView.updateListener.of((u) => {

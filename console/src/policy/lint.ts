@@ -71,7 +71,7 @@ export interface Explanation {
 
 export const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
 
-/** asURL reads what a person typed as the URL of a request, or says what is wrong. */
+/** asURL reads what a person typed as the URL of a request, or returns what is wrong. */
 export function asURL(typed: string): { url: string } | { wrong: string } {
   const text = typed.trim();
   if (text === "") return { wrong: "Write a URL, such as https://api.github.com/repos" };

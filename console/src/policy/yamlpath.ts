@@ -92,7 +92,7 @@ function lineHasKey(line: string): boolean {
 
 const pathOf = (stack: readonly Level[]) => stack.map((l) => l.key);
 
-/** placeInFlow goes on inside of brackets and braces. */
+/** placeInFlow continues inside brackets and braces. */
 function placeInFlow(rest: string, from: number, base: readonly string[]): Place {
   // One open bracket each: "{" and the key that is being given a value, or "[".
   const open: { list: boolean; key: string | null }[] = [];

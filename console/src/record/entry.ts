@@ -2,7 +2,7 @@
 
 import type { Entry as Told } from "../api/console";
 
-/** One line of the record, with data that nobody has looked at yet. */
+/** One line of the record, with data that is not checked yet. */
 export type Entry = Omit<Told, "data"> & { data?: unknown };
 
 /** Every kind, in the groups that the filter shows. */
@@ -37,8 +37,8 @@ const join = (...parts: (string | false | undefined)[]) => parts.filter(Boolean)
 const named = (word: string, v: unknown) => (text(v) === "" ? "" : `${word} ${text(v)}`);
 
 /**
- * summaryOf is one line of what happened. Much of it a program chose: whoever
- * shows it passes it through Inert.
+ * summaryOf is one line of what happened. Much of it a program chose: a component
+ * that shows it passes it through Inert.
  */
 export function summaryOf(e: Entry): string {
   const d = dataOf(e);
@@ -110,7 +110,7 @@ function endOf(d: Data): string {
   const code = d["exit"] ?? d["code"];
   const how = text(d["error"]) !== "" ? `failed: ${text(d["error"])}` : d["signal"] ? `ended by signal ${text(d["signal"])}` : named("exit code", code);
   const end = join(how, d["hit"] !== undefined && `ran into the limit ${text(d["hit"])}`, d["lost"] === true && "the end was not heard");
-  // Nobody knows is not zero.
+  // Unknown is not zero.
   return end === "" ? "no exit code" : end;
 }
 

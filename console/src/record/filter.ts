@@ -48,7 +48,7 @@ export function queryOf(search: RecordSearch, now: number): { query: ServerQuery
   return { query, wrong };
 }
 
-/** hasKind tells whether a list of kinds and groups has this one in it. */
+/** hasKind reports whether a list of kinds and groups has this one in it. */
 export function hasKind(list: string, kind: string): boolean {
   const group = kind.includes(".") ? kind.slice(0, kind.indexOf(".")) : kind;
   return list.split(",").some((each) => each.trim() === kind || each.trim() === group);
@@ -88,7 +88,7 @@ export function matchesHere(e: Entry, search: RecordSearch): boolean {
   return true;
 }
 
-/** searchesHere tells whether pages may come back thinner than they were read. */
+/** searchesHere reports whether pages may come back thinner than they were read. */
 export function searchesHere(search: RecordSearch): boolean {
   return search.actor !== undefined || search.text !== undefined;
 }

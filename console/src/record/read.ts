@@ -69,7 +69,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
       // Where a page is on its way, or was read since, it has them too.
       if (mine === turn.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
     } catch {
-      // The stream says what it cannot tell; this is only beside it.
+      // The stream reports its own errors; this is only beside it.
     }
   }, [key]);
 

@@ -74,7 +74,7 @@ describe("reading backwards", () => {
     expect(page.before).toBe(800);
   });
 
-  it("goes on until enough matches", async () => {
+  it("continues until enough matches", async () => {
     const page = await readPage(read, (e) => e.seq % 100 === 0, undefined, 5);
     expect(page.entries.map((e) => e.seq)).toEqual([400, 500, 600, 700, 800, 900]);
     expect(page.before).toBe(400);

@@ -11,7 +11,7 @@ import { lineage } from "./snapshots/tree";
 
 type Asked = "stop" | "pause" | "snapshot" | "fork" | "rollback" | "forget";
 
-/** What can be done to the sandbox as a whole. Each says what will happen. */
+/** What can be done to the sandbox as a whole. Each describes its effect. */
 export function Actions() {
   const sandbox = useSandbox();
   const can = useCan("operator");
@@ -30,7 +30,7 @@ export function Actions() {
     setBusy(true);
     try {
       await unwrap(api.POST("/v1/sandboxes/{id}/resume", { params, body: {} }));
-      toast("It goes on where it was.", { tone: "ok" });
+      toast("It continues where it was.", { tone: "ok" });
     } catch (thrown) {
       toast(asProblem(thrown).text, { tone: "bad" });
     } finally {
@@ -71,7 +71,7 @@ export function Actions() {
       )}
       <Confirm
         {...open("pause")} title={`Pause ${inertLine(name).text}?`} action="Pause"
-        what="Its memory and processes are written down and its programs end. It uses nothing but disk until it is resumed, and then goes on where it was. Connections to the outside break."
+        what="Its memory and processes are written down and its programs end. It uses nothing but disk until it is resumed, and then continues where it was. Connections to the outside break."
         onConfirm={async () => {
           await unwrap(api.POST("/v1/sandboxes/{id}/pause", { params, body: {} }));
           await refresh();
@@ -129,7 +129,7 @@ export function TakeSnapshot({ open, onOpenChange }: Opened) {
   return (
     <Dialog
       open={open} onOpenChange={onOpenChange} title="Take a snapshot"
-      description="Its state as it is now is kept. The sandbox stands still for a moment and goes on."
+      description="Its state as it is now is kept. The sandbox stands still for a moment and continues."
       footer={<DialogFooter cancel={() => onOpenChange(false)} action="Take snapshot" {...take} />}
     >
       <form className="sb-form" onSubmit={take.submit}>
@@ -161,7 +161,7 @@ function ForkDialog({ open, onOpenChange }: Opened) {
   return (
     <Dialog
       open={open} onOpenChange={onOpenChange} title="Fork this sandbox"
-      description="Each copy has its files, memory and processes as they are now, the same policy, and its own time until it ends. This one goes on."
+      description="Each copy has its files, memory and processes as they are now, the same policy, and its own time until it ends. This one continues."
       footer={<DialogFooter cancel={() => onOpenChange(false)} action={count === 1 ? "Fork" : `Fork ${count} times`} {...fork} />}
     >
       <form className="sb-form" onSubmit={fork.submit}>

@@ -19,7 +19,7 @@ export function tokenIn(text: string): string {
 /** The door: a one-time link opens it, here or by its address. */
 export function SignInPage({ token, onDone }: { token: string | null; onDone: () => void }) {
   const queries = useQueryClient();
-  // What is known is enough: whoever comes with a token has no session yet.
+  // What is known is enough: a page with a token has no session yet.
   const session = useQuery({ ...sessionQuery, enabled: false }).data;
   const [text, setText] = useState("");
   const [error, setError] = useState<unknown>();

@@ -20,8 +20,8 @@ const (
 	// Limit is that a program was refused because a limit of the box was
 	// reached; at most one event a minute for each limit and command.
 	Limit Kind = "limit"
-	// Began is the first event of a kernel: with a box that goes on elsewhere,
-	// numbers of processes begin anew.
+	// Began is the first event of a kernel. When a sandbox continues on another kernel, process
+	// numbers start again.
 	Began Kind = "began"
 )
 

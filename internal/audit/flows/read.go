@@ -31,10 +31,9 @@ func (f Filter) wants(r egress.Record) bool {
 	return r.Seq > f.After && (!f.Denied || r.Effect == egress.Deny)
 }
 
-// Read calls yield for each record that the filter wants, in order, until
-// yield returns an error, which it returns. With follow it goes on with
-// records as they are written, until ctx ends. A sandbox without a file has
-// no records.
+// Read calls yield for each record that matches the filter, in order, until yield returns an
+// error, which Read returns. With follow, Read continues with new records as they are written,
+// until ctx ends. A sandbox without a file has no records.
 func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bool, yield func(egress.Record) error) error {
 	path, err := d.file(sandbox)
 	if err != nil {

@@ -95,8 +95,8 @@ func (b *batch) line(text []byte, begin int64) {
 	b.anchor = begin
 }
 
-// cut tells of a last line that says nothing, at the end of a file that nobody
-// writes any more: no number after it tells that it is lost.
+// cut reports an incomplete last line at the end of a file that has no writer any more: no later
+// sequence number would show that the line is lost.
 func (b *batch) cut() {
 	if !b.bad || b.last != b.read {
 		return // or it was told before

@@ -17,9 +17,8 @@ import (
 // aheadBytes is what is reserved of the disk for a sandbox's next lines.
 const aheadBytes = 256 << 10
 
-// Create opens a sandbox's file of the first form for who writes it. What is
-// in it stays: the lines of a sandbox are one sequence. From then on until
-// Remove it is in List.
+// Create opens a sandbox's file of the first form for writing. Existing content stays: the lines
+// of a sandbox are one sequence. From then on until Remove the file is in List.
 func (s *Spools) Create(sandbox string) (*os.File, error) {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {

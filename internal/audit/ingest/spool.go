@@ -1,7 +1,6 @@
-// Package ingest owns the way into the record of what engines and the causeway
-// have written down about sandboxes: files of lines, one file a sandbox, of
-// which each line becomes an entry, once, whoever dies in between. What the
-// lines mean is said in Form.
+// Package ingest brings events that engines and the egress gateway wrote to files into the audit
+// log. Each sandbox has its own files, and each line becomes exactly one entry, also when a
+// process dies in between. Form defines what the lines mean.
 package ingest
 
 import (
@@ -164,8 +163,8 @@ func (s *Spools) tail(sandbox string) (*tail, error) {
 	return t, nil
 }
 
-// Drain takes in all that a sandbox's files hold now. With last nobody writes
-// them any more: half a line at the end is one that was lost.
+// Drain ingests all that a sandbox's files hold now. With last, the files have no writer any
+// more, and an incomplete line at the end counts as lost.
 func (s *Spools) Drain(ctx context.Context, sandbox string, last bool) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)

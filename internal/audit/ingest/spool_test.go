@@ -251,8 +251,8 @@ func TestValuesAreHidden(t *testing.T) {
 	}
 }
 
-// What is in the record is given back to the disk, and the next process goes
-// on behind it.
+// The space of ingested lines is given back to the disk, and the next process
+// continues after them.
 func TestSpaceIsFreed(t *testing.T) {
 	r := newRig(t)
 	s := r.open()

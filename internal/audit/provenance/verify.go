@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Flaw says what of a provenance does not hold.
+// Flaw is the reason why a provenance does not hold.
 type Flaw string
 
 const (
@@ -62,7 +62,7 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	if e.payloadType != PayloadType {
 		return one(OtherType, "the envelope holds %.100q, and not a statement of in-toto", e.payloadType)
 	}
-	// A second signature would be somebody's whom nobody asked about.
+	// A second signature could be of a key that was not asked for.
 	if len(e.signatures) != 1 {
 		return one(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
 	}
@@ -151,7 +151,7 @@ func (s *Statement) meant(c Check) (Resource, bool) {
 	return best, best.Name != ""
 }
 
-// endsWith tells whether a path ends with a subject's name below the directory
+// endsWith reports whether a path ends with a subject's name below the directory
 // that came out.
 func (s *Statement) endsWith(file, name string) bool {
 	rel, ok := strings.CutPrefix(name, path.Clean(s.Predicate.BuildDefinition.ExternalParameters.Dir)+"/")

@@ -45,8 +45,8 @@ func (s *Shelf) Keep(k Kept) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// It need not last: what is not there after a power failure is dropped with its
-	// sandbox, as if nobody had asked.
+	// It need not be durable: what is missing after a power failure is removed with its
+	// sandbox, as if it had never been requested.
 	o := durable.Options{Draft: keptFile + ".new-*", Step: func(name string) error {
 		if name == "name" {
 			s.step("written")

@@ -16,7 +16,7 @@ import (
 // Info is what a list says of one command.
 type Info struct {
 	Head
-	// Tail is zero while the command runs, and for ever if whoever recorded it
+	// Tail is zero while the command runs, and stays zero if the recording process
 	// was killed.
 	Tail
 	// Dropped says that what it printed is not kept any more.

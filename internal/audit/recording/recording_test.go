@@ -143,7 +143,7 @@ func TestRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// Nor where so many sandboxes had commands meanwhile that its files were closed.
+// The same holds where so many sandboxes ran commands in between that its files were closed.
 func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	tape, err := s.Begin("box1", Head{Started: time.Now()})

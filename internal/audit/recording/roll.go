@@ -26,8 +26,8 @@ const (
 	maxReel = 1 << 20
 )
 
-// roll is what one process holds of a sandbox's recordings. Whoever changes
-// something holds mu and the lock of the index, which all processes share.
+// roll is the state that one process has of a sandbox's recordings. A change needs mu and the
+// lock of the index, which all processes share.
 type roll struct {
 	dir   string
 	tapes int // that run; guarded by the shelf's mu

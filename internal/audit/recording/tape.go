@@ -30,7 +30,7 @@ type Head struct {
 // Tail is what is known when it has ended.
 type Tail struct {
 	Ended time.Time `json:"ended"`
-	// Exit is absent where nobody knows it.
+	// Exit is absent where the exit code is unknown.
 	Exit      *int   `json:"exit,omitempty"`
 	Error     string `json:"error,omitempty"` // a code: it did not run
 	Lost      bool   `json:"lost,omitempty"`  // the stream broke off
@@ -38,8 +38,8 @@ type Tail struct {
 	Bytes     int64  `json:"bytes,omitempty"`
 }
 
-// Tape is the recording of one command that runs. It is safe for concurrent
-// use. What cannot be written goes on without being kept; End says so.
+// Tape is the recording of one running command. It is safe for concurrent use. If a write
+// fails, the command continues without a recording, and End returns the error.
 type Tape struct {
 	shelf *Shelf
 	roll  *roll

@@ -30,7 +30,7 @@ const (
 // States lists every state, for filters and tables.
 var States = []State{Pending, Approved, Spent, Denied, Expired}
 
-// Open tells whether something can still come of a question in this state.
+// Open reports whether a request in this state can still be decided or used.
 func (s State) Open() bool { return s == Pending || s == Approved }
 
 // Approval is a question as it is kept, with what came of it.
@@ -49,14 +49,14 @@ type Approval struct {
 	// Quorum is how many different people must grant it, at least 1.
 	Quorum int
 	State  State
-	// Reason is the last person's, or says what else ended the question.
+	// Reason is the last person's, or the cause that ended the request otherwise.
 	Reason string
 	// Amendment is what was added to the sandbox's policy with the grant,
 	// "host:port", or "".
 	Amendment string
 	Votes     []Vote
 	Created   time.Time
-	// Expires ends the question, and a grant that nobody has spent.
+	// Expires ends the request, and a grant that was not spent.
 	Expires time.Time
 	Decided time.Time // zero while pending
 	Spent   time.Time // zero until the action happened
@@ -89,9 +89,9 @@ func (a Approval) Grants() int {
 type Caller struct {
 	KeyID string
 	Local bool
-	// Person names a local caller who is signed in to the web console by a
-	// link that was made for somebody: whoever makes links for two people says
-	// that they are two. Without a name it is the machine's user.
+	// Person names a local caller who is signed in to the web console by a link that was made
+	// for this person: the user who makes links for two people confirms that they are two.
+	// Without a name it is the machine's user.
 	Person string
 }
 
@@ -154,8 +154,8 @@ const (
 
 const factLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-"
 
-// check refuses what nobody could judge. A question that is cut to fit would
-// let a grant cover what its reader never saw.
+// check returns an error for a request that a person could not judge. If it were cut to fit, a
+// grant would cover what its reader never saw.
 func check(q egress.Question) error {
 	size := 0
 	for name, value := range q.Facts {
@@ -188,8 +188,8 @@ func badQuestion(why string) error {
 	return fault.New(fault.Invalid, "question_invalid", "this cannot be put to people: "+why)
 }
 
-// Unknown is the error for an approval that is not there, or not the
-// caller's: nobody learns of another owner's questions.
+// Unknown is the error for an approval that is not there, or not the caller's: no caller learns
+// of another owner's requests.
 func Unknown(id string) error {
 	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", text.Strict(id, maxName)).
 		WithHint("crannog approvals lists what waits for an answer")

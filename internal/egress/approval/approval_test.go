@@ -153,8 +153,8 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A1: a grant covers what was shown and nothing else, and whoever tries
-// something else does not use it up.
+// A1: a grant covers what was shown and nothing else, and another action does not use it
+// up.
 func TestGrantIsBoundToItsQuestion(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -327,7 +327,7 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 	})
 }
 
-// A5: what nobody answers is denied, by the time in the store.
+// A5: a request without a decision is denied, by the time in the store.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -356,8 +356,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// A5: a question lives through the end of the process that asked it, and a
-// grant given meanwhile is the retry's.
+// A5: a request outlives the process that asked it, and a grant that was given in between is
+// used by the retry.
 func TestPendingSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	one := newRig(t, dir)
@@ -398,7 +398,7 @@ func TestAnswerFromAnotherProcess(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	case <-hosttest.Late():
-		t.Fatal("nobody woke the waiter")
+		t.Fatal("the waiter was not woken")
 	}
 }
 
@@ -421,7 +421,8 @@ func TestCloseLetsWaitersGo(t *testing.T) {
 	})
 }
 
-// What nobody could judge is refused, and so is a sandbox that nobody owns.
+// A request that a person could not judge is an error, and so is one of a sandbox without an
+// owner.
 func TestBadQuestions(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	for name, spoil := range map[string]func(*egress.Question){

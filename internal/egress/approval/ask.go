@@ -54,7 +54,7 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.Answer, over bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	for {
-		// A grant that nobody takes with them stays for the next try.
+		// A grant whose caller has left stays for the next try.
 		if ctx.Err() != nil && a.State.Open() {
 			return reply(a, Pending), true, nil
 		}

@@ -2,9 +2,8 @@ package approval
 
 import "strconv"
 
-// SecondPerson names the way that always leads to another person: the command
-// line is the same one whoever types, so that a second crannog approve on this
-// machine is no second vote.
+// SecondPerson names the way that always leads to another person. On the command line every
+// person is the same caller, so a second crannog approve on this machine is no second vote.
 const SecondPerson = "somebody else, signed in by a link of crannog console --name SOMEBODY (needs crannog serve)"
 
 // Ways names for a hint what grants a question: the command alone where one

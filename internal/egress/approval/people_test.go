@@ -70,8 +70,8 @@ func TestPeopleOfTheConsole(t *testing.T) {
 	}
 }
 
-// P2: a key sees and answers only what its own sandboxes ask, and nobody is
-// a caller without a key or a place on the machine.
+// P2: a key sees and decides only what its own sandboxes ask. A caller without a key that is not
+// the machine's user sees nothing.
 func TestStrangersSeeNothing(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -235,7 +235,7 @@ func TestRetire(t *testing.T) {
 		if a := r.tries(push()); a.Granted {
 			t.Error("the grant is still good")
 		}
-		// Nobody approves for a sandbox that is gone.
+		// A request of a sandbox that is gone cannot be approved.
 		r.mu.Lock()
 		delete(r.owner, "box")
 		r.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // process may have changed it, or time did.
 const beat = time.Second
 
-// pulse wakes whoever waits. Changes of this process wake at once; one
-// goroutine looks for all others, and only while there is somebody to wake.
+// pulse wakes waiting goroutines. Changes of this process wake them at once; one
+// goroutine polls for all other changes, and only while something waits.
 type pulse struct {
 	sweep func(context.Context) (int64, error)
 

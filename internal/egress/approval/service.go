@@ -34,9 +34,9 @@ type Options struct {
 	// Amend adds "host:port" to what a sandbox's policy allows. Without it
 	// answers are for once only.
 	Amend func(ctx context.Context, sandbox, endpoint string) error
-	// Record writes a step into the record: nil keeps none, for tests alone.
-	// Nobody's word counts, and no grant is used, of which the record does not
-	// know.
+	// Record writes a step into the audit log: nil writes none, for tests alone.
+	// A decision counts, and a grant is used, only if the audit log has an entry
+	// of it.
 	Record func(ctx context.Context, step Step, a Approval, v *Vote) error
 	// Bounds have defaults; zero is never unlimited.
 	Bounds Bounds
@@ -153,7 +153,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	return a, nil
 }
 
-// Deny ends a question, or takes back a grant that nobody has spent.
+// Deny ends a request, or revokes a grant that was not spent.
 func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Approval, error) {
 	if reason = text.Strict(reason, maxText); reason == "" {
 		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
@@ -218,7 +218,7 @@ func (s *Service) amendment(a Approval) (string, error) {
 	endpoint := Amendable(a)
 	switch {
 	case ofRule(a):
-		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and goes on asking whatever else allows the host").
+		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and keeps asking even if another rule allows the host").
 			WithHint("approve it once, or change the rule: crannog policy set")
 	case endpoint == "":
 		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed for always, and this question is about more than one").
@@ -248,9 +248,9 @@ func Amendable(a Approval) string {
 	return host + ":" + port
 }
 
-// ofRule tells whether a rule of a listed host asks. What a rule asks about,
-// one that allows does not settle: a host that is added beside it would change
-// nothing, and who was promised otherwise would be asked again.
+// ofRule reports whether a rule of a listed host asks. Such a rule asks even where another one
+// allows: a host that is added beside it would change nothing, and the person who was promised
+// otherwise would be asked again.
 func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }
 
 // plainHost keeps all that is not one exact name or IPv4 address out of a

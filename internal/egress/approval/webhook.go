@@ -60,7 +60,7 @@ func Sign(secret string, at time.Time, body []byte) string {
 func (w *Webhook) Run(ctx context.Context, s *Service) error {
 	client := &http.Client{
 		Transport: w.Transport, Timeout: callTimeout,
-		// A redirect could carry the question to a host that nobody named,
+		// A redirect could carry the request to a host that is not configured,
 		// one inside our network among them.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

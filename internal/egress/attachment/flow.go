@@ -116,7 +116,7 @@ func (l *Link) begin(r *tcp.ForwarderRequest) {
 	}
 	if f.dst.Port() == namesPort {
 		if c, err := f.Accept(); err == nil {
-			l.serveNames(c)
+			serveNames(c, l.handler, l.queries, 1<<16-1, &l.names)
 		}
 		return
 	}

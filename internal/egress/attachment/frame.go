@@ -148,8 +148,30 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// answerUDP is the frame that answers p with data. UDP may go without a
-// checksum over IPv4, and nothing on this link changes a bit.
+// intact says whether the checksums of the IP header and of UDP hold. Those of TCP are
+// the stack's to check.
+func (p *packet) intact() bool {
+	if checksum(p.ip[:ipHeader]) != 0 {
+		return false
+	}
+	body := p.ip[ipHeader:]
+	if p.proto != unix.IPPROTO_UDP || binary.BigEndian.Uint16(body[6:]) == 0 {
+		return true
+	}
+	datagram := body[:udpHeader+len(p.payload)]
+	return checksum(pseudoHeader(p.ip, len(datagram)), datagram) == 0
+}
+
+// pseudoHeader is what a checksum of UDP covers beside the datagram.
+func pseudoHeader(ip []byte, length int) []byte {
+	h := make([]byte, 12)
+	copy(h, ip[12:20])
+	h[9] = ip[9]
+	binary.BigEndian.PutUint16(h[10:], uint16(length))
+	return h
+}
+
+// answerUDP is the frame that answers p with data.
 func (p *packet) answerUDP(data []byte) []byte {
 	f := p.answer(unix.IPPROTO_UDP, udpHeader+len(data))
 	body := f[ipHeader:]
@@ -157,6 +179,11 @@ func (p *packet) answerUDP(data []byte) []byte {
 	binary.BigEndian.PutUint16(body[2:], p.source.Port())
 	binary.BigEndian.PutUint16(body[4:], uint16(len(body)))
 	copy(body[udpHeader:], data)
+	sum := checksum(pseudoHeader(f, len(body)), body)
+	if sum == 0 {
+		sum = 0xffff // zero would say that there is none
+	}
+	binary.BigEndian.PutUint16(body[6:], sum)
 	return f
 }
 
@@ -188,14 +215,17 @@ func (p *packet) answer(proto uint8, size int) []byte {
 	return f
 }
 
-// checksum is the Internet's, over data whose own checksum field is zero.
-func checksum(data []byte) uint16 {
+// checksum is the Internet's, over data whose own checksum field is zero. Only the last
+// part may have an odd length.
+func checksum(parts ...[]byte) uint16 {
 	var sum uint32
-	for ; len(data) > 1; data = data[2:] {
-		sum += uint32(binary.BigEndian.Uint16(data))
-	}
-	if len(data) == 1 {
-		sum += uint32(data[0]) << 8
+	for _, data := range parts {
+		for ; len(data) > 1; data = data[2:] {
+			sum += uint32(binary.BigEndian.Uint16(data))
+		}
+		if len(data) == 1 {
+			sum += uint32(data[0]) << 8
+		}
 	}
 	for sum > 0xffff {
 		sum = sum&0xffff + sum>>16

@@ -5,15 +5,20 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
 )
 
 // Kind names the form in which a sandbox's traffic reaches the gateway. The engine
 // that starts the sandbox decides which kind it needs.
-type Kind string
+type Kind = egress.AttachmentKind
 
-// Packets is the kind of gVisor's kernel: bare IPv4 packets on a SOCK_SEQPACKET
-// socket, one per message, without checksums of TCP.
-const Packets Kind = "packets"
+// The kinds that Open serves.
+const (
+	Packets = egress.Packets
+	Tap     = egress.Tap
+	Proxy   = egress.Proxy
+)
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
 type Attachment interface {
@@ -28,14 +33,24 @@ type Attachment interface {
 
 // Open serves the attachment whose gateway end is ours, until Close or until the
 // sandbox's end is closed. It takes ours over and closes it even after an error.
+//
+// Only Packets has an end that closes with the sandbox. The device of a Tap lives as
+// long as ours, and keeps its network namespace alive. The socket of a Proxy listens
+// as long as ours. For both, the engine must detach the sandbox when it has ended.
 func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	switch kind {
-	case Packets:
-		p, err := newPort(ours)
+	case Packets, Tap:
+		p, err := newPort(kind, ours)
 		if err != nil {
 			return nil, err
 		}
 		return serve(p, h, o)
+	case Proxy:
+		p, err := newProxy(ours, h, o)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
 	default:
 		ours.Close()
 		return nil, fmt.Errorf("attachment: there is no kind %q", kind)
@@ -52,7 +67,8 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 }
 
 // Pair returns the two ends of an attachment: the sandbox's, which an engine is
-// given, and the gateway's, which Open is given.
+// given, and the gateway's, which Open is given. A Tap has no pair: NewTap makes it
+// inside the sandbox's network namespace.
 func Pair(kind Kind) (box, ours *os.File, err error) {
 	switch kind {
 	case Packets:

@@ -38,8 +38,8 @@ type Options struct {
 	// MaxConnections is how many connections may exist at once, those that
 	// are only closing included. The default is 256.
 	MaxConnections int
-	// MaxHalfOpen is how many of them may be waiting for the handler or for
-	// the handshake. The default is 128.
+	// MaxHalfOpen is how many of them may be waiting for the handler, for the
+	// handshake or, at a proxy, for the first byte. The default is 128.
 	MaxHalfOpen int
 	// NamesPerSecond is how many DNS queries are answered. The default is 200.
 	NamesPerSecond int

@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -31,9 +32,11 @@ func FuzzParse(f *testing.F) {
 		if len(p.ip) > len(frame) || len(p.payload) > len(p.ip) {
 			t.Error("more than the frame")
 		}
+		_ = p.intact()
 		switch p.verdict {
 		case query:
-			if got := p.answerUDP([]byte("reply")); string(got[28:]) != "reply" || checksum(got[:ipHeader]) != 0 {
+			got := p.answerUDP([]byte("reply"))
+			if string(got[28:]) != "reply" || checksum(got[:ipHeader]) != 0 || checksum(pseudoHeader(got, len(got)-ipHeader), got[ipHeader:]) != 0 {
 				t.Errorf("answer %x", got)
 			}
 		case refuse:
@@ -43,4 +46,22 @@ func FuzzParse(f *testing.F) {
 		case drop, stream: // answered by no packet made here
 		}
 	})
+}
+
+// One wrong bit anywhere is found, of the header and of the datagram.
+func TestADamagedDatagramIsNotIntact(t *testing.T) {
+	whole := slices.Concat([]byte{0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 199, 0, 2, 1, 1, 1, 1}, []byte{0, 9, 0, 53, 0, 13, 0, 0}, []byte("query"))
+	binary.BigEndian.PutUint16(whole[10:], checksum(whole[:ipHeader]))
+	binary.BigEndian.PutUint16(whole[26:], checksum(pseudoHeader(whole, len(whole)-ipHeader), whole[ipHeader:]))
+	p := parse(whole)
+	if p.verdict != query || !p.intact() {
+		t.Fatalf("control: %+v", p)
+	}
+	for bit := range 8 * len(whole) {
+		damaged := slices.Clone(whole)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		if p := parse(damaged); p.verdict != drop && p.intact() {
+			t.Errorf("bit %d", bit)
+		}
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
@@ -27,6 +29,9 @@ func (l *Link) take(frame []byte) {
 	}
 	l.received.Add(1)
 	p := parse(frame)
+	if l.port.tun && p.verdict != drop && !p.intact() {
+		p.verdict, p.protocol = drop, "malformed"
+	}
 	switch p.verdict {
 	case stream:
 		if p.begins && !l.connects.Allow() {
@@ -98,8 +103,9 @@ func (l *Link) ask(p packet) {
 	}()
 }
 
-// serveNames answers queries over TCP, one after the other.
-func (l *Link) serveNames(c net.Conn) {
+// serveNames answers queries of at most longest bytes over a stream, one after the
+// other, and closes it.
+func serveNames(c net.Conn, h Handler, queries *rate.Limiter, longest uint16, answered *atomic.Uint64) {
 	defer c.Close()
 	var size [2]byte
 	for {
@@ -109,18 +115,22 @@ func (l *Link) serveNames(c net.Conn) {
 		if _, err := io.ReadFull(c, size[:]); err != nil {
 			return
 		}
-		query := make([]byte, binary.BigEndian.Uint16(size[:]))
+		length := binary.BigEndian.Uint16(size[:])
+		if length > longest {
+			return
+		}
+		query := make([]byte, length)
 		if _, err := io.ReadFull(c, query); err != nil {
 			return
 		}
-		if !l.queries.Allow() {
+		if !queries.Allow() {
 			return
 		}
-		reply := l.handler.Names(query, 1<<16-1)
+		reply := h.Names(query, 1<<16-1)
 		if reply == nil || len(reply) > 1<<16-1 {
 			return
 		}
-		l.names.Add(1)
+		answered.Add(1)
 		if _, err := c.Write(binary.BigEndian.AppendUint16(nil, uint16(len(reply)))); err != nil {
 			return
 		}

@@ -16,7 +16,7 @@ func (b *Begun) become(report *Report) error {
 	}
 	uid := b.rules.UID
 	if uid <= 0 {
-		return errors.New("root has nobody to become")
+		return errors.New("root has no user to switch to")
 	}
 	if !mapped("/proc/self/uid_map", uid) || !mapped("/proc/self/gid_map", uid) {
 		report.Notes = append(report.Notes, fmt.Sprintf("this user namespace has no user %d, so the process stays its root, without capabilities", uid))

@@ -40,7 +40,7 @@ func (c *Client) answer(ctx context.Context, ask askBody) (egress.Answer, error)
 		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q of this controller's", ask.Question.Sandbox)
 	}
 	if c.asker == nil {
-		return egress.Answer{State: statePending, Reason: "nobody answers questions here; start the server, or run with --ask, and try again"}, nil
+		return egress.Answer{State: statePending, Reason: "approval requests are not decided here; start the server, or run with --ask, and try again"}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(ask.Wait, 0), maxWait))
 	defer cancel()

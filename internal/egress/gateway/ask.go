@@ -50,7 +50,7 @@ func (a asker) Ask(ctx context.Context, q egress.Question) (egress.Answer, error
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return egress.Answer{State: statePending, Reason: "nobody is connected who could be asked; start the server, or run with --ask, and try again"}, nil
+			return egress.Answer{State: statePending, Reason: "no server is connected that could ask a person; start the server, or run with --ask, and try again"}, nil
 		case <-a.box.gone:
 			return egress.Answer{}, fault.New(fault.Canceled, "sandbox_gone", "the sandbox has ended")
 		}

@@ -79,7 +79,10 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ 
 	}); err != nil {
 		return nil, none, err
 	}
-	if b.link, err = attachment.Open(attachment.Packets, link, b.judge, attachment.Options{}); err != nil {
+	if req.Kind == "" {
+		req.Kind = attachment.Packets
+	}
+	if b.link, err = attachment.Open(req.Kind, link, b.judge, attachment.Options{}); err != nil {
 		return nil, none, fault.Wrap(err, fault.Invalid, "link", "the sandbox's link is not one")
 	}
 	return b, attachReply{Certificate: authority.Certificate(), Digest: p.Digest()}, nil

@@ -68,6 +68,14 @@ type Attachment struct {
 	Sandbox string
 	Policy  []policy.Layer
 	Secrets []egress.Secret
+	// Kind is how the sandbox is connected; none is packets.
+	Kind egress.AttachmentKind
+	// Link is the gateway's end of a kind that is made where the sandbox is, as a
+	// Tap or a Proxy. It stays the caller's, who must close it: the device, or the
+	// socket, goes with its last descriptor. The gateway holds one of them until
+	// Detach, which the caller must call when the sandbox has ended: the TUN device
+	// of a Tap would keep its network namespace alive. Nil has Attach make both ends.
+	Link *os.File
 	// Record is a regular file that the records are added to. It stays the
 	// caller's.
 	Record *os.File
@@ -187,28 +195,52 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 
 // Attach gives a sandbox a network. It returns the sandbox's end of the link,
 // for an engine, and the PEM certificate that the sandbox must trust. The
-// network ends when the last descriptor of that end is closed.
+// network ends when the last descriptor of that end is closed. With a Link there is
+// no such end: box is nil, and the network ends with Detach or with the device.
 func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer record.Close()
-	box, ours, err := attachment.Pair(attachment.Packets)
+	box, ours, kind, err := c.ends(a)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer ours.Close()
+	if a.Link == nil {
+		defer ours.Close()
+	}
 	var reply attachReply
 	had := c.claim(true, a.Sandbox)
-	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq}
+	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.claim(had, a.Sandbox)
 		// If the process has opened it after all, this ends it.
-		box.Close()
+		if box != nil {
+			box.Close()
+		} else if ctx.Err() != nil {
+			_ = c.peer.notify(callDetach, sandboxBody{Sandbox: a.Sandbox})
+		}
 		return nil, nil, err
 	}
 	return box, reply.Certificate, nil
+}
+
+// ends returns the ends of an attachment, and its kind as the process is told.
+func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentKind, err error) {
+	if a.Kind == "" || a.Kind == egress.Packets {
+		// Not named: a process of before knows no other, and refuses the field.
+		box, ours, err = attachment.Pair(attachment.Packets)
+		return box, ours, "", err
+	}
+	if c.speaks < withKinds {
+		return nil, nil, "", fault.Newf(fault.Conflict, "causeway_version", "the process %d that holds the sandboxes' networks has no attachment of the kind %q", c.info.PID, a.Kind).
+			WithHint("end the sandboxes that it holds, and try again")
+	}
+	if a.Link == nil {
+		return nil, nil, "", fault.Newf(fault.Invalid, "link", "an attachment of the kind %q needs its device or socket", a.Kind)
+	}
+	return nil, a.Link, a.Kind, nil
 }
 
 // Update puts a new policy and new secrets in place of the old. When it
@@ -268,8 +300,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// claim makes sandboxes ones that this client answers for, or not, and tells
-// whether the last of them was.
+// claim sets whether this client answers for sandboxes, and reports whether it
+// answered for the last of them before.
 func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
 		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: beStranger},
 		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
+		reexec.Role{Match: reexec.Arg0(kernelArg0), Run: beKernelBox},
+		attachmenttest.TapRole,
 	)
 	os.Exit(m.Run())
 }

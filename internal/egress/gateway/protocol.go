@@ -23,7 +23,7 @@ import (
 // hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 3
+	version = 4
 )
 
 // withLooks is the version from which on an update can say that the sandbox is
@@ -33,6 +33,10 @@ const withLooks = 2
 // withFiles is the version from which on a policy's document has
 // filesystem.tracked, tools and read_only.
 const withFiles = 3
+
+// withKinds is the version from which on attach names the kind of the attachment. A
+// process of before takes every attachment for packets.
+const withKinds = 4
 
 // spoken returns the layers of a policy as a process that speaks a version can
 // read them. What is left out is about files, which the controller enforces:
@@ -105,6 +109,8 @@ type attachBody struct {
 	Secrets []egress.Secret `json:"secrets,omitempty"`
 	// Seq is the number of the last record in the file.
 	Seq uint64 `json:"seq"`
+	// Kind is the attachment's; none is packets.
+	Kind egress.AttachmentKind `json:"kind,omitempty"`
 }
 
 type attachReply struct {

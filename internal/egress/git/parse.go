@@ -53,7 +53,7 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 	if r.Probe() {
 		// Commands behind the flush would reach the server without a decision.
 		if _, err := source.Peek(1); !errors.Is(err, io.EOF) {
-			return r, malformed("a push without commands goes on")
+			return r, malformed("a push without commands has more data")
 		}
 	}
 	r.Head = bytes.Clone(seen.Bytes())

@@ -55,7 +55,7 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 		field := "secrets.bind[" + strconv.Itoa(i) + "]"
 		switch got := p.Connect(b.Host, b.Port); {
 		case got.Tunnel:
-			c.bad(field, "%s is a tunnel, and nobody can set a header in one", b.Host)
+			c.bad(field, "%s is a tunnel, and the gateway cannot set a header in one", b.Host)
 		case got.Effect == egress.Deny:
 			*warnings = append(*warnings, Warning{Layer: LayerTask, Field: field, Text: b.Host + " cannot be reached, so the secret " + b.Name + " goes nowhere"})
 		}

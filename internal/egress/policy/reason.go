@@ -63,7 +63,7 @@ func (p *Policy) decision(q *question, v verdict) egress.Decision {
 		// Advice that would not help is worse than none.
 		return egress.Decision{
 			Effect: egress.Deny, Rule: RuleAddress, Layer: LayerFloor, Policy: p.digest,
-			Reason: "This address can never be reached: it is the machine's own, a metadata service's or nobody's.",
+			Reason: "This address can never be reached: it is the machine's own, a metadata service's or a reserved one.",
 		}
 	}
 	switch {

@@ -79,7 +79,7 @@ func (c *checker) host(field string, h *Host) {
 	c.quorum(field+".approval.quorum", h.Approval.Quorum)
 	c.duration(field+".approval.timeout", h.Approval.Timeout, longestTime)
 	if h.Tunnel && (h.EncodedSlash || h.WebSocket != "") {
-		c.bad(field, "encoded_slash and websocket are about requests, and nobody looks into a tunnel")
+		c.bad(field, "encoded_slash and websocket are about requests, and the gateway does not inspect a tunnel")
 	}
 	c.list(field+".rules", len(h.Rules), mostRules, false)
 	ids := map[string]bool{}
@@ -153,7 +153,7 @@ func (c *checker) rule(field string, r *Rule, blind bool) {
 	}
 	c.effect(field+".do", r.Do)
 	if blind && (r.Methods != nil || r.Paths != nil || r.Limits.Requests != 0) {
-		c.bad(field, "methods, paths and limits.requests are about requests, and nobody looks into a tunnel")
+		c.bad(field, "methods, paths and limits.requests are about requests, and the gateway does not inspect a tunnel")
 	}
 	c.requests(field, r.Methods, r.Paths)
 	l := r.Limits

@@ -36,7 +36,7 @@ func (c *checker) secrets(s *Secrets, n *Network) {
 		t := newTable(Layer{Document: Document{Network: *n}})
 		blocks, _ := t.find(b.Host, netip.Addr{})
 		if blk := on(blocks, b.port()); blk != nil && blk.tunnel {
-			c.bad(field+".host", "%s is a tunnel, and nobody can set a header in one", clip(b.Host))
+			c.bad(field+".host", "%s is a tunnel, and the gateway cannot set a header in one", clip(b.Host))
 		}
 	}
 }

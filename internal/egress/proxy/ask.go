@@ -27,7 +27,7 @@ func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host st
 	defer cancel()
 	a, err := b.asker.Ask(ctx, q)
 	if err != nil {
-		r := floor(http.StatusServiceUnavailable, "approvals_unavailable", d.Rule, "nobody can be asked now")
+		r := floor(http.StatusServiceUnavailable, "approvals_unavailable", d.Rule, "no person can be asked now")
 		r.cause = err
 		return "", r
 	}
@@ -42,7 +42,7 @@ func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host st
 			d.Reason += ": " + printable(a.Reason, 256)
 		}
 	case "expired":
-		d.Reason = "nobody answered in time"
+		d.Reason = "it was not decided in time"
 	default:
 		a.State = "pending"
 		d.Reason = "a person must approve this"
@@ -67,9 +67,9 @@ func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	return nil
 }
 
-// asksHost says whether a person is to be asked about a host as a whole. So
-// it is where each of its requests would be asked about because nobody has
-// listed it: one question says that better than many.
+// asksHost reports whether a person is to be asked about a host as a whole. That is so where
+// each request would be asked about because the host is not listed: one approval request is
+// clearer than many.
 func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (egress.Decision, bool) {
 	if conn.Effect == egress.Ask {
 		return conn.Decision, true

@@ -134,7 +134,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 		return egress.Answer{}, io.ErrUnexpectedEOF
 	}
 	if code, body := b.do("POST", "https://api.good.test/", "x", nil); code != 503 || !strings.Contains(body, "approvals_unavailable") {
-		t.Errorf("nobody to ask: %d %s", code, body)
+		t.Errorf("no person to ask: %d %s", code, body)
 	}
 	if len(up.log()) != 0 {
 		t.Error("upstream was reached")

@@ -22,7 +22,7 @@ func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	// The transport goes on dialling when its request is gone, but not when
+	// The transport continues to dial when its request is gone, but not when
 	// the box is.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

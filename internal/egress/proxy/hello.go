@@ -32,7 +32,7 @@ const (
 type hello struct {
 	name string // as it stands there; "" is none
 	// ech is set if a second, encrypted hello may be inside: its name can be
-	// another one, and nobody on the way can tell a real one from a dummy.
+	// another one, and only the server can tell a real one from a dummy.
 	ech bool
 }
 

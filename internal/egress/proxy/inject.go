@@ -77,8 +77,8 @@ func (s *sealed) clashes(o *sealed) bool {
 		return false
 	}
 	methods := len(s.Methods) == 0 || len(o.Methods) == 0 || slices.ContainsFunc(s.Methods, func(m string) bool { return slices.Contains(o.Methods, m) })
-	// Two globs may overlap in ways that are hard to tell: only with the
-	// same ones, or with none, does nobody need to.
+	// Whether two different globs overlap is hard to decide: only equal globs,
+	// or a side without globs, count as overlapping.
 	paths := len(s.Paths) == 0 || len(o.Paths) == 0 || slices.ContainsFunc(s.Paths, func(p string) bool { return slices.Contains(o.Paths, p) })
 	return methods && paths
 }
@@ -144,7 +144,7 @@ func (x *exchange) inject(h http.Header) *refusal {
 	}
 	for _, s := range x.secrets {
 		x.box.spent[s.Name]++
-		h[s.header] = []string{s.line} // in the place of what the box sent
+		h[s.header] = []string{s.line} // replaces what the sandbox sent
 		x.record.Secrets = append(x.record.Secrets, s.Name)
 	}
 	return nil

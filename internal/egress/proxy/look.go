@@ -10,10 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// looks are what the sandbox's first process is about to try, and how often.
-// Each is marked so often and no more: a program of a sandbox that goes on
-// from a saved state may come first, but cannot hide more than it takes the
-// mark of.
+// looks are the checks that the sandbox's first process is about to make, and how many. Each is
+// marked so often and no more: a program of a sandbox that continues from a saved state may
+// come first, but cannot hide more than it takes the mark of.
 type looks struct {
 	mu   sync.Mutex
 	left map[look]int

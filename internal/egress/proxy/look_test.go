@@ -23,7 +23,7 @@ func (b *box) awaitRecords(n int) []egress.Record {
 }
 
 // What the first process tries before the sandbox is ready is marked, once
-// each, reaches nobody, and nothing else is marked for it.
+// each, reaches no host, and nothing else is marked for it.
 func TestLooksAreMarked(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")

@@ -43,7 +43,7 @@ type Config struct {
 	// Limits bound what the box may cost. Zero in a field is the default.
 	Limits Limits
 	// After is the number of the sandbox's last record: a process that takes
-	// over goes on from there.
+	// over continues from there.
 	After uint64
 	// SpoolFile makes the file that a large body is held in while somebody
 	// is asked about it. The default is an unnamed one in the directory for
@@ -144,7 +144,7 @@ func (b *Box) httpServer() *http.Server {
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the box's, and in the records
 		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
 		DisableGeneralOptionsHandler: true,
-		// A box is near: what it sends need not be taken long before it goes on.
+		// A sandbox is near: small windows do not slow it down.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
@@ -170,8 +170,8 @@ func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if err != nil {
 		return err
 	}
-	// The record comes first: a policy that nobody can know of later does
-	// not begin.
+	// The record comes first: a policy that is not recorded does
+	// not take effect.
 	if err := b.records.add(linkRecord("the policy is "+p.Digest()), g); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
 	}
@@ -206,7 +206,7 @@ func (b *Box) Close() {
 	<-b.empty
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
-		// There is nobody left to tell of an error.
+		// No caller is left to return an error to.
 		_ = b.records.add(linkRecord("the link is closed"), b.current.Load())
 	}
 }

@@ -91,8 +91,8 @@ func byUpstream(err error) *refusal {
 	return r
 }
 
-// failed says that the policy let it through: what went wrong then is nobody's
-// verdict.
+// failed marks that the policy allowed the request: a later failure is no decision of the
+// policy.
 func (r *refusal) failed() {
 	r.decision.Effect, r.decision.Rule, r.decision.Layer = egress.Allow, "upstream", ""
 }
@@ -148,7 +148,7 @@ func (r *refusal) steps() []string {
 		case "denied":
 			steps = append(steps, "a person said no; do not send this again")
 		case "expired":
-			steps = append(steps, "nobody answered in time; send the same request again to ask once more")
+			steps = append(steps, "it was not decided in time; send the same request again to ask once more")
 		}
 		return steps
 	}

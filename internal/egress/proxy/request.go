@@ -112,8 +112,8 @@ func upperCase(method string) bool {
 	return method != "" && method != "PRI"
 }
 
-// webSocket says whether a request asks to become one. Other upgrades are not
-// passed on: after one, nobody knows what the bytes are.
+// webSocket reports whether a request asks to become one. Other upgrades are not
+// passed on: after one, the meaning of the bytes is unknown.
 func webSocket(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ContentLength == 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
@@ -121,7 +121,7 @@ func webSocket(r *http.Request) bool {
 }
 
 // judge asks the policy and, where that says so, a person. If the policy
-// changes meanwhile, it begins again.
+// changes in between, it begins again.
 func (x *exchange) judge() *refusal {
 	for range 4 {
 		if stop := x.know(); stop != nil {

@@ -207,7 +207,7 @@ func (x *exchange) end() {
 		x.body.Close()
 	}
 	if t := x.gen.transport; t != x.box.current.Load().transport {
-		t.CloseIdleConnections() // nobody uses it after this
+		t.CloseIdleConnections() // it is not used after this
 	}
 	f := x.flow
 	f.mu.Lock()

@@ -81,7 +81,7 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 	}
 	for _, path := range []string{"/part", "/parts"} {
 		if code, body := b.get("https://api.good.test" + path); code != 502 || strings.Contains(body, piece) {
-			t.Errorf("a piece that nobody asked for, %s: %d %s", path, code, body)
+			t.Errorf("a piece that was not asked for, %s: %d %s", path, code, body)
 		}
 	}
 	// The control: a host that knows no secret answers with pieces.

@@ -54,8 +54,8 @@ type passage struct {
 	gen    *generation
 }
 
-// connect dials and records that it did: bytes that nobody looks into are not
-// passed before.
+// connect dials and records the connection first: bytes that the gateway does not inspect are
+// not passed before.
 func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage, *refusal) {
 	if m.full() {
 		return nil, overBytes(d)

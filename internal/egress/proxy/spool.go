@@ -121,7 +121,7 @@ func (s *spool) Close() {
 	}
 }
 
-// unnamedFile makes a file that nobody else can open and that is gone with
+// unnamedFile makes a file that no other process can open and that is gone with
 // its descriptor, also after a crash.
 func unnamedFile() (*os.File, error) {
 	fd, err := unix.Open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)

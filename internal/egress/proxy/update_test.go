@@ -29,7 +29,7 @@ func ends(t *testing.T, what string, c net.Conn) {
 			continue
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s goes on", what)
+			t.Errorf("%s continues", what)
 		}
 		return
 	}

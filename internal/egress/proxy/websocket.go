@@ -10,7 +10,7 @@ import (
 
 // switched passes a WebSocket both ways, once the upstream has really agreed
 // to one: a server that ignores the upgrade would otherwise read requests
-// that nobody judged.
+// that the policy did not decide about.
 func (x *exchange) switched(resp *http.Response) *refusal {
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !x.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {

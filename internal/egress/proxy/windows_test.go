@@ -54,8 +54,8 @@ func settle(t *testing.T, conn net.Conn, preface string) {
 	}
 }
 
-// What a box sends and nobody takes, and what it asks for and does not read,
-// is held by the process that all boxes share: both are little for each.
+// Data that a sandbox sends and no host takes, and data that it asks for and does not read,
+// are held by the process that all sandboxes share: both are little for each.
 func TestUnreadBytesAreFew(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2 = true

@@ -38,8 +38,8 @@ func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote
 		return nil, fault.New(fault.Invalid, "vault_address_invalid", "VAULT_ADDR is not the URL of a Vault server").
 			WithHint("for example VAULT_ADDR=https://vault.example.com:8200 where the server is started")
 	}
-	// Without TLS the token and all values would be there to read for whoever
-	// is on the way. An agent on this machine has nobody on the way.
+	// Without TLS an attacker on the network could read the token and all values. A Vault agent
+	// on this machine is reached without a network.
 	if address.Scheme != "https" && (address.Scheme != "http" || !loopback(address.Hostname())) {
 		return nil, fault.New(fault.Invalid, "vault_address_invalid", "VAULT_ADDR must be https, or http on a loopback address")
 	}

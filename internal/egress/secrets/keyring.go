@@ -22,7 +22,7 @@ const (
 // a state directory. lockPath is a file in that directory.
 func NewKeyring(name, lockPath string, getenv func(string) string) (*Local, error) {
 	// Without the address the library would start a bus of its own, with a
-	// keyring that nobody has ever opened.
+	// keyring that was never opened.
 	if runtime.GOOS == "linux" && getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
 		return nil, fault.New(fault.Unavailable, "keyring_missing", "there is no session whose keyring could keep the key of the secrets").
 			WithHint("start the server from a desktop session, or set secrets_key to file")

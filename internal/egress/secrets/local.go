@@ -25,7 +25,7 @@ const (
 
 // Local is a Keeper whose keys are on this machine, in a place that only its
 // user can read: one line each, the current one first. More than one is there
-// only while a rotation goes on, or after one was interrupted. The place is
+// only during a rotation, or after one was interrupted. The place is
 // read anew each time, because another process may have rotated.
 type Local struct {
 	place    place

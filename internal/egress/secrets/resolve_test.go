@@ -156,7 +156,7 @@ func TestHashiCorpVault(t *testing.T) {
 	_, err = strict.Resolve(t.Context(), local, ref)
 	want(t, err, fault.Unavailable, "vault_unreachable")
 	if len(h.seen) != asked {
-		t.Error("a server that nobody vouches for got a request")
+		t.Error("a server with an untrusted certificate got a request")
 	}
 	for _, address := range []string{"", "http://vault.example.com", "http://10.0.0.1:8200", "ftp://127.0.0.1", "https://user:pass@127.0.0.1", "https://"} {
 		vars["VAULT_ADDR"] = address

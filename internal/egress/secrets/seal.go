@@ -156,9 +156,9 @@ func (v *Vault) rewrap(ctx context.Context, s Sealed, want string) error {
 	return v.Store.Rewrap(ctx, s, wrapped, by)
 }
 
-// bound is what a ciphertext is good for: whoever can write to the database
-// cannot have one secret opened under the name or the owner of another. Each
-// part has its length, so that no two of them read alike.
+// bound is what a ciphertext is valid for: an attacker who can write to the database cannot have
+// one secret opened under the name or the owner of another. Each part has its length, so that
+// no two of them read alike.
 func (s Sealed) bound() []byte {
 	b := []byte("crannog secret 1")
 	for _, part := range []string{s.Owner, s.Name} {

@@ -151,7 +151,7 @@ func TestNobodySeesAnothersSecrets(t *testing.T) {
 	}
 }
 
-// The zero caller is nobody, and not the local user.
+// The zero caller has no permissions, and is not the local user.
 func TestTheZeroCallerMayNothing(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(string) string { return canary }})
 	for _, who := range []secrets.Caller{{}, {Owner: "k", Local: true}} {

@@ -47,8 +47,8 @@ type Keeper interface {
 	// Create makes the first key, where the keeper makes keys. It is only
 	// called while nothing is sealed. Called at once by many, it makes one.
 	Create(ctx context.Context) error
-	// Hold keeps all keys usable until release: what is wrapped meanwhile is
-	// seen by a rotation.
+	// Hold keeps all keys usable until release: a rotation sees what is wrapped
+	// before that.
 	Hold(ctx context.Context) (release func(), err error)
 	// Wrap wraps under the current key and says which one that is. Without a
 	// key it is NotFound.

@@ -69,9 +69,9 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// S9: who can write to the database cannot have one secret opened in the
-// place of another: not under its name, not for another owner, not as another
-// version, and not with half of it.
+// S9: an attacker who can write to the database cannot have one secret opened instead of
+// another: not under its name, not for another owner, not as another version, and not with half
+// of it.
 func TestSealedValuesCannotChangePlaces(t *testing.T) {
 	const (
 		from = `(SELECT %[1]s FROM secret_versions WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 2)`
@@ -138,7 +138,7 @@ func TestOthersKeyFilesAreRefused(t *testing.T) {
 		_, err = f.Set(t.Context(), local, "B", []byte(canary), nil)
 		want(t, err, fault.Denied, code)
 		if fault.HintOf(err) == "" && code == "secrets_key_not_private" {
-			t.Error("no hint says what to do")
+			t.Error("no hint names what to do")
 		}
 	}
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o601} {

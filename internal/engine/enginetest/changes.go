@@ -170,7 +170,7 @@ func whatComesOut(t *testing.T, c *Config) {
 // A program can give a file any size and any time of its last change; it
 // cannot say when it did so.
 func forgedTimes(t *testing.T, c *Config) {
-	b := c.workspace(t, map[string]string{"forged": "content of then", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
+	b := c.workspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
 	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
 		mv back b2 && mv b2 back && chmod 700 mode && chmod 644 mode && echo done`, "done")
 	info, err := os.Stat(filepath.Join(b.dir, "forged"))

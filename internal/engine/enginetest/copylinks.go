@@ -103,7 +103,7 @@ var copyLinkRules = []rule{
 		b.want(t, python(dialing("198.18.0.7", 9000)), "ECONNREFUSED")
 		end, theirs := newPeer(t)
 		spec := c.spec(b.id)
-		spec.Link, spec.GuestConfig = end, renewed(b.id, "box", guest.RolledBack)
+		spec.Egress, spec.GuestConfig = engine.Packets(end), renewed(b.id, "box", guest.RolledBack)
 		err := saver(t, e).Replace(t.Context(), spec, dir)
 		end.Close()
 		if err != nil {
@@ -117,4 +117,6 @@ var copyLinkRules = []rule{
 	}},
 }
 
-func linkedBy(end *os.File) func(*engine.Spec) { return func(s *engine.Spec) { s.Link = end } }
+func linkedBy(end *os.File) func(*engine.Spec) {
+	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
+}

@@ -14,7 +14,7 @@ import (
 // ownersRules say whose the files of a workspace are inside (F11).
 var ownersRules = []rule{
 	{"owners/the-workspace-is-the-users", workspaceIsTheUsers},
-	{"owners/nobody-gets-past-permissions", nobodyGetsPastPermissions},
+	{"owners/permissions-hold-inside", permissionsHoldInside},
 	{"owners/hold-in-a-copy", ownersHoldInACopy},
 	{"owners/what-is-covered-can-be-read", coveredCanBeRead},
 }
@@ -96,7 +96,7 @@ func workspaceIsTheUsers(t *testing.T, c *Config) {
 	}
 }
 
-func nobodyGetsPastPermissions(t *testing.T, c *Config) {
+func permissionsHoldInside(t *testing.T, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | tr -d '\\t'",

@@ -95,7 +95,7 @@ var recordStateRules = []rule{
 		v.numbered(t)
 	}},
 	// P32
-	{"record/goes-on-with-programs-nobody-waited-for", func(t *testing.T, c *Config) {
+	{"record/continues-with-programs-that-were-not-waited-for", func(t *testing.T, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		// A child that has ended, and a program whose first thread has.
 		b.sh(t, `setsid sh -c 'sleep 0 & exec sleep 1000' >/dev/null 2>&1 </dev/null &
@@ -162,7 +162,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/outlives-whoever-asked-for-it", func(t *testing.T, c *Config) {
+	{"record/outlives-the-process-that-asked-for-it", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		b, v := c.watched(t, c.Open(t, dir))
 		v.more(t)

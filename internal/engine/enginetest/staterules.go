@@ -151,10 +151,10 @@ var stateRules = []rule{
 	}},
 	{"state/unknown-is-not-found", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
-		if err := saver(t, e).Checkpoint(t.Context(), "nobody", t.TempDir()); fault.KindOf(err) != fault.NotFound {
+		if err := saver(t, e).Checkpoint(t.Context(), "missing", t.TempDir()); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("checkpoint: %v", err)
 		}
-		spec := c.spec("nobody")
+		spec := c.spec("missing")
 		if err := saver(t, e).Replace(t.Context(), spec, t.TempDir()); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("replace: %v", err)
 		}

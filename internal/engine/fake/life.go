@@ -30,6 +30,9 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error
 	if spec.Events != nil {
 		return fault.New(fault.Unsupported, "events_unsupported", "the fake runs no programs, so it has none to write down")
 	}
+	if err := spec.Egress.Check(e.Info().Egress); err != nil {
+		return err
+	}
 	if err := checkRoot(spec.Root.Dir); err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}

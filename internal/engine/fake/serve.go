@@ -94,7 +94,7 @@ func (b *box) running() bool {
 func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
 	l := b.ports[port]
 	if l == nil {
-		return nil, fault.Newf(fault.Unavailable, "port_closed", "nobody listens on port %d of %s", port, b.id)
+		return nil, fault.Newf(fault.Unavailable, "port_closed", "no program listens on port %d of %s", port, b.id)
 	}
 	conn, err := l.dial(ctx)
 	if errors.Is(err, net.ErrClosed) {

@@ -228,6 +228,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if err := e.at(ctx, ReplaceBegin, spec.ID); err != nil {
 		return err
 	}
+	if err := spec.Egress.Check(e.Info().Egress); err != nil {
+		return err
+	}
 	old := e.find(spec.ID)
 	if old == nil || !old.running() {
 		return unknown(spec.ID)

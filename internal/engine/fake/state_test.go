@@ -116,3 +116,35 @@ func TestStateFaults(t *testing.T) {
 		t.Errorf("replace of what is not there: %v", err)
 	}
 }
+
+func TestAnEgressThatIsNotDeclaredIsRefused(t *testing.T) {
+	e, err := fake.New(fake.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	if err := e.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	image := t.TempDir()
+	if err := e.Checkpoint(t.Context(), "box", image); err != nil {
+		t.Fatal(err)
+	}
+	wrong := spec
+	wrong.Egress = engine.Egress{Kind: engine.EgressTap, End: os.Stdin}
+	other := wrong
+	other.ID = "other"
+	for name, err := range map[string]error{
+		"create":  e.Create(t.Context(), other),
+		"restore": e.Restore(t.Context(), other, image),
+		"replace": e.Replace(t.Context(), wrong, image),
+	} {
+		if fault.CodeOf(err) != "egress_unsupported" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Running {
+		t.Errorf("after the refusals there are %v, %v", list, err)
+	}
+}

@@ -51,6 +51,9 @@ func ready(spec *engine.Spec) error {
 	if err := sandboxid.Check(spec.ID); err != nil {
 		return err
 	}
+	if err := spec.Egress.Check(egressKinds); err != nil {
+		return err
+	}
 	spec.Limits = spec.Limits.OrDefault()
 	return checkEvents(spec)
 }
@@ -96,8 +99,8 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	go k.config.sendWith(spec.GuestConfig, spec.Archive)
 	// The network comes first: gVisor does not look at it later.
 	network := loopback()
-	if spec.Link != nil {
-		network = linked(spec.Link)
+	if spec.Egress.Connected() {
+		network = linked(spec.Egress.End)
 	}
 	network.IsRestore = image != ""
 	err := k.call(ctx, func(conn *urpc.Client) error {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -110,7 +111,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageHostView},
-		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
+		Egress:       slices.Clone(egressKinds),
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)
@@ -121,7 +122,7 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, "built with cgo: gVisor's system call filter for itself lets a few more calls through; build with make, or with CGO_ENABLED=0")
 	}
 	if e.rootless {
-		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown as nobody's")
+		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown with the overflow user as owner")
 	}
 	return info
 }

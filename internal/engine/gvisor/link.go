@@ -8,7 +8,11 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/engine"
 )
+
+// egressKinds are the kinds of egress that gVisor's network stack takes.
+var egressKinds = []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
 
 // loopback is the network of a box that has no other.
 func loopback() *boot.CreateLinksAndRoutesArgs {

@@ -132,7 +132,7 @@ func (b *box) survey(ctx context.Context) error {
 	pending, watched := watch.Pending(sessions)
 	switch {
 	case !watched:
-		return fault.Newf(fault.Conflict, notWatched, "nobody watches sandbox %q", b.rec.ID)
+		return fault.Newf(fault.Conflict, notWatched, "sandbox %q is not watched", b.rec.ID)
 	case pending == watch.Unsaved:
 		return fault.Newf(fault.Conflict, "sandbox_stands_still", "sandbox %q is being saved", b.rec.ID)
 	case pending > 0:

@@ -95,7 +95,7 @@ func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 	case <-late.C:
 		return err
 	}
-	ended := fault.Wrap(err, fault.NotFound, "sandbox_ended", fmt.Sprintf("sandbox %q has ended meanwhile", b.rec.ID))
+	ended := fault.Wrap(err, fault.NotFound, "sandbox_ended", fmt.Sprintf("sandbox %q has ended in between", b.rec.ID))
 	select {
 	case <-b.done:
 		if b.exit.Reason == engine.ReasonOOM {

@@ -153,7 +153,7 @@ func comesOutAs(c *Change) bool {
 }
 
 func conflict(name string) error {
-	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside meanwhile", name).
+	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside in the meantime", name).
 		WithHint("look at the changes again, and say if the sandbox's are to replace it")
 }
 

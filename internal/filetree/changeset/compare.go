@@ -201,7 +201,7 @@ func (c *comparison) sums() error {
 		delete(told, name)
 	}
 	if len(told) > 0 {
-		return malformed("it names files that nobody asked for")
+		return malformed("it names files that were not requested")
 	}
 	return nil
 }

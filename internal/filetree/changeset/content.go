@@ -28,7 +28,7 @@ type Base struct {
 
 var (
 	errMoved   = errors.New("the file is another one by now")
-	errUnknown = errors.New("nobody knows what the file was")
+	errUnknown = errors.New("the file's earlier content is unknown")
 )
 
 // hostFiles reads files of a directory of the host's.

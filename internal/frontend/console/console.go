@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/console/session"
@@ -136,7 +137,7 @@ func (c *Console) sweep(ctx context.Context) {
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guardHeaders(w.Header())
 	if err := c.rightHost(r); err != nil {
-		c.refuse(w, r, "nobody", err)
+		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
 	switch {
@@ -155,7 +156,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := ownPage(r); err != nil {
-		c.refuse(w, r, "nobody", err)
+		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
 	if err := plainBody(r); err != nil {

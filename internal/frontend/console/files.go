@@ -33,13 +33,13 @@ func carried() fs.FS {
 
 const index = "index.html"
 
-// Built tells whether this program carries the console.
+// Built reports whether this program contains the console.
 func Built() bool {
 	_, err := fs.Stat(carried(), index)
 	return err == nil
 }
 
-// NotBuilt says what to do where it does not.
+// NotBuilt is the error text where the console is not built in. It names what to do.
 const NotBuilt = "the web console is not built into this program: make builds it, and needs Node.js and npm"
 
 // encodings are the forms in which a file may be kept, the best first.
@@ -141,7 +141,7 @@ func (c *Console) send(w http.ResponseWriter, r *http.Request, name string) {
 	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not kept in a form that the browser takes"))
 }
 
-// accepts tells whether a browser takes an encoding.
+// accepts reports whether a browser accepts an encoding.
 func accepts(header, name string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		coding, params, _ := strings.Cut(part, ";")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever stands in a Host header, only names that are ours are let in, and
-// addresses that nobody's name server could have given.
+// Whatever a Host header contains, the console accepts only its own names, and addresses, which
+// no name server can have given (DNS rebinding).
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"localhost", "localhost:7070", "127.0.0.1", "[::1]:1", "evil.example", "localhost.evil.example", "127.0.0.1.", "own.example:443", "", ":", "[", "[::1", "::1",

@@ -54,7 +54,7 @@ func ownName(host string, r *http.Request, names []string) bool {
 	if err != nil {
 		return false
 	}
-	// An address is nobody's to point anywhere: who uses it has connected to
+	// No name server can point an address elsewhere: a browser that uses it has connected to
 	// it. It still has to be the one that was connected to.
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || local.Network() == "unix" {
@@ -87,7 +87,7 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// oneForm tells whether a path is written as pages write it. What is behind
+// oneForm reports whether a path is written as pages write it. What is behind
 // the gate may cut a path into its parts in another way: with a slash that is
 // escaped, the route that answers would not be the one whose scope was checked,
 // and a viewer would get at what files hold. And the mux would send a browser

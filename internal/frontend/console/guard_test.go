@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// P42: nobody acts in the console without a session: not without a cookie, with
+// P42: no request acts in the console without a session: not without a cookie, with
 // a wrong one, with one that was signed out, nor by a link that was used.
 func TestNoSession(t *testing.T) {
 	s := newSite(t)
@@ -50,7 +50,7 @@ func TestNoSession(t *testing.T) {
 	}
 	// The same with the right one, and with others of the name beside it.
 	// A preview below the console's own name can set as many as a browser keeps,
-	// and must sign nobody out with them.
+	// and must sign no user out with them.
 	tossed := strings.Repeat(wrong+"; crannog_console=", 180)
 	for _, cookie := range []string{c.Value, wrong + "; crannog_console=" + c.Value, tossed + c.Value} {
 		if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}); g.status != 200 {
@@ -66,7 +66,7 @@ func TestNoSession(t *testing.T) {
 	list := s.recorded(audit.ConsoleInvited, audit.ConsoleSignedIn, audit.ConsoleSignedOut, audit.Action)
 	s.has(list, "console.signed_in console:"+v.ID+" admin")
 	s.has(list, "console.signed_out console:"+v.ID+" admin signed_out")
-	s.has(list, "action nobody POST /console/api/session token_invalid")
+	s.has(list, "action anonymous POST /console/api/session token_invalid")
 }
 
 // P42: the cookie opens nothing outside of the console.
@@ -139,7 +139,7 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %d %s", name, g.status, g.body)
 		}
 	}
-	// A link of another site leads to the page, and signs nobody in.
+	// A link of another site leads to the page, and signs no user in.
 	if g := s.send(sent{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
 		t.Errorf("a link: %d", g.status)
 	}
@@ -151,7 +151,7 @@ func TestOtherSites(t *testing.T) {
 	if g := s.send(evil); g.status != 200 {
 		t.Errorf("the same link, without: %d %s", g.status, g.body)
 	}
-	s.has(s.recorded(audit.Action), "action nobody GET /console/api/v1/sandboxes cross_origin")
+	s.has(s.recorded(audit.Action), "action anonymous GET /console/api/v1/sandboxes cross_origin")
 }
 
 // P42: a name that another's name server points here is refused, so that its
@@ -173,7 +173,7 @@ func TestRebinding(t *testing.T) {
 			}
 		}
 	}
-	s.has(s.recorded(audit.Action), "action nobody GET /console/ host_not_allowed")
+	s.has(s.recorded(audit.Action), "action anonymous GET /console/ host_not_allowed")
 }
 
 // P42: only the machine's user makes links, and no session can make another.
@@ -194,7 +194,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("a key: %d", got)
 	}
 	if got := make("", nil, false); got != 401 {
-		t.Errorf("nobody: %d", got)
+		t.Errorf("without a session: %d", got)
 	}
 	if got := make("", nil, true); got != 201 {
 		t.Errorf("the machine's user: %d", got)

@@ -28,8 +28,8 @@ func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Sessi
 	c.checkup.mu.Lock()
 	defer c.checkup.mu.Unlock()
 	if c.checkup.found == nil || time.Since(c.checkup.at) > checkupAge {
-		// Others are told the same: whoever asked first may leave meanwhile, and
-		// what was found by then would say that the engine fails.
+		// Other requests get the same result. The client that asked first may leave before
+		// the end, and a result that was cut short would report that the engine fails.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTime)
 		defer cancel()
 		c.checkup.found, c.checkup.at = c.o.Machine.Doctor(ctx), time.Now()

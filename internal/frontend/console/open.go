@@ -67,7 +67,7 @@ func (o *open) endAll() {
 // idleBody is how long an upload may stand still.
 const idleBody = 30 * time.Second
 
-// steady lets a body take as long as it goes on: the server bounds how long
+// steady lets a body take as long as data keeps coming: the server bounds how long
 // others may take in all.
 func steady(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {

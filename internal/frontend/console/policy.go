@@ -89,7 +89,7 @@ type problem struct {
 	Severity string `json:"severity"` // error or warning
 }
 
-// policyLint says what is wrong with a document. Nothing of it is kept.
+// policyLint returns what is wrong with a document. The document is not stored.
 func (c *Console) policyLint(w http.ResponseWriter, r *http.Request, _ session.Session) {
 	var in struct {
 		Document string `json:"document"`
@@ -128,7 +128,7 @@ type explanation struct {
 	Steps  []policy.Step `json:"steps"`
 }
 
-// policyExplain says what a policy decides about a request. Nothing is sent
+// policyExplain returns what a policy decides about a request. Nothing is sent
 // anywhere.
 func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who session.Session) {
 	var in struct {

@@ -134,7 +134,7 @@ func TestHostileSignIn(t *testing.T) {
 	}
 }
 
-// What somebody who left was told by halves is nobody's answer.
+// The result of a check that was cut short because its client left is not shown to others.
 func TestDoctorOutlivesWhoAsks(t *testing.T) {
 	s := newSite(t)
 	first, second := s.sign(session.Viewer), s.sign(session.Viewer)

@@ -39,7 +39,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 // machine is what doctor would find.
 type machine struct {
 	asked int
-	begun chan struct{} // unless nil, a search begins, and goes on until left
+	begun chan struct{} // unless nil, a search begins, and lasts until left is closed
 	left  <-chan struct{}
 }
 

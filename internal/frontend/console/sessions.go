@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// LinkOf is the URL of a token. It stands in the fragment, which browsers send
-// to nobody.
+// LinkOf returns the URL of a token. The token stands in the fragment, which browsers do not
+// send to any server.
 func LinkOf(base, token string) string { return base + Path + "/#token=" + token }
 
 // makeLink makes a one-time link for the machine's user. No session can: who
@@ -18,7 +19,7 @@ func LinkOf(base, token string) string { return base + Path + "/#token=" + token
 func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	who, err := c.machineUser(r)
 	if err != nil {
-		c.refuse(w, r, "nobody", err)
+		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
 	var in api.CreateConsoleLink

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/frontend/console/session"
@@ -21,7 +22,7 @@ const CookieName = "crannog_console"
 
 // mostCookies bounds how many of that name are looked at. A sandbox's preview
 // below the console's own name can add its own, which a browser sends first:
-// there are more here than browsers keep for a name, so that it locks nobody
+// there are more here than browsers keep for a name, so that it locks no user
 // out.
 const mostCookies = 200
 
@@ -48,12 +49,12 @@ func (c *Console) view(s session.Session) sessionView {
 	return sessionView{s.ID, s.Name, s.Scope.String(), s.CreatedAt, s.ExpiresAt, a.Version, a.Started, a.Domain, engine{a.Engine, a.Boundary}}
 }
 
-// serveAs answers for whoever is signed in, if the scope is enough.
+// serveAs serves the user of the request's session, if the session's scope is enough.
 func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.Scope, to session.Handler) {
 	who, err := c.who(r)
 	if err != nil {
 		if len(r.CookiesNamed(CookieName)) > 0 && fault.KindOf(err) == fault.Unauthenticated {
-			c.refuse(w, r, "nobody", err)
+			c.refuse(w, r, audit.Anonymous, err)
 			return
 		}
 		c.fail(w, r, err)
@@ -85,7 +86,7 @@ func tooSmall(need session.Scope, who session.Session) error {
 // who is signed in with a request.
 func (c *Console) who(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
-	err := error(fault.New(fault.Unauthenticated, "signed_out", "nobody is signed in here").WithHint("crannog console makes a link to sign in by"))
+	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by"))
 	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
 		var s session.Session
 		if s, err = c.o.Desk.Who(r.Context(), cookie.Value); err == nil {
@@ -108,7 +109,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	cookie, s, err := c.o.Desk.SignIn(r.Context(), token, addressOf(r))
 	switch fault.CodeOf(err) {
 	case "token_invalid", "too_many_tries":
-		c.refuse(w, r, "nobody", err)
+		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
 	if err != nil {
@@ -116,7 +117,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if old, err := c.who(r); err == nil {
-		// The browser forgets its cookie now, and nobody could sign it out.
+		// The browser forgets its cookie now, and the session could not be signed out later.
 		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
 			c.o.Log.Warn("earlier session of the console not ended", "session", old.ID, "err", err)
 		}
@@ -203,7 +204,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client may be gone, and there is nobody else to tell.
+	// A write error means that the client has left; nothing remains to be done.
 	_, _ = w.Write(append(data, '\n'))
 }
 
@@ -215,7 +216,7 @@ func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Ses
 	in.URL.Path = strings.TrimPrefix(r.URL.Path, apiPath)
 	in.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, apiPath)
 	in.RequestURI = in.URL.RequestURI()
-	// Who asks is settled, and what opens the session is nobody else's.
+	// The caller is authenticated, and the session's credentials must not be passed on.
 	for _, name := range []string{"Cookie", "Authorization", "X-Api-Key"} {
 		in.Header.Del(name)
 	}

@@ -36,7 +36,7 @@ type List struct {
 
 // Add notes a record. It returns how it is told and how many that makes: zero
 // for what is told already, and Most+1 once for all that are too many. What
-// crannog itself tried, to see that it is refused, is nobody's refusal.
+// crannog itself tried, to see that it is denied, does not count.
 func (l *List) Add(r api.FlowRecord) (api.Refusal, int) {
 	if r.Probe || l.more {
 		return api.Refusal{}, 0

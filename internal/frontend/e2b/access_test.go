@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What a caller asks for in our own words is what it gets, and not the
-// open internet of whoever asks for nothing.
+// A caller that uses our own fields gets what they ask for, and not the open internet that a
+// request without them gets.
 func TestAccessOfCreate(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
 		for _, c := range []struct {

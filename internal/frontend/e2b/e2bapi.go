@@ -17,7 +17,7 @@ import (
 // Clients switch their abilities by it.
 const envdVersion = "0.6.13"
 
-// clientID fills a field that clients require and nobody reads.
+// clientID fills a field that clients require and do not use.
 const clientID = "crannog"
 
 // keyHeader carries the API key.
@@ -81,7 +81,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func health(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte("ok\n")) // the client left; there is nobody to tell
+	_, _ = w.Write([]byte("ok\n")) // an error means that the client has left
 }
 
 // callerKey carries the caller from ServeHTTP through the router to handle,

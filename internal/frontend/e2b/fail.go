@@ -64,5 +64,5 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(encoded) // the client left; there is nobody to tell
+	_, _ = w.Write(encoded) // an error means that the client has left
 }

@@ -33,8 +33,8 @@ func durationOf(seconds int64) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// limits reads the limits of create. An absent one is the default; zero and
-// below are refused, so that nobody takes zero for "no limit".
+// limits reads the limits of create. An absent one is the default. Zero and below are an error,
+// so that no client takes zero for "no limit".
 func (b *limitsBody) limits() (sandbox.Limits, error) {
 	var l sandbox.Limits
 	if b == nil {

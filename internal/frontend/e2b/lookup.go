@@ -76,9 +76,9 @@ func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, er
 	return found, nil
 }
 
-// returning is existing for who wants it to run: one that is just being ended is
-// a conflict, which tells that another try will not find it.
-func (a *api) returning(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+// getRunnable is like existing, but returns a conflict for a sandbox that is stopping, so that
+// clients know that another try will not find it.
+func (a *api) getRunnable(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.existing(r, who)
 	if err != nil && found.State == sandbox.Stopping {
 		err = fault.Newf(fault.Conflict, "sandbox_stopping", "Sandbox %q is being stopped", found.ID)

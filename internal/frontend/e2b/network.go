@@ -36,7 +36,7 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// stillSealed is shown in the place of a header's fixed value, which is
+// stillSealed is shown instead of a header's fixed value, which is
 // never shown again.
 const stillSealed = "[sealed]"
 

@@ -71,8 +71,8 @@ func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, erro
 	if in.Value == nil {
 		return newSecret{}, nil, fault.New(fault.Invalid, "field_missing", `the field "value" is missing`)
 	}
-	// The decoder puts U+FFFD in the place of bytes that are no text, and the
-	// secret would be another one.
+	// The decoder replaces bytes that are not UTF-8 by U+FFFD, which would make it a
+	// different secret.
 	if strings.ContainsRune(*in.Value, '\uFFFD') {
 		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8")
 	}
@@ -159,8 +159,8 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 // placeLayout sorts as text as the times do.
 const placeLayout = "2006-01-02T15:04:05.000000000Z"
 
-// secretPlace is where a secret stands in the list, so that a page goes on
-// rightly after the secret that ended the last one is gone.
+// secretPlace returns a secret's position in the list. A page continues correctly after it, also
+// when the secret that ended the last page is gone.
 func secretPlace(info secrets.Info) string {
 	return info.Created.UTC().Format(placeLayout) + " " + info.ID
 }

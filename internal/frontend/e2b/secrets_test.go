@@ -98,7 +98,7 @@ func TestSecretsPages(t *testing.T) {
 		if next == "" {
 			break
 		}
-		// The page goes on rightly after its last secret is gone.
+		// The next page is right after the last secret of this one is gone.
 		if w := do(h, "DELETE", "/secrets/"+names[len(names)-1], ""); w.Code != 204 {
 			t.Fatal(w.Code)
 		}

@@ -40,7 +40,7 @@ func (a *api) snapshotRoutes() {
 	a.handle("GET /templates/aliases/{ref...}", a.templateAlias)
 }
 
-// snapshot takes one of a running sandbox, which goes on.
+// snapshot takes a snapshot of a running sandbox, which continues.
 func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Name string `json:"name"`

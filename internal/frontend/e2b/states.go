@@ -88,7 +88,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if err != nil {
 		return err
 	}
-	found, err := a.returning(r, who)
+	found, err := a.getRunnable(r, who)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func resumeTime(seconds int64) (time.Duration, error) {
 	return max(d, time.Second), err
 }
 
-// goOn is how a paused sandbox goes on: without memory it boots anew, also if
+// goOn returns how a paused sandbox resumes: without memory it boots anew, also if
 // some was kept.
 func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
 	if memory != nil && !*memory {
@@ -140,7 +140,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if err != nil {
 		return err
 	}
-	found, err := a.returning(r, who)
+	found, err := a.getRunnable(r, who)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func TestPause(t *testing.T) {
 	// The clients take each 409 for "paused already", which is no failure.
 	boxes.failState = fault.New(fault.Conflict, "snapshot_programs_changed", "programs have changed")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "snapshot_programs_changed", "programs have changed")
-	boxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed meanwhile")
+	boxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed in between")
 	for _, path := range []string{"pause", "fork", "snapshots"} {
 		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/"+path, `{}`), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}

@@ -172,7 +172,7 @@ func TestStrangersAreOnRecord(t *testing.T) {
 	got := dataOf[payload.Action](t, x.record, audit.Action)
 	if want := []payload.Action{
 		{Do: "POST /filesystem.Filesystem/Remove", Outcome: "unauthenticated"}, {Do: "POST /execute", Outcome: "unauthenticated"},
-	}; !reflect.DeepEqual(got, want) || x.record.Entries()[0].Actor != "nobody" {
+	}; !reflect.DeepEqual(got, want) || x.record.Entries()[0].Actor != "anonymous" {
 		t.Errorf("%+v", x.record.Entries())
 	}
 	for range 1000 {

@@ -97,7 +97,7 @@ type flowsInput struct {
 	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"Of the names that were asked for without a network only those of so many last seconds."`
 }
 
-// Bounds of one answer that is not a stream: who wants more goes on after the
+// Bounds of one answer that is not a stream: a client that wants more continues after the
 // last. A sandbox fills its file with the longest records that there are, and
 // every caller could have all of them in the server's memory.
 const (
@@ -136,7 +136,7 @@ func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInpu
 			return s.Networks.Flows(c.Context(), who, sb.ID, filter, false, yield)
 		})
 		if err != nil && c.Context().Err() == nil {
-			// Without its end the answer is no JSON, so that nobody takes it for all.
+			// Without its end the answer is not JSON, so that no client takes it for complete.
 			s.Log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
 		}
 	}}, nil
@@ -157,7 +157,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 			if err != nil {
 				return err
 			}
-			// There is always one, or nobody could go on after it.
+			// There is always at least one, or a client could not continue after it.
 			if size += len(piece); count == maxFlows || count > 0 && size > maxFlowBytes {
 				return errEnough
 			}

@@ -24,7 +24,7 @@ func (s *server) approvalRoutes(a huma.API) {
 	}
 	register(s, a, op("approvals-list", "GET", "/approvals", "What sandboxes ask people"), s.listApprovals)
 	events := op("approvals-events", "GET", "/approvals/events", "What is asked and answered, as it happens")
-	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID it goes on after that event instead."
+	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID the stream continues after that event instead."
 	events.Responses = map[string]*huma.Response{"200": {
 		Description: "OK",
 		Content: map[string]*huma.MediaType{"text/event-stream": {

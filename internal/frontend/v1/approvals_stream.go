@@ -92,8 +92,8 @@ func (e *eventStream) send(text string) error {
 	return nil
 }
 
-// beats sends a text again and again until what is returned is called, and
-// cancels where nobody reads it.
+// beats sends a text periodically until the returned function is called, and cancels the stream
+// if the client does not read it.
 func (e *eventStream) beats(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
 	return ticker.Every(ctx, streamBeat, func(context.Context) {
 		if e.send(text) != nil {

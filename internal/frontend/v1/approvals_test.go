@@ -114,7 +114,7 @@ func TestAnswerOverHTTP(t *testing.T) {
 		{"POST", second + "/approve", `{"always":true}`, 400, "invalid_request"},
 		{"POST", second + "/approve", `{"reason":"` + strings.Repeat("a", 513) + `"}`, 400, "invalid_request"},
 		{"GET", "/v1/approvals?state=dancing", ``, 400, "invalid_state"},
-		{"GET", "/v1/approvals?sandbox=nobody", ``, 404, "sandbox_not_found"},
+		{"GET", "/v1/approvals?sandbox=missing", ``, 404, "sandbox_not_found"},
 		{"GET", "/v1/approvals?limit=101", ``, 400, "invalid_request"},
 		{"GET", "/v1/approvals/a0", ``, 404, "approval_not_found"},
 		{"POST", "/v1/approvals/a0/approve", `{}`, 404, "approval_not_found"},
@@ -154,7 +154,7 @@ func TestNobodyElseAnswers(t *testing.T) {
 	if !ok {
 		t.Fatal("not our handler")
 	}
-	// From here on as in a server: who has a key, and nobody else.
+	// From here on as in a server: only callers with a key.
 	s.Auth = func(req *http.Request) (sandbox.Principal, error) {
 		k, err := r.keys.Verify(req.Context(), req.Header.Get("X-Api-Key"))
 		return sandbox.Principal{KeyID: k.ID}, err
@@ -298,7 +298,7 @@ func TestEventsResume(t *testing.T) {
 		t.Errorf("%+v", live)
 	}
 	resp.Body.Close()
-	// Meanwhile one is answered; a client that comes back hears of both.
+	// One is decided in between; a client that comes back hears of both.
 	if code, _ := r.call("POST", "/v1/approvals/"+first.Approval+"/deny", `{"reason":"no"}`, nil); code != 200 {
 		t.Fatal(code)
 	}
@@ -317,6 +317,6 @@ func TestEventsResume(t *testing.T) {
 	r.approvals.Close()
 	lines.Scan() // the empty line after the last event
 	if lines.Scan() {
-		t.Errorf("the stream goes on: %q", lines.Text())
+		t.Errorf("the stream continues: %q", lines.Text())
 	}
 }

@@ -15,7 +15,7 @@ type askAccessInput struct {
 
 type askAccessOutput struct{ Body api.AskedAccess }
 
-// usualPort is that of a host for which nobody names one.
+// usualPort is the port of a host for which none is named.
 const usualPort = 443
 
 func (s *server) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {

@@ -58,7 +58,7 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if err != nil {
 		return nil, err
 	}
-	// Whoever reads JSON puts a replacement for bytes that are not UTF-8, and another command would run.
+	// A JSON decoder replaces bytes that are not UTF-8, and another command would run.
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
 	}
@@ -139,7 +139,7 @@ func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.
 			return s.Traffic.Dial(ctx, sb.ID, guestboot.Port)
 		},
 		DisableCompression: true,
-		// Of whoever has taken the guest's place.
+		// An attacker who has taken the guest's place may send large headers.
 		MaxResponseHeaderBytes: 64 << 10,
 		// A connection may fall idle just after the caller closed those that
 		// were; without an end of its own it would be kept for ever.
@@ -195,8 +195,8 @@ func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.Ex
 // startGrace is how long a start may go on after its caller went away.
 const startGrace = 10 * time.Second
 
-// start starts the command. A caller that goes away meanwhile does not break
-// the start off: the command may run by then, and only its number, which comes
+// start starts the command. A caller that goes away in between does not interrupt the
+// start: the command may run by then, and only its number, which comes
 // with the answer, lets it be killed.
 func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
 	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -212,8 +212,8 @@ func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, 
 	return p, nil
 }
 
-// abandon kills the command of a caller that went away, so that nobody pays
-// for an answer that nobody reads.
+// abandon kills the command of a caller that went away: its answer would be produced
+// and not read.
 func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -24,8 +24,8 @@ func toHostFiles(needs *sandbox.Needs) *api.HostFiles {
 	return out
 }
 
-// whole adds the files themselves, by their paths inside: where programs are on the
-// host is for who runs it to know.
+// whole adds the files themselves, by their paths inside: only the machine's user learns where
+// programs are on the host.
 func whole(out *api.HostFiles, needs *sandbox.Needs) {
 	if out == nil || needs == nil {
 		return

@@ -103,7 +103,7 @@ func New(deps Deps) http.Handler {
 
 func apiConfig(version string) huma.Config {
 	config := huma.DefaultConfig("Crannog", version)
-	config.Info.Description = "Sandboxes for programs that nobody has read."
+	config.Info.Description = "Sandboxes for untrusted code."
 	config.OpenAPIPath = api.Prefix + "/openapi"
 	config.DocsPath = ""
 	config.SchemasPath = ""

@@ -23,6 +23,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/store"
@@ -62,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := lifecycle.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.keys = key.NewRing(st, log, func(context.Context, audit.Kind, key.Key) error { return nil })
 	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service, Traffic: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
+		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service.Changes(), Traffic: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
@@ -228,12 +230,12 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/sandboxes?state=dancing", ``, 400, "invalid_state"},
 		{"GET", "/v1/sandboxes?cursor=AAAA", ``, 400, "invalid_cursor"},
 		{"GET", "/v1/sandboxes?metadata=novalue", ``, 400, "invalid_metadata"},
-		{"GET", "/v1/sandboxes/nobody", ``, 404, "sandbox_not_found"},
+		{"GET", "/v1/sandboxes/missing", ``, 404, "sandbox_not_found"},
 		{"GET", "/v1/sandboxes/..%2Fkeys", ``, 404, "sandbox_not_found"},
-		{"DELETE", "/v1/sandboxes/nobody", ``, 404, "sandbox_not_found"},
-		{"POST", "/v1/sandboxes/nobody/exec", `{"cmd":["true"]}`, 404, "sandbox_not_found"},
-		{"POST", "/v1/sandboxes/nobody/exec", `{"cmd":null}`, 400, ""},
-		{"POST", "/v1/sandboxes/nobody/exec", `{"cmd":[""]}`, 400, "empty_command"},
+		{"DELETE", "/v1/sandboxes/missing", ``, 404, "sandbox_not_found"},
+		{"POST", "/v1/sandboxes/missing/exec", `{"cmd":["true"]}`, 404, "sandbox_not_found"},
+		{"POST", "/v1/sandboxes/missing/exec", `{"cmd":null}`, 400, ""},
+		{"POST", "/v1/sandboxes/missing/exec", `{"cmd":[""]}`, 400, "empty_command"},
 		{"GET", "/v1/no-such-route", ``, 404, "route_not_found"},
 		{"PATCH", "/v1/sandboxes", ``, 404, "route_not_found"},
 		{"POST", "/v1/prune", ``, 403, "local_only"},

@@ -54,7 +54,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 	}
 	maps.Copy(w.Header(), p.GetHeaders())
 	w.WriteHeader(p.Status)
-	// The client may be gone, and there is nobody else to tell.
+	// A write error means that the client has left.
 	_ = json.NewEncoder(w).Encode(p.Problem)
 }
 

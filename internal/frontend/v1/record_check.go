@@ -69,8 +69,8 @@ func (s *server) proveEntry(ctx context.Context, who sandbox.Principal, in *prov
 
 type exportRecordInput struct{ RecordFilter }
 
-// exportRecord streams. One that breaks off lacks its end, which whoever
-// verifies it finds.
+// exportRecord streams the entries. A stream that breaks off lacks its end, which its
+// verification finds.
 func (s *server) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err

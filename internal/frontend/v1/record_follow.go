@@ -52,8 +52,8 @@ func (s *server) followRecord(c huma.Context, who sandbox.Principal, f audit.Fil
 	}
 }
 
-// followOwn goes on with sandboxes that the caller makes while it follows: of
-// what comes, each entry is looked at for whose it is.
+// followOwn includes sandboxes that the caller makes while it follows: each new entry is
+// checked for its owner.
 func (s *server) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
 	if err := s.Record.Read(ctx, *f, false, put); err != nil {
 		return err

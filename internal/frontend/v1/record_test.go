@@ -138,7 +138,7 @@ func TestRecordPages(t *testing.T) {
 	}
 }
 
-// P2: nobody learns of another key's sandbox, from the record neither.
+// P2: no caller learns of another key's sandbox, from the audit log neither.
 func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 	r, l, mine := recorded(t)
 	note(t, l, 0, 20)
@@ -178,7 +178,7 @@ func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 }
 
 // P2: following shows a key what becomes of its own sandboxes, also of those
-// that it makes meanwhile, and nothing else.
+// that it makes while it follows, and nothing else.
 func TestFollowingTheRecord(t *testing.T) {
 	r, l, _ := recorded(t)
 	note(t, l, 0, 8)

@@ -44,8 +44,8 @@ func holder(who sandbox.Principal) secrets.Caller {
 	return secrets.Caller{Owner: who.KeyID}
 }
 
-// plainText refuses what JSON could not carry: a decoder puts U+FFFD in the
-// place of bytes that are no text, and the secret would be another one.
+// plainText returns an error for what JSON could not carry: a decoder replaces bytes that are
+// not UTF-8 by U+FFFD, and the secret would be a different one.
 func plainText(value string) ([]byte, error) {
 	if strings.ContainsRune(value, '\uFFFD') {
 		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8").

@@ -89,7 +89,7 @@ func TestSecrets(t *testing.T) {
 	if code, _ := r.call("GET", "/v1/secrets/TOKEN", "", nil); code != 404 {
 		t.Error(code)
 	}
-	// Nobody without a key learns that there are such routes.
+	// A caller without a key does not learn that there are such routes.
 	w := httptest.NewRecorder()
 	if r.handler.ServeHTTP(w, httptest.NewRequest("GET", "/v1/secrets", nil)); w.Code != 401 {
 		t.Error(w.Code)

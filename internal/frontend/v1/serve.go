@@ -22,8 +22,8 @@ const (
 	bodyTimeout = 30 * time.Second
 )
 
-// ServeHTTP lets in who has a key, and only then looks at the request, so
-// that nobody else learns even which routes and objects exist.
+// ServeHTTP checks the key first and only then looks at the request, so that callers without a
+// key do not learn even which routes and objects exist.
 func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	r := original
 	defer s.recoverTo(w, r)

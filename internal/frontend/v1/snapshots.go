@@ -13,7 +13,7 @@ func (s *server) snapshotRoutes(a huma.API) {
 	if s.Snapshots == nil {
 		return
 	}
-	register(s, a, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Keep the state of a running sandbox, which goes on")), s.takeSnapshot)
+	register(s, a, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Keep the state of a running sandbox, which continues")), s.takeSnapshot)
 	register(s, a, op("snapshots-list", "GET", "/snapshots", "The caller's snapshots"), s.listSnapshots)
 	register(s, a, op("snapshots-get", "GET", "/snapshots/{id}", "Describe a snapshot"), s.getSnapshot)
 	register(s, a, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Forget a snapshot; what came from it stays")), s.removeSnapshot)

@@ -23,7 +23,7 @@ type book struct {
 	shots []sandbox.Snapshot
 	asked []string
 	err   error
-	begun chan struct{} // unless nil, closed when a pause begins, which goes on
+	begun chan struct{} // unless nil, closed when a pause begins, which continues
 	block chan struct{} // closed when a pause is broken off
 }
 
@@ -296,6 +296,6 @@ func TestClosedRequestIsBrokenOff(t *testing.T) {
 	select {
 	case <-b.block:
 	case <-hosttest.Late():
-		t.Fatal("the pause goes on")
+		t.Fatal("the pause continues")
 	}
 }

@@ -89,8 +89,8 @@ type Census struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Bound shortens what is more than Take would have told. Whoever is root in a
-// sandbox may have taken the place of who is asked.
+// Bound shortens a list that is longer than Take would have made it. An attacker who is root in
+// a sandbox may have taken the place of the program that answers.
 func (c *Census) Bound() {
 	if len(c.Processes) > MaxProcesses {
 		c.Processes, c.Cut = c.Processes[:MaxProcesses], true
@@ -137,7 +137,7 @@ type Signal struct {
 // ticks is how many units of processor time the kernel counts in a second.
 const ticks = 100
 
-// Take reads the list from a proc file system. A process that ends meanwhile
+// Take reads the list from a proc file system. A process that ends in between
 // is left out.
 func Take(proc string) (Census, error) {
 	c := Census{Processes: []Process{}, Ports: []int{}}

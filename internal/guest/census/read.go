@@ -16,9 +16,9 @@ const (
 // errForm is a census that has no form.
 var errForm = errors.New("no census")
 
-// Read reads what Take would have told, and no more: whoever is root in a
-// sandbox may have taken the place of who is asked, and two bytes of a list
-// become a hundred and more in memory.
+// Read reads what Take would have written, and no more: an attacker who is root in a sandbox may
+// have taken the place of the program that answers, and two bytes of a list become a hundred and
+// more in memory.
 func Read(r io.Reader) (Census, error) {
 	c := Census{Processes: []Process{}, Ports: []int{}}
 	d := json.NewDecoder(io.LimitReader(r, MaxBytes))

@@ -36,8 +36,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// P45: whoever has taken the place of who is asked lists as much as fits, in a form
-// that becomes a hundred times as much in memory.
+// P45: an attacker who has taken the place of the program that answers lists as much as fits, in
+// a form that becomes a hundred times as much in memory.
 func TestReadHostile(t *testing.T) {
 	const size = census.MaxBytes - 100
 	for name, text := range map[string]string{

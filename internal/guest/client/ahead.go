@@ -86,7 +86,7 @@ func (a *ahead) end(err error) {
 	a.changed.Broadcast()
 }
 
-// stop says that nobody takes any more.
+// stop ends reading ahead: no consumer takes data any more.
 func (a *ahead) stop() {
 	a.unwatch()
 	a.mu.Lock()

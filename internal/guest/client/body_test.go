@@ -104,7 +104,7 @@ func (e *eater) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 		p.Feed(t.Context(), r)
 	}()
 	if e.refuse != nil {
-		<-fed // the program goes on without it
+		<-fed // the program continues without it
 		close(e.ended)
 	}
 	exit, err = p.Pump(io.Discard, io.Discard)

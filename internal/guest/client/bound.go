@@ -14,9 +14,9 @@ const guestGrace = 10 * time.Second
 
 var errSilent = errors.New("the guest is silent")
 
-// bounded is the context of a program's stream. The guest keeps the time
-// limit, and whoever is root inside can stop the guest: the caller must not
-// wait for it for ever. A limit of zero bounds nothing.
+// bounded returns the context of a program's stream. The guest keeps the time limit, and an
+// attacker who is root inside can stop the guest: the caller must not wait for it for ever. A
+// limit of zero bounds nothing.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		ctx, cancel := context.WithCancel(ctx)

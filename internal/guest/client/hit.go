@@ -11,7 +11,7 @@ import (
 // living sandbox are told by the words that the C library and the runtimes
 // print for ENOSPC, EAGAIN and ENOMEM, and count only if the command failed. A
 // shell that tries again says so at once and may end well. A program can print
-// such words as it likes: this says what a caller is to look at, and proves
+// such words as it likes: the result is a hint to a caller, and proves
 // nothing.
 func Hit(exit Exit, stderr string, truncated bool) string {
 	said := func(words ...string) bool {

@@ -40,7 +40,7 @@ func New(doer connect.HTTPClient, base string, header http.Header) *Client {
 // Size of a terminal.
 type Size struct{ Cols, Rows uint16 }
 
-// Spec says what to run.
+// Spec is a command to run.
 type Spec struct {
 	Cmd   string
 	Args  []string
@@ -227,7 +227,7 @@ func (p *Process) Resize(ctx context.Context, size Size) error {
 	return toFault(err)
 }
 
-// Close ends the stream. The program goes on.
+// Close ends the stream. The program continues.
 func (p *Process) Close() {
 	p.once.Do(func() {
 		p.cancel()

@@ -97,7 +97,7 @@ func TestHit(t *testing.T) {
 	}
 }
 
-// The limit holds over both streams together, whoever writes first.
+// The limit holds over both streams together, whichever is written first.
 func TestCollector(t *testing.T) {
 	c := NewCollector(100)
 	var both sync.WaitGroup

@@ -74,8 +74,8 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A guest that never ends its stream holds up nobody who knows already how
-// the program ended.
+// A guest that never ends its stream does not hold up a caller that already knows how the
+// program ended.
 func TestStreamWithoutEnd(t *testing.T) {
 	ended := make(chan struct{})
 	late := time.AfterFunc(hosttest.Patience(hosttest.Hang), func() {

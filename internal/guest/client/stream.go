@@ -89,7 +89,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
 // drainTime is how long the end of a stream is awaited after its last event.
-// It comes at once, unless whoever is root inside holds it back.
+// It comes at once, unless an attacker who is root inside holds it back.
 var drainTime = 100 * time.Millisecond
 
 // drain reads the end of the stream, so that its connection serves the next
@@ -114,7 +114,7 @@ func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
 }
 
-// brokeOff tells whether an error is of the way to the guest and not of the
+// brokeOff reports whether an error is of the connection to the guest and not of the
 // guest. Its text is for the log only: it names what is between.
 func brokeOff(err error) bool {
 	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))

@@ -20,8 +20,8 @@ import (
 // machine, where compressing only costs time.
 const neverCompress = 1 << 30
 
-// Options are how the services are served. Whoever must read requests exactly
-// as the guest does serves with the same. A message has at most most bytes.
+// Options returns how the services are served. A server that must read requests exactly as the
+// guest does uses the same options. A message has at most most bytes.
 func Options(most int) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(most),

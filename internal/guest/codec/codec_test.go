@@ -28,7 +28,7 @@ func messages(out []byte) []proto.Message {
 	}
 }
 
-// Whoever reads with the library reads the same message, also behind bytes
+// The library decodes the same message from these bytes, also behind bytes
 // that are there already.
 func TestRoundTrip(t *testing.T) {
 	for _, out := range [][]byte{nil, {}, []byte("x"), []byte("hi\n"), bytes.Repeat([]byte{0, 0xff, '"', '\\'}, 10_000)} {

@@ -79,7 +79,7 @@ func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.U
 	defer source.Close()
 	w.Header().Set("Content-Type", copytree.ContentType)
 	w.WriteHeader(http.StatusOK)
-	// An error of the files is in the stream, and one of the connection has nobody to tell.
+	// An error of the files is in the stream. One of the connection can only be logged.
 	if err := s.cfg().Actor.Do(who, func() error { return source.Send(r.Context(), w) }); err != nil {
 		s.cfg().Log.Debug("copy broke off", "err", err)
 	}

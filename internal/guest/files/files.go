@@ -120,7 +120,7 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 	return nil
 }
 
-// dropTimeout is how long a body may take to come that nobody will read.
+// dropTimeout is how long the guest reads a body that it will not use.
 const dropTimeout = 5 * time.Second
 
 // Hurry bounds how long the rest of a refused request may take. The server

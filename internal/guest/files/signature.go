@@ -17,8 +17,8 @@ var (
 	errExpired = errors.New("signature is already expired")
 )
 
-// signed checks the signature of an address. The time counts only if the
-// signature is right, so that nobody learns more than that.
+// signed checks the signature of an address. The time counts only if the signature is right, so
+// that a caller without a valid signature learns nothing more.
 func signed(query url.Values, op signature.Op, token string, now time.Time) error {
 	given := query.Get("signature")
 	if given == "" {

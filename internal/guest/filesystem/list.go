@@ -82,9 +82,8 @@ func (l *lister) walk(dir string, depth uint32) error {
 	return nil
 }
 
-// add takes an entry. The answer is built in memory, and a tree without end,
-// or one of long paths, would take the whole sandbox's; nobody who reads it
-// takes more either.
+// add takes an entry. The answer is built in memory, and a tree without end, or one of long
+// paths, would use up the whole sandbox's. Clients do not accept more either.
 func (l *lister) add(e *pb.EntryInfo, dir string) error {
 	if len(l.entries) >= guestwire.MaxEntries {
 		return connect.NewError(connect.CodeResourceExhausted,

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxWatchers bounds the watchers that nobody has to hold a stream for,
-	// and which a forgetful client therefore leaves behind.
+	// maxWatchers bounds the watchers that do not end with a stream, and
+	// which a forgetful client therefore leaves behind.
 	maxWatchers = 256
 	// maxPending bounds the events that a watcher keeps until it is asked.
 	maxPending = 16_384

@@ -48,8 +48,8 @@ func TestF21MadeAndGiven(t *testing.T) {
 	}
 }
 
-// What a program inside may have left at the path does not lead root anywhere, and nobody's file
-// changes its owner or content.
+// What a program inside may have left at the path does not lead root to another place, and no
+// existing file changes its owner or content.
 func TestF21NothingIsFollowedOrTaken(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()

@@ -116,8 +116,8 @@ func add(f guest.File, first bool) error {
 	return put(f, next.String(), f.Around.Head, part, f.Data)
 }
 
-// appendTo puts the data behind the content, or in the place of what was put
-// there before.
+// appendTo puts the data behind the content, or replaces what was appended
+// before.
 func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	part, rest := content, []byte(nil)
 	if known {
@@ -129,8 +129,8 @@ func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	return put(f, next.String(), part, f.Data, rest)
 }
 
-// replaceTail puts the data in the place of what was put there before, where
-// nothing is behind that: the rest of a large file need not be read.
+// replaceTail replaces what was appended before by the data, where nothing is
+// behind that: the rest of a large file need not be read.
 func (a addition) replaceTail(f guest.File) error {
 	file, size, err := openOwn(f.Path)
 	if err != nil {

@@ -31,8 +31,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// The certificate of the sandbox that was takes nobody's place in the bundle:
-// the new one is in its place.
+// The certificate of the earlier sandbox does not stay in the bundle: the new one
+// replaces it.
 func TestAppendedTwiceIsAppendedOnce(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "bundle")
@@ -136,7 +136,7 @@ func TestPlaceInTheWay(t *testing.T) {
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "before" {
 		t.Errorf("a link was followed: %q %v", data, err)
 	}
-	// A pipe in the place of a file to add to holds nobody up.
+	// A pipe that replaces a file to append to does not block the guest.
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}

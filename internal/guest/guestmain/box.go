@@ -88,10 +88,9 @@ func (b *box) attend(happened *events) {
 	}
 }
 
-// answer does what an event asks for. A state may be saved again before this
-// process has seen that it was saved once: what goes on from it is told of the
-// first event only. So whether there is a configuration is what counts, and
-// the event of one that was found ahead of it is passed over.
+// answer does what an event asks for. A state may be saved again before this process has seen
+// the first save: an instance that is restored from it gets the first event only. So the
+// configuration decides, and the event of a configuration that was found before it is skipped.
 func (b *box) answer(event string, ahead bool) (found bool, err error) {
 	in := bufio.NewReader(descriptor(b.standard.in))
 	if _, err := in.Peek(1); err != nil {
@@ -152,16 +151,16 @@ func (b *box) rename(hostname string, fresh bool) error {
 	return nil
 }
 
-// become makes a running sandbox what cfg says. Nobody is let in by the new
-// tokens before the checks hold.
+// become makes a running sandbox what cfg says. The new tokens are not accepted
+// before the checks hold.
 func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.Hostname == "" {
 		cfg.Hostname = b.hostname
 	}
-	// Also under an old name: a kernel that goes on from a saved state has the
-	// one that it was made with, and a spare one was made with none.
+	// Also under an old name: a kernel that is restored from a saved state has the name
+	// that it was made with, and a pre-started one was made without a name.
 	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bo
 	}
 	b.interpreter.Renew(interpreter.Renewal{
 		Home: b.guest.Environ()["HOME"],
-		// A sandbox that only goes on draws on where it was.
+		// A resumed sandbox keeps its random streams.
 		Fresh: cfg.Renew != guest.Resumed,
 	})
 	return nil

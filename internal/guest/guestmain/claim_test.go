@@ -59,7 +59,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// What is not part of the state that a copy goes on from is loaded in it before
+// What is not part of the state that a copy starts from is loaded in the copy before
 // it is ready.
 func TestCopyPreloads(t *testing.T) {
 	r := boot(t, config())

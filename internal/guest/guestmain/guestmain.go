@@ -26,7 +26,7 @@ import (
 // debugFlag keeps standard output and error open and logs to the latter.
 const debugFlag = "--debug"
 
-// surroundings are what a test puts in the place of a sandbox's.
+// surroundings are what a test replaces of a sandbox.
 type surroundings struct {
 	root   string // where the files of the system are
 	events string
@@ -41,7 +41,7 @@ func mainIn(around surroundings) {
 	if err == nil {
 		os.Exit(0)
 	}
-	// Nobody may be there to read it; the exit status says the rest.
+	// The message may have no reader; the exit status has the rest.
 	tell(os.Stderr, err)
 	os.Exit(1)
 }
@@ -179,7 +179,7 @@ func (b *box) listen(args []string) error {
 }
 
 // preload starts workers of the interpreter. One that does not start is started
-// again by whoever needs it, who sees why it does not.
+// again by its first request, which gets the error.
 func (b *box) preload(languages []string) {
 	var all sync.WaitGroup
 	for _, language := range languages {

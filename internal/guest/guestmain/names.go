@@ -55,8 +55,8 @@ func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
 	}
 }
 
-// nameHost writes the host name, and where the host's address is looked up
-// puts it in the place of the name before.
+// nameHost writes the host name, and replaces the earlier name where the host's address
+// is looked up.
 func nameHost(root, name string) error {
 	path := filepath.Join(root, hostnamePath)
 	before, err := readSmall(path)

@@ -51,7 +51,7 @@ func relink(root string, before map[string]string, list []guest.File) map[string
 		}
 		path := filepath.Join(root, name)
 		if is, err := os.Readlink(path); err == nil && is == to {
-			_ = os.Remove(path) // it is in nobody's way
+			_ = os.Remove(path) // an error leaves a link that does no harm
 		}
 	}
 	return now
@@ -115,10 +115,9 @@ func openOwn(path string) (*os.File, int64, error) {
 	return file, stat.Size, nil
 }
 
-// put makes a file of pieces. Programs may be reading the one before, so the
-// new one takes its place at once. A link in the place of either is never
-// followed: the one may point to a file that cannot be written, the other
-// would be somebody's try to have us write elsewhere.
+// put makes a file of pieces. Programs may be reading the earlier file, so the new one replaces
+// it at once. A link at either path is never followed: the one may point to a file that cannot
+// be written, the other would be an attacker's attempt to make the guest write elsewhere.
 func put(f guest.File, attribute string, pieces ...[]byte) error {
 	next := f.Path + replacing
 	err := create(next, f, attribute, pieces)

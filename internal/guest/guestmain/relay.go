@@ -66,7 +66,7 @@ func (in inside) open(port int) (net.Conn, error) {
 }
 
 // channel are the two pipes by which the engine reaches the guest. They stay
-// when the sandbox goes on elsewhere: the next host greets.
+// when the sandbox continues on another host: that host sends a greeting.
 type channel struct{ read, write *os.File }
 
 // givenChannel takes over what the engine gave the sandbox.

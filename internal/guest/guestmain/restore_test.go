@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// copied is what another sandbox is told that goes on from the state of the
+// copied is the configuration of another sandbox that starts from the state of the
 // one with config.
 func copied() guest.Config {
 	cfg := config()
@@ -53,8 +53,8 @@ func (r *running) dial() net.Conn {
 	return conn
 }
 
-// What goes on from the state of one whose end is past does not end by that,
-// however long it takes until its own is in force.
+// A copy of a sandbox whose end is past does not end by that time, however long it takes until
+// its own end is in force.
 func TestAnOldEndIsNotACopys(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
@@ -131,7 +131,7 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 	}
 }
 
-// What only goes on keeps its machine ID, and nobody draws a boot ID for it.
+// A resumed sandbox keeps its machine ID, and gets no new boot ID.
 func TestResumedIsTheSameMachine(t *testing.T) {
 	r := boot(t, config())
 	machine := r.file("etc/machine-id")
@@ -160,8 +160,8 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 	}
 }
 
-// A command's stream breaks off, the command goes on, and the stream that came
-// with the guest is not one any more.
+// A command's stream breaks off and the command continues. The stream that came with the guest
+// does not work any more.
 func TestStreamsAreCut(t *testing.T) {
 	r := boot(t, config())
 	conn := r.dial()
@@ -261,7 +261,7 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 			t.Fatalf("the guest says %q", said)
 		}
 	}
-	// Without a configuration nobody knows what the sandbox is now.
+	// Without a configuration the guest does not know what the sandbox is now.
 	r.happens("restore")
 	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: read configuration") {
 		t.Errorf("the guest says %q", said)

@@ -12,14 +12,14 @@ import (
 
 // standard are the streams that the engine gave to the guest: where its
 // configuration comes from and where it answers. In a saved state they lead
-// nowhere; what goes on from one has new ones in their place.
+// nowhere; an instance that is restored from it has new ones.
 type standard struct{ in, out, err int }
 
 // keptAbove is where they are kept, clear of the numbers that mean something.
 const keptAbove = 10
 
 // silence points the standard streams at nothing, so that no later message
-// of ours blocks on a pipe that nobody reads, and keeps them elsewhere.
+// of ours blocks on a pipe without a reader, and keeps them elsewhere.
 func silence() (standard, error) {
 	var kept [3]int
 	for fd := range kept {

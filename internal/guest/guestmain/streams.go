@@ -39,7 +39,7 @@ func (s *streams) remove(conn net.Conn) {
 	delete(s.open, conn)
 }
 
-// cut closes all. Whoever is at the other end sees a stream that breaks off.
+// cut closes all streams. The other end sees a stream that breaks off.
 func (s *streams) cut() {
 	s.mu.Lock()
 	open := s.open

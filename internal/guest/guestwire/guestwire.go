@@ -1,6 +1,6 @@
 // Package guestwire owns how the host's side calls a guest's services and
-// reads what they answer. Whoever is root inside may have taken the guest's
-// place, so an answer is bounded in its bytes, and in what they become in
+// reads what they answer. An attacker who is root inside may have taken the
+// guest's place, so an answer is bounded in its bytes, and in what they become in
 // memory.
 package guestwire
 

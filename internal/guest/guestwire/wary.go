@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxRefusal bounds the JSON in which a guest says what went wrong. It has a
+// maxRefusal bounds the JSON in which a guest reports an error. It has a
 // list without a bound of its own, in which three bytes become more than a
 // hundred in memory.
 const maxRefusal = 64 << 10
@@ -27,7 +27,7 @@ func (w wary) Do(req *http.Request) (*http.Response, error) {
 	body := res.Body
 	switch {
 	case res.StatusCode != http.StatusOK:
-		// What is cut is no JSON, and the status alone says what is wrong.
+		// A body that was cut is not valid JSON; then the status alone is the error.
 		res.Body = part{io.LimitReader(body, maxRefusal), body}
 	case req.Header.Get("Content-Type") == "application/connect+proto":
 		res.Body = part{&pieces{from: body}, body}

@@ -14,7 +14,7 @@ type Actor struct {
 }
 
 // Attr returns how to start a process as u, in a session of its own, so that
-// a signal to its group reaches its children and nobody else's. Only root's
+// a signal to its group reaches its children and no other process. Only root's
 // processes have capabilities.
 func (a Actor) Attr(u User) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stranger is nobody in particular.
+// stranger is a user that owns nothing.
 var stranger = identity.User{Name: "stranger", UID: 54321, GID: 54322, Groups: []uint32{54323}}
 
 // threadStatus returns fields of the calling thread's status.

@@ -23,7 +23,7 @@ type User struct {
 type Users interface {
 	// Lookup returns *UnknownError for a name that is no account.
 	Lookup(name string) (User, error)
-	// UserName and GroupName return the number as text where nobody has it.
+	// UserName and GroupName return the number as text where no account has it.
 	UserName(uid uint32) string
 	GroupName(gid uint32) string
 }
@@ -58,7 +58,7 @@ func (a Accounts) ByName(name string) (User, error) {
 	}
 	user, err := a.Lookup(name)
 	if err == nil && a.NoRoot && user.UID == 0 {
-		return User{}, &UnknownError{Name: name, Why: "the policy lets nobody be root"}
+		return User{}, &UnknownError{Name: name, Why: "the policy forbids to be root"}
 	}
 	return user, err
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// needModules fails with what to install, because a figure that nobody could
-// draw is not a figure that works.
+// needModules fails and names the missing modules: a figure test that never
+// draws a figure would prove nothing.
 func needModules(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import matplotlib, pandas, PIL").CombinedOutput()

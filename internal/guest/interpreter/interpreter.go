@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Options says what the interpreter runs on. Every field is required.
+// Options are what the interpreter runs on. Every field is required.
 type Options struct {
 	// Starter starts the workers as the sandbox's user.
 	Starter Starter

@@ -26,7 +26,7 @@ var (
 	typescriptLanguage = nodeLanguage("typescript")
 )
 
-// maxV8Threads is what Node takes where nobody says otherwise.
+// maxV8Threads is Node's default number of threads.
 const maxV8Threads = 4
 
 // v8Threads gives Node as many helpers as there are processors beside the one

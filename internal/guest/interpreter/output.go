@@ -14,7 +14,7 @@ const (
 	// needs no more memory than this.
 	chunkBytes = 32 << 10
 	// Programs write a line in several pieces. Waiting a little joins them,
-	// and nobody sees the difference.
+	// and the difference is not visible.
 	lineDelay    = 2 * time.Millisecond
 	partialDelay = 20 * time.Millisecond
 	// drainBytes is as much as the kernel can hold in a pipe. Draining more
@@ -23,7 +23,7 @@ const (
 )
 
 // output reads one of a worker's output streams for as long as the worker
-// lives. What nobody takes is dropped, so that a thread that prints between
+// lives. Output without a reader is dropped, so that a thread that prints between
 // executions never blocks.
 type output struct {
 	file *os.File

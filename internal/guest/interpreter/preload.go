@@ -10,8 +10,7 @@ import (
 // preloadTime bounds how long a worker may load libraries.
 const preloadTime = time.Minute
 
-// loading waits for a worker that loads libraries. What they print is nobody's
-// business.
+// loading waits for a worker that loads libraries, and drops what they print.
 type loading struct{ done chan struct{} }
 
 func (l *loading) text(string, []byte) {}

@@ -55,7 +55,7 @@ func TestPythonErrors(t *testing.T) {
 		{"try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('v') from e", "ValueError", "v", []string{"KeyError: 'k'", "direct cause", "line 4"}},
 		{"import sys; sys.exit(3)", "SystemExit", "3", []string{"SystemExit: 3"}},
 		{"exit()", "SystemExit", "", nil},
-		{"input('? ')", "StdinNotImplementedError", "input() was called, but nobody can answer in a sandbox.", nil},
+		{"input('? ')", "StdinNotImplementedError", "input() was called, but a sandbox has no standard input.", nil},
 		{"class Bad(Exception):\n    def __str__(self): raise RuntimeError\nraise Bad", "Bad", "<str() of the exception failed: RuntimeError>", nil},
 		{"class R:\n    def __repr__(self): return 1/0\nR()", "ZeroDivisionError", "division by zero", nil},
 		{"def r(): r()\nr()", "RecursionError", "maximum recursion depth exceeded", nil},

@@ -12,8 +12,8 @@ import (
 type Renewal struct {
 	// Home is the working directory of contexts that name none.
 	Home string
-	// Fresh says that another sandbox goes on, or has gone on, from the same
-	// state: what is drawn at random from now on must be another thing.
+	// Fresh is set if another sandbox continues, or has continued, from the same
+	// state: random values from now on must differ.
 	Fresh bool
 }
 
@@ -38,9 +38,9 @@ func (s *Server) Renew(r Renewal) {
 	}
 }
 
-// Sever lets the code that runs go on without its client: the connections are
-// about to be cut because the sandbox was saved and goes on elsewhere, and not
-// because somebody has lost interest. What the code prints is dropped.
+// Sever lets the running code continue without its client: the connections are about to be cut
+// because the sandbox was saved and continues on another instance, not because the client has
+// left. What the code prints is dropped.
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,10 +114,9 @@ func early(name string) bool {
 	return false
 }
 
-// renew prepares what a worker has to be told before it takes another request.
-// It is false for a worker that nobody has used and that would have started
-// differently: a new one takes its place, and nobody has lost anything. The
-// slot must be held.
+// renew prepares what a worker has to be told before it takes another request. It returns false
+// for a worker that has not been used and that would have started differently: a new one
+// replaces it, and no state is lost. The slot must be held.
 func (x *session) renew(w *worker) bool {
 	now := x.server.toTell()
 	if w.told == now {
@@ -162,7 +161,7 @@ func (x *session) renewIdle() {
 	select {
 	case x.slot <- struct{}{}:
 	default:
-		return // whoever uses it next tells it
+		return // the next request tells it
 	}
 	w := x.worker
 	if w == nil || !w.alive() || w.executions == 0 || !x.renew(w) {

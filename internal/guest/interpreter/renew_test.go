@@ -27,8 +27,8 @@ var draws = map[string]struct{ begin, draw string }{
 	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
 }
 
-// What a copy draws differs from what the sandbox would have drawn. A sandbox
-// that only goes on draws on.
+// What a copy draws differs from what the sandbox would have drawn. A resumed
+// sandbox continues its streams.
 func TestRandomStreamsBeginAnew(t *testing.T) {
 	for name, code := range draws {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestPreloadShowsNothing(t *testing.T) {
 		t.Errorf("names: %s, without: %s", got, want)
 	}
 	if err := loaded.server.Preload(t.Context(), "cobol"); err == nil {
-		t.Error("a language that nobody knows was loaded")
+		t.Error("an unknown language was loaded")
 	}
 	loaded.change(map[string]string{"PATH": "/nonexistent"})
 	if err := loaded.server.Preload(t.Context(), "bash"); err != nil {
@@ -221,8 +221,8 @@ func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// Code whose client was cut off goes on; one whose client left is interrupted,
-// which TestLeavingInterrupts sees.
+// Code whose client was cut off continues; code whose client left is interrupted,
+// which TestLeavingInterrupts checks.
 func TestSeveredCodeGoesOn(t *testing.T) {
 	b := newBox(t)
 	mark := filepath.Join(b.home, "mark")

@@ -22,7 +22,7 @@ var statuses = map[fault.Kind]int{
 	fault.Unsupported:     http.StatusBadRequest,
 	fault.Unavailable:     http.StatusInternalServerError,
 	fault.Timeout:         http.StatusInternalServerError,
-	fault.Canceled:        499, // nobody reads it
+	fault.Canceled:        499, // the client has left
 }
 
 // refuse answers with an error as text, which is what clients of this service
@@ -34,7 +34,7 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	// The client may be gone; there is nobody else to tell.
+	// A write error means that the client has left.
 	_, _ = io.WriteString(w, fault.PublicText(err))
 }
 

@@ -17,8 +17,8 @@ type session struct {
 	server *Server
 	id     string
 	lang   *language
-	// slot holds the right to use the worker. Whoever has put a value in may
-	// touch the worker, and takes it out again.
+	// slot holds the right to use the worker. The goroutine that has put a value in
+	// may use the worker, and takes the value out again.
 	slot chan struct{}
 	// gone is closed when the context is removed.
 	gone chan struct{}

@@ -9,7 +9,7 @@ import (
 )
 
 // Starter starts processes as the sandbox's user. It is a port of ours,
-// because in PID 1 whoever waits for a process competes with the reaper.
+// because in PID 1 a caller that waits for a process competes with the reaper.
 type Starter interface {
 	// Start starts cmd, whose path, arguments, environment, directory and
 	// files are set and which leads a process group of its own. Start adds

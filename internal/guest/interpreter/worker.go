@@ -40,7 +40,7 @@ type worker struct {
 	mu       sync.Mutex
 	listener listener // of the current execution, or nil
 
-	// Whoever has the slot may touch these.
+	// The holder of the slot may use these.
 	executions int
 	env        map[string]string // what the worker knows of the sandbox's
 	dir        string            // where it has started, or was moved to
@@ -50,7 +50,7 @@ type worker struct {
 
 // startWorker starts a worker and returns when it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
-	// Before the variables are asked for: what changes meanwhile is told later.
+	// Before the variables are read: a later change is told with the next request.
 	known := s.toTell()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)

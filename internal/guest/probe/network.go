@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elsewhere is an address that is nobody's (RFC 5737): what reaches it was
-// routed by somebody.
+// elsewhere is an address without a host (RFC 5737): a connection to it can only
+// work if something routes it.
 const elsewhere = "192.0.2.1:9"
 
 // errUnroutable says that the kernel inside knows no way to an address.
@@ -80,8 +80,8 @@ func await(ctx context.Context, fd int, event int16) bool {
 	}
 }
 
-// errSilent says that nobody answered.
-var errSilent = errors.New("nobody answers")
+// errSilent is returned if no answer came.
+var errSilent = errors.New("no answer")
 
 // connect tries a connection and gives it up again. The status is what became
 // of one that was answered; zero is a connection.
@@ -202,8 +202,8 @@ func portOf(name, at string) (uint16, bool) {
 	return uint16(port), err == nil
 }
 
-// unnamed are ports that would not be tried, because nobody is to know the
-// name.
+// unnamed returns ports that would not be tried, because the policy allows their host
+// under no name.
 func (c Checks) unnamed() []string {
 	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
 		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })

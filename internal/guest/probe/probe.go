@@ -41,8 +41,8 @@ type Checks struct {
 	// be writable, not even for the superuser inside.
 	Hidden   []string `json:"hidden,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
-	// Sealed are directories in which nobody may make a file as whom programs
-	// run.
+	// Sealed are directories in which the users of programs cannot create
+	// files.
 	Sealed []string `json:"sealed,omitempty"`
 	// The most that the kernel inside may offer, of memory, of disk, of files,
 	// and of processes to one user.
@@ -55,13 +55,11 @@ type Checks struct {
 // As does work as the user as whom programs run.
 type As func(work func() error) error
 
-// Run looks at everything at once and returns an error that names all that
-// does not hold, in a stable order.
+// Run makes all checks at once and returns an error that names all that fail, in a stable order.
 //
-// Datagrams go first and are looked after last. A link carries what is sent in
-// order, so whoever at its end answers them has done so when a connection or
-// a question that came after them is settled; only where nothing came after
-// them does the look take all of its patience.
+// Datagrams are sent first and checked last. The attachment carries data in order, so an
+// answer to a datagram has come when a connection or a query that was sent after it is settled.
+// Only where nothing was sent after them does the check wait for all of its time.
 func Run(ctx context.Context, c Checks, as As) error {
 	var wrong findings
 	var sent []datagram

@@ -91,7 +91,7 @@ func TestProbeFindsWhatDoesNotHold(t *testing.T) {
 		{"sealed directory", Checks{Sealed: []string{full}}, "takes new files"},
 		{"port that must be", Checks{Known: []string{"localhost"}, Reached: []string{port(t, closed(t))}}, "no connection to the allowed localhost:"},
 		{"port that must not be", Checks{Known: []string{"localhost"}, Closed: []string{port(t, listen(t))}}, "the closed localhost:"},
-		{"port of nobody", Checks{Reached: []string{"localhost:80"}}, "not a port of a known name"},
+		{"port without a name", Checks{Reached: []string{"localhost:80"}}, "not a port of a known name"},
 		{"memory", Checks{MemoryBytes: 1}, "more than the limit"},
 		{"disk", Checks{DiskBytes: 1}, "more than the limit"},
 		{"files", Checks{DiskInodes: 1}, "files, where the limit is 1"},

@@ -56,8 +56,8 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// A look at a datagram that nobody answers does not wait where something that
-// came after it is settled.
+// The check of a datagram without an answer does not wait where something that was sent after it
+// is settled.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

@@ -111,9 +111,8 @@ func disk(bytes, files int64) error {
 	return nil
 }
 
-// processes wants that nobody as whom programs run gets more processes than
-// the limit. All that runs inside descends from this process, and none of it
-// may raise what it was given.
+// processes returns an error if a user of programs can have more processes than the limit. All
+// that runs inside descends from this process, and none of it may raise what it was given.
 func processes(most int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {

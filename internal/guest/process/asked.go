@@ -41,7 +41,7 @@ func (s *Service) Signal(pid int, sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// size is the window's, or zero where nobody knows: the program has ended.
+// size returns the window's size, or zero where it is unknown: the program has ended.
 func (t *terminal) size() (cols, rows uint16) {
 	raw, err := t.file.SyscallConn()
 	if err != nil {

@@ -21,7 +21,7 @@ type Command struct {
 }
 
 // Command starts cmd as u. Its files, arguments and directory are the
-// caller's; only files may be its standard streams, because nobody copies.
+// caller's; only files may be its standard streams, because no goroutine copies.
 // cmd.Wait must not be called. The error of a directory that u may not enter
 // is an *fs.PathError whose Op is "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {

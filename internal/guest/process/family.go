@@ -32,8 +32,8 @@ func (p *process) family() []census.Member {
 // reachesAll reports whether a signal goes to all processes of a command and not
 // to its process group alone. SIGINT, SIGHUP and SIGQUIT are those that a
 // terminal sends, and a program that leaves the group, as nohup's and setsid's
-// do, is to survive them. The others are a caller's word that the command is
-// over: what has left the group would burn on, and its output is nobody's.
+// do, is to survive them. With the others a caller ends the command: a process that has left the
+// group would use CPU for nothing, and its output has no reader.
 func reachesAll(sig syscall.Signal) bool {
 	return sig == syscall.SIGKILL || sig == syscall.SIGTERM
 }

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 
 // leaver is a shell's command that leaves a process behind which has a session of
 // its own, no environment, no output of ours and no parent but the first process,
-// and which goes on forking. It writes its number to a file.
+// and which keeps forking. It writes its number to a file.
 func leaver(file string) string {
 	return "(setsid env -i sh -c 'sh -c \"echo \\$\\$ > " + file + "; for i in \\$(/usr/bin/seq 9999); do /bin/sleep 0.01; done\" &' >/dev/null 2>&1 </dev/null &)\n" +
 		"until [ -s " + file + " ]; do sleep 0.01; done\n"
@@ -38,7 +39,9 @@ func pidIn(t *testing.T, file string) int {
 // its time limit, and returns the number of what it left.
 func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	t.Helper()
-	command := leaver(file) + "echo up; exec sleep 1000"
+	// Only the program that stays says that it is up: a shell that has caught a signal
+	// just before it becomes another program forgets it.
+	command := leaver(file) + "echo up > " + file + ".up; exec tail -n 1 -f " + file + ".up"
 	if sig == 0 {
 		b.expire(t, command, file)
 		return pidIn(t, file)
@@ -66,6 +69,11 @@ const hangup, interrupt pb.Signal = 1, 2
 // killed, asked to end, or over its time.
 func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	hosttest.Need(t, marks)
+	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one
+	// that handles it they do not.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
+	t.Cleanup(func() { signal.Stop(handled) })
 	b := newBench(t, nil)
 	bystander := filepath.Join(b.home, "bystander")
 	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
@@ -122,7 +130,7 @@ func TestF6ProcessesHaveTheirCommand(t *testing.T) {
 		t.Errorf("the command descends from %+v", own)
 	}
 	if none := origin(os.Getpid()); none != nil {
-		t.Errorf("a process that nobody had run descends from %+v", none)
+		t.Errorf("a process that no command had started descends from %+v", none)
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Fatal(err)

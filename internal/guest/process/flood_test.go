@@ -42,7 +42,7 @@ func TestFloodIsNotKept(t *testing.T) {
 	}
 }
 
-// A process that nobody listens to is not held up by its output.
+// A process without a listener is not held up by its output.
 func TestNobodyListens(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func TestSlowListener(t *testing.T) {
 		return still
 	})
 	if before == "200" {
-		t.Fatal("all of the output was taken in with nobody reading")
+		t.Fatal("all of the output was taken in without a reader")
 	}
 	total := 0
 	for s.in.Receive() {

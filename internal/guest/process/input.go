@@ -17,8 +17,8 @@ import (
 // end frees it.
 type input struct {
 	file *os.File
-	turn chan struct{} // holds a token while nobody writes
-	wide bool          // the pipe was made larger; whoever has the turn may touch it
+	turn chan struct{} // holds a token while no writer is active
+	wide bool          // the pipe was made larger; the holder of the turn may touch it
 
 	once   sync.Once
 	closed chan struct{}

@@ -22,7 +22,7 @@ const (
 )
 
 // maxLeftover bounds what is still read of a pipe whose time is up: as much
-// as the largest pipe holds. A child that goes on writing could otherwise
+// as the largest pipe holds. A child that keeps writing could otherwise
 // keep the stream open for ever.
 const maxLeftover = 1 << 20
 
@@ -37,7 +37,7 @@ const ahead = 4
 // listener is one stream that shows a process.
 type listener struct {
 	events chan *pb.ProcessEvent
-	left   chan struct{} // closed when nobody receives any more
+	left   chan struct{} // closed when the receiver has left
 }
 
 // output hands events to all listeners. Without one, output is dropped, so

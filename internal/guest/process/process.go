@@ -44,7 +44,7 @@ type process struct {
 	mu     sync.Mutex
 	gone   bool // the program itself has ended
 	over   bool // and so has its output
-	ending bool // it was signalled: do not wait for whoever holds its pipes
+	ending bool // it was signalled: do not wait for other holders of its pipes
 	timer  *time.Timer
 }
 
@@ -186,9 +186,9 @@ func (p *process) stopPumps(after time.Duration) {
 	}
 }
 
-// watch waits for the process and the end of its output, and then tells all
-// who listen. retire is called before that, so that whoever hears of the end
-// does not find the process among the running ones.
+// watch waits for the process and the end of its output, and then tells all listeners. retire is
+// called before that, so that a listener that is told of the end does not find the process among
+// the running ones.
 func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	status := <-exit
 	if p.tty != nil {

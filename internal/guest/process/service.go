@@ -1,6 +1,5 @@
-// Package process owns the process service: it starts programs as users of
-// the sandbox, feeds them, shows what they print to whoever listens, and ends
-// them in time.
+// Package process owns the process service: it starts programs as users of the sandbox, writes to
+// their input, sends their output to listeners, and ends them in time.
 package process
 
 import (

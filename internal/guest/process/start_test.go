@@ -188,7 +188,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 	if _, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input})); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the process goes on", func() bool {
+	hosttest.Eventually(t, "the process continues", func() bool {
 		got, err := os.ReadFile(filepath.Join(b.home, "done"))
 		return err == nil && string(got) == "got it\n"
 	})

@@ -92,7 +92,7 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 				return interrupted(ctx, late)
 			}
 			// The process has a limit of its own for the same time, which is about
-			// to end it: but for one that was saved meanwhile, which has more left.
+			// to end it, except for one that was saved in between, which has more left.
 			left = nil
 			continue
 		case <-f.closing:

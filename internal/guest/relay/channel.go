@@ -16,7 +16,7 @@ import (
 
 // A channel carries many streams over two pipes between the host and a guest.
 // It stays when the sandbox's state is saved, which a forwarded port does not
-// survive, and leads to the new host's end where the sandbox goes on.
+// survive, and leads to the new host's end where the sandbox continues.
 //
 // What the host sends is in frames of at most wholeBytes, which a pipe takes
 // whole or not at all: a host that dies leaves no half frame. A host begins
@@ -48,7 +48,7 @@ func sessionConfig() *yamux.Config {
 
 // Inside is what a guest joins streams with.
 type Inside interface {
-	// Serves tells whether the guest itself serves a port.
+	// Serves reports whether the guest itself serves a port.
 	Serves(port int) bool
 	// Take serves a stream to such a port, and reports whether it does.
 	Take(port int, stream net.Conn) bool
@@ -80,7 +80,7 @@ func serveSession(session *yamux.Session, inside Inside) {
 	for {
 		opened, err := session.AcceptStream()
 		if err != nil {
-			_ = session.Close() // it waits until nobody uses the pipes
+			_ = session.Close() // it waits until the pipes are not used any more
 			return
 		}
 		go serveStream(&channelStream{Stream: opened}, inside)
@@ -91,7 +91,7 @@ func serveSession(session *yamux.Session, inside Inside) {
 func serveStream(stream net.Conn, inside Inside) {
 	var number [2]byte
 	if _, err := io.ReadFull(stream, number[:]); err != nil {
-		_ = stream.Close() // whoever asked left
+		_ = stream.Close() // the caller has left
 		return
 	}
 	port := int(binary.BigEndian.Uint16(number[:]))
@@ -113,8 +113,8 @@ func serveStream(stream net.Conn, inside Inside) {
 	_, _ = plain.Close(), stream.Close()
 }
 
-// channelStream is a stream of a channel as a connection: whoever reads when it
-// is closed stops waiting. yamux waits for the other side's end.
+// channelStream is a stream of a channel as a connection: a reader stops waiting when it
+// is closed. yamux waits for the other side's end.
 type channelStream struct {
 	*yamux.Stream
 	closed atomic.Bool
@@ -226,7 +226,7 @@ func (g *guestEnd) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaited tells whether a host waits for its answer.
+// awaited reports whether a host waits for its answer.
 func (g *guestEnd) awaited() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

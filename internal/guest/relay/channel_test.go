@@ -30,7 +30,7 @@ func (inside) Take(_ int, stream net.Conn) bool {
 
 func (inside) Open(port int) (net.Conn, error) {
 	if port != 2 {
-		return nil, errors.New("nobody")
+		return nil, errors.New("no listener")
 	}
 	ours, theirs := net.Pipe()
 	go func() {
@@ -152,7 +152,7 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody reads what comes back, and the host goes without a word.
+		// What comes back is not read, and the host leaves without closing.
 		if _, err := stuck.Write(bytes.Repeat([]byte("x"), 150_000)); err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
 	}
 }
 
-// Whoever makes the guest look again does not disturb what it looks at.
+// A nudge does not disturb the streams that the guest reads.
 func TestNudgesSayNothing(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)
@@ -252,7 +252,7 @@ func TestChannelEndsStreamsBothWays(t *testing.T) {
 	}
 }
 
-// Whoever reads from a stream stops when it is closed, also if the other side
+// A reader of a stream stops when the stream is closed, also if the other side
 // never closes.
 func TestChannelCloseEndsARead(t *testing.T) {
 	f := newFifo(t)
@@ -278,7 +278,7 @@ func TestChannelCloseEndsARead(t *testing.T) {
 			t.Errorf("the read ends with %v", err)
 		}
 	case <-hosttest.Late():
-		t.Fatal("the read goes on")
+		t.Fatal("the read continues")
 	}
 }
 
@@ -287,7 +287,7 @@ type frozen struct{}
 
 func (frozen) Serves(int) bool            { return true }
 func (frozen) Take(int, net.Conn) bool    { return true }
-func (frozen) Open(int) (net.Conn, error) { return nil, errors.New("nobody") }
+func (frozen) Open(int) (net.Conn, error) { return nil, errors.New("no listener") }
 
 // What a host sends is framed by a program of the same server, but whatever
 // comes, the guest must not fall over.

@@ -15,8 +15,8 @@ import (
 )
 
 // Dial asks the guest at the other end of a channel for a port and returns a
-// connection to it. It owns the channel from here on. A port on which nobody
-// listens is ErrRefused.
+// connection to it. It owns the channel from here on. It returns ErrRefused for a port
+// without a listener.
 func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 	if err := ask(ctx, channel, port); err != nil {
 		_ = channel.Close() // it failed already
@@ -119,7 +119,7 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 		return
 	}
 	if _, err := io.ReadFull(channel, number[:]); err != nil {
-		_ = channel.Close() // whoever asked left
+		_ = channel.Close() // the caller has left
 		return
 	}
 	connect(channel, number, open)

@@ -2,10 +2,10 @@ package relay
 
 import "net"
 
-// gVisor's port forwarding can sleep beside something to read: it looks, finds
-// nothing, and only then asks to be woken. What comes in between wakes nobody, and
-// lies there until more comes or the guest closes the stream: a command's answer
-// came ten minutes late. So the guest says again that there is something.
+// gVisor's port forwarding can sleep although there is something to read: it looks, finds
+// nothing, and only then asks to be woken. Data that comes in between wakes no reader, and stays
+// until more comes or the guest closes the stream: a command's answer came ten minutes late. So
+// the guest announces again that there is data.
 
 // forwarded is join for the guest's end of a port that gVisor forwards.
 func forwarded(plain, channel net.Conn) {
@@ -27,6 +27,6 @@ func (s *stream) remind() bool {
 	defer s.writing.Unlock()
 	var header [headerSize]byte
 	putHeader(header[:], kindTaken, 0)
-	_, err := s.channel.Write(header[:]) // whoever reads sees what is wrong
+	_, err := s.channel.Write(header[:]) // the reader sees the error
 	return err == nil
 }

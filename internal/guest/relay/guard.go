@@ -14,13 +14,12 @@ const (
 	typeLast = 3
 )
 
-// errGuest ends the session of a guest that says what ours never says.
+// errGuest ends the session of a guest that sends what ours never sends.
 var errGuest = errors.New("the guest does not keep to the channel's protocol")
 
-// guard reads for the host's session, and ends it at a frame that the guest has
-// no reason to send. yamux answers each ping with a goroutine of its own, and
-// keeps what comes on streams that nobody accepts: whoever is root inside could
-// fill the server's memory with either.
+// guard reads for the host's session, and ends it at a frame that the guest has no reason to
+// send. yamux answers each ping with a goroutine of its own, and keeps data of streams that were
+// not accepted: an attacker who is root inside could fill the server's memory with either.
 type guard struct {
 	net.Conn
 	header [sessionHeader]byte

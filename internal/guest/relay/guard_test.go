@@ -73,7 +73,7 @@ func TestHostileGuestEndsItsSession(t *testing.T) {
 				t.Error("a stream was opened")
 			}
 			if ctx.Err() != nil {
-				t.Error("the session goes on")
+				t.Error("the session continues")
 			}
 			if !c.Broken() {
 				t.Error("the channel is not broken")

@@ -27,7 +27,7 @@ type Channel struct {
 
 	openings chan struct{} // holds one for each stream that is being opened
 	starting chan struct{} // full while the session is started
-	seen     []byte        // of the guest's answer; whoever starts the session has it
+	seen     []byte        // of the guest's answer; owned by the goroutine that starts the session
 
 	mu      sync.Mutex
 	session *yamux.Session
@@ -47,8 +47,8 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	return c, nil
 }
 
-// Dial opens a stream to a port inside. A port on which nobody listens is
-// ErrRefused.
+// Dial opens a stream to a port inside. It returns ErrRefused for a port without a
+// listener.
 func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	session, err := c.open(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (
 			err = context.Cause(ctx)
 		}
 		if err != nil && opened != nil {
-			_ = stream.Close() // nobody has it
+			_ = stream.Close() // no caller has it
 		}
 	}()
 	select {
@@ -135,7 +135,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		_ = session.Close() // the channel was closed meanwhile
+		_ = session.Close() // the channel was closed in between
 		return nil, c.err
 	}
 	c.session = session
@@ -151,7 +151,7 @@ func (c *Channel) fail(err error) error {
 	return c.err
 }
 
-// Broken tells whether no stream can be opened any more.
+// Broken reports whether no stream can be opened any more.
 func (c *Channel) Broken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,7 +68,7 @@ func (j *joiner) together(data []byte) error {
 	return err
 }
 
-// announces tells whether what a session writes is a header that data follows.
+// announces reports whether what a session writes is a header that data follows.
 func announces(b []byte) bool {
 	return len(b) == sessionHeader && b[typeAt] == typeData && binary.BigEndian.Uint32(b[lengthAt:]) > 0
 }

@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guest can lie still with something to read. When a sandbox's state is
-// saved, gVisor takes what is in the pipe into its own memory, and tells nobody
-// who waits for it that it is there: the next byte does. The save may be one
-// that a host had begun which is dead by now. So whoever waits for a guest
-// nudges it.
+// A guest can sleep although there is something to read. When a sandbox's state is saved, gVisor
+// takes what is in the pipe into its own memory, and does not wake the pipe's readers: only the
+// next byte does. The save may have been begun by a host that is dead by now. So a host that
+// waits for a guest nudges it.
 
 // nudgeEvery is how often a guest that does not answer is first made to look
 // again, and lastNudge after which pause it is not nudged any more.
@@ -22,10 +21,9 @@ const (
 	lastNudge  = time.Minute
 )
 
-// Nudge makes a guest look at its channel. An empty frame says nothing else,
-// and any process of the host may write one at any time. It waits for nobody: a
-// guest that does not read can let its pipe fill up, and a full one has a next
-// byte. The pipe must not block.
+// Nudge makes a guest look at its channel. An empty frame has no other meaning, and any process
+// of the host may write one at any time. It does not block: a guest that does not read can let
+// its pipe fill up, and a full pipe has a next byte. The pipe must not block.
 func Nudge(toGuest *os.File) error {
 	raw, err := toGuest.SyscallConn()
 	if err != nil {
@@ -59,7 +57,7 @@ func (c *Channel) nudging() (stop func()) {
 	return func() { close(over) }
 }
 
-// remind nudges the guest if streams are open, and tells whether they are.
+// remind nudges the guest if streams are open, and reports whether they are.
 func (c *Channel) remind() bool {
 	c.mu.Lock()
 	busy := c.err == nil && c.session != nil && c.session.NumStreams() > 0

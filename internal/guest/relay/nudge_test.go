@@ -15,7 +15,7 @@ import (
 )
 
 // late passes on what it reads only when more comes, as gVisor does with what
-// a save has taken out of a pipe: nobody who waits for it is told.
+// a save has taken out of a pipe: its readers are not woken.
 func late(from, to *os.File) {
 	var held []byte
 	buf := make([]byte, wholeBytes)
@@ -100,7 +100,7 @@ func TestRemindersGrowRare(t *testing.T) {
 		}
 		busy = false
 		if got := after(time.Hour); !slices.Equal(got, want[:1]) {
-			t.Errorf("nobody waits, and it reminds after %v", got)
+			t.Errorf("no caller waits, and it reminds after %v", got)
 		}
 		r.wrote()
 		r.stop()
@@ -110,13 +110,13 @@ func TestRemindersGrowRare(t *testing.T) {
 	})
 }
 
-// nudges tells whether somebody of this process is about to nudge.
+// nudges reports whether a goroutine of this process is about to nudge.
 func nudges() bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Channel).nudging")
 }
 
-// unread is a channel's pipe in which there is no room, and nobody reads.
+// unread returns a channel's pipe that is full and has no reader.
 func unread(t *testing.T) *fifo {
 	t.Helper()
 	f := newFifo(t)
@@ -124,7 +124,7 @@ func unread(t *testing.T) *fifo {
 	return f
 }
 
-// Nobody waits for a guest that does not read, not even behind one who does.
+// No caller waits for a guest that does not read, not even behind another caller.
 func TestNudgeWaitsForNobody(t *testing.T) {
 	f := unread(t)
 	go func() { _, _ = f.toGuest.Write(make([]byte, wholeBytes)) }() // until it is closed

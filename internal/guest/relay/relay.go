@@ -45,8 +45,8 @@ const (
 	reportAfter = window / 4
 )
 
-// ErrRefused is returned if nobody listens on a port.
-var ErrRefused = errors.New("nobody listens on the port")
+// ErrRefused is returned if a port has no listener.
+var ErrRefused = errors.New("no program listens on the port")
 
 var errProtocol = errors.New("the other side of the relay broke the protocol")
 
@@ -111,7 +111,7 @@ func (s *stream) close() {
 	}
 	s.again.stop()
 	s.changed.Broadcast()
-	// Both ends are ours, and whoever still uses them sees the close.
+	// Both ends are ours, and their users see the close.
 	_ = s.plain.Close()
 	_ = s.channel.Close()
 }

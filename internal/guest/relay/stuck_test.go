@@ -59,8 +59,8 @@ func noneBegins(t *testing.T) {
 	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
 }
 
-// A guest that reads nothing holds nobody longer than his context, and what is
-// left of them is bounded, and ends with the channel.
+// A guest that reads nothing holds no caller longer than the caller's context. What is left of
+// such calls is bounded, and ends with the channel.
 func TestDialToAGuestThatReadsNothing(t *testing.T) {
 	c, _ := stuck(t)
 	const callers = openings + 10
@@ -75,7 +75,7 @@ func TestDialToAGuestThatReadsNothing(t *testing.T) {
 	}
 	select {
 	case err := <-dialed:
-		t.Fatalf("nobody reads, and the dial ended with %v", err)
+		t.Fatalf("the pipe has no reader, and the dial ended with %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	cancel(why)
@@ -86,7 +86,7 @@ func TestDialToAGuestThatReadsNothing(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 		case <-hosttest.Late():
-			t.Fatal("it goes on without its context")
+			t.Fatal("it continues after its context ended")
 		}
 	}
 	if n := beginning(); n == 0 || n > openings {
@@ -98,7 +98,7 @@ func TestDialToAGuestThatReadsNothing(t *testing.T) {
 	noneBegins(t)
 }
 
-// A stream that could be opened only when nobody wanted it any more is closed.
+// A stream that opens after its caller has left is closed.
 func TestStreamThatComesTooLate(t *testing.T) {
 	c, f := stuck(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

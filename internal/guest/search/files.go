@@ -21,7 +21,7 @@ const (
 	maxBytes = 2 << 30
 	// maxShown bounds what is shown of a line.
 	maxShown = 400
-	// sniffed is how much of a file tells whether it is text.
+	// sniffed is how much of a file is read to decide whether it is text.
 	sniffed = 8 << 10
 )
 

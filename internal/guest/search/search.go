@@ -16,7 +16,7 @@ import (
 // Role is the first argument of the guest's program that makes it search.
 const Role = "search"
 
-// Query says what to look for.
+// Query is what to look for.
 type Query struct {
 	Pattern string
 	Root    string // a directory or a file

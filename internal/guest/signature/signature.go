@@ -53,7 +53,7 @@ func Expired(expires, now int64) bool {
 }
 
 // ParseExpiration reads the expiration of a query, "" being none. A value
-// that is not a positive number is an error, so that nobody can turn an
+// that is not a positive number is an error, so that no client can turn an
 // expiring signature into one without an end.
 func ParseExpiration(value string) (int64, error) {
 	if value == "" {

@@ -69,7 +69,7 @@ func known(attr *syscall.ProcAttr) bool {
 	return !low && len(attr.Files) >= 3 && reflect.ValueOf(rest).IsZero()
 }
 
-// bury takes the status of a child that never became the program. Whoever
+// bury takes the status of a child that never became the program. Another goroutine that
 // waits for all children may have taken it.
 func bury(pid int) {
 	var status syscall.WaitStatus

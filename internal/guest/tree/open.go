@@ -73,7 +73,7 @@ func readNames(fd int) ([]string, error) {
 			continue
 		}
 		if errors.Is(err, unix.ENOENT) {
-			return names, nil // it was removed meanwhile
+			return names, nil // it was removed in between
 		}
 		if err != nil || n <= 0 {
 			return names, err

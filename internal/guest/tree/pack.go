@@ -69,7 +69,7 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most 
 	if err != nil {
 		return err
 	}
-	// A file that got shorter meanwhile is filled up to what was announced. Its
+	// A file that got shorter in between is filled up to what was announced. Its
 	// sum is another one then, and the host refuses it.
 	_, err = io.CopyN(out, zeros{}, e.Size-n)
 	return err

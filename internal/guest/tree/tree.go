@@ -165,7 +165,7 @@ func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 		}
 		n, err := unix.Readlinkat(in, base, l.buffer)
 		if errors.Is(err, unix.EINVAL) {
-			return e, unix.ENOENT // another file meanwhile
+			return e, unix.ENOENT // it was replaced by another file
 		}
 		if err != nil {
 			return e, err
@@ -181,7 +181,7 @@ func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	return e, nil
 }
 
-// kernel tells whether the kernel itself serves a place.
+// kernel reports whether the kernel itself serves a place.
 func kernel(name string) bool {
 	return name == "/proc" || name == "/sys" || name == "/dev"
 }
@@ -209,7 +209,7 @@ func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset
 	return now, nil
 }
 
-// patient ends a long read when nobody waits for it.
+// patient ends a long read when its caller has left.
 type patient struct {
 	ctx context.Context
 	r   io.Reader
@@ -247,7 +247,7 @@ func (l *list) some(top int) error {
 	return nil
 }
 
-// gone tells whether an error means that a program took the file away, or put
+// gone reports whether an error means that a program took the file away, or put
 // something else in its place.
 func gone(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errNotRegular))

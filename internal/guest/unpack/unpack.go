@@ -234,7 +234,7 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// It was made just now, and nobody else is there to replace it by a link.
+	// It was made just now, and no other process is there to replace it by a link.
 	if err := unix.Fchmodat(in, base, permission(h), 0); err != nil {
 		return err
 	}

@@ -65,8 +65,8 @@ func EscapeStart(h http.Header, m *processpb.StartRequest) {
 	}
 }
 
-// UnescapeStart undoes EscapeStart. Whoever reads a request must do so, or it would see another command
-// than the one that runs.
+// UnescapeStart undoes EscapeStart. Every reader of a request must call it, or it would see
+// another command than the one that runs.
 func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 	if h.Get(Header) == "" {
 		return nil

@@ -85,7 +85,7 @@ func (w *Watcher) dropTree(fd int, dir string) error {
 		}
 		w.forget(num)
 		_, err := unix.InotifyRmWatch(fd, uint32(num))
-		// A directory that is deleted meanwhile has lost its watch already.
+		// A directory that was deleted in between has lost its watch already.
 		if err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("stop watching: %w", err)
 		}

@@ -131,7 +131,7 @@ func (w *Watcher) run(fd int) {
 	}
 }
 
-// send delivers one event, or returns os.ErrClosed when nobody wants it.
+// send delivers one event, or returns os.ErrClosed when the watcher is closed.
 func (w *Watcher) send(dir, name string, op Op) error {
 	select {
 	case w.events <- Event{Name: filepath.Join(dir, name), Op: op}:

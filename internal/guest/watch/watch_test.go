@@ -113,7 +113,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 20 {
 		w := open(t, root, true)
-		// Nobody receives: the watcher is in the middle of a report.
+		// Events are not received: the watcher is in the middle of a report.
 		for i := range 100 {
 			if err := os.WriteFile(filepath.Join(root, string(rune('a'+i%26))), nil, 0o644); err != nil {
 				t.Fatal(err)

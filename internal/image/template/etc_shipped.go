@@ -20,7 +20,7 @@ const (
 	mostEtcFiles = 1000
 )
 
-// dpkgStatus is where dpkg says what it has installed.
+// dpkgStatus is the file in which dpkg lists what it has installed.
 const dpkgStatus = "/var/lib/dpkg/status"
 
 // showShipped adds files of packages that are as their package ships them.

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // plan is what a root directory will hold.
@@ -37,7 +37,7 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // does not exist: /root of the host, /home, /mnt, /media, /opt, /srv, /boot,
 // /sys and everything below the host's /var and /run.
 var ownDirs = map[string]fs.FileMode{
-	"/.crannog": 0o755, lifecycle.ProgramsDir: 0o755, lifecycle.ToolsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
+	"/.crannog": 0o755, rootfs.ProgramsDir: 0o755, rootfs.ToolsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
 	"/proc": 0o555, "/root": 0o700, "/run": 0o755, "/run/lock": 0o755, "/tmp": 0o777 | fs.ModeSticky,
 	// gVisor puts a file system in memory on a /tmp that is empty, which the
 	// disk limit would not reach. A directory that every Linux has there
@@ -69,12 +69,12 @@ var etcFiles = []string{
 // what is shown of /etc besides.
 func planHost(root string, more ...string) (*plan, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: maps.Clone(ownLinks)}
-	for n := range lifecycle.MaxPrograms {
-		p.dirs[lifecycle.ProgramPlace(n+1, true)] = 0o755
-		p.files[lifecycle.ProgramPlace(n+1, false)] = file{mode: 0o444}
+	for n := range rootfs.MaxPrograms {
+		p.dirs[rootfs.ProgramPlace(n+1, true)] = 0o755
+		p.files[rootfs.ProgramPlace(n+1, false)] = file{mode: 0o444}
 	}
 	for n := range hosttools.MaxTrees {
-		p.dirs[lifecycle.ToolPlace(n+1)] = 0o755
+		p.dirs[rootfs.ToolPlace(n+1)] = 0o755
 	}
 	for _, dir := range systemDirs {
 		if err := p.showSystem(root, dir); err != nil {

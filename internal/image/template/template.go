@@ -118,9 +118,8 @@ func (h *Host) Root() (engine.Root, error) {
 	return *h.root, nil
 }
 
-// materialize writes the plan's directory, named by its content. Another
-// process may do the same at the same time: whoever renames first wins, and
-// both have the same.
+// materialize writes the plan's directory, named by its content. Another process may do the
+// same at the same time: the first rename wins, and both directories are the same.
 func (h *Host) materialize(p *plan) (string, error) {
 	final := filepath.Join(h.dir, "host-"+p.digest())
 	if _, err := os.Stat(final); err == nil {

@@ -29,8 +29,8 @@ type Agent struct {
 	AllKeys bool
 	// Hosts are reached without a key.
 	Hosts []policy.Host
-	// Files, below the home inside, spare it questions that nobody inside can
-	// answer. stand is what a secret's variable holds inside.
+	// Files, below the home inside, answer in advance questions that no person inside can
+	// answer. stand is the value of a secret's variable inside.
 	Files func(secret, stand string) map[string]string
 }
 

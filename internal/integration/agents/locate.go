@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // Host is where programs are looked for.
@@ -141,10 +141,10 @@ func (in *Installation) show(what, file string) string {
 	}
 	in.Show = append(in.Show, what)
 	if what == file {
-		return lifecycle.ProgramPlace(len(in.Show), false)
+		return rootfs.ProgramPlace(len(in.Show), false)
 	}
 	// what is above file, and both are real paths.
-	return lifecycle.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
+	return rootfs.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
 }
 
 // interpreter finds what runs a script: beside it, or on the PATH.
@@ -226,15 +226,15 @@ func packageTree(path string) string {
 	return root
 }
 
-// hasLock tells whether a tree is one that npm installed as a whole, with
+// hasLock reports whether a tree is one that npm installed as a whole, with
 // dependencies of its packages beside each other.
 func hasLock(root string) bool {
 	_, err := os.Stat(filepath.Join(root, ".package-lock.json"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// holdsHome tells whether a directory is the home or above it: what is shown
-// must hold a program and not the keys beside it.
+// holdsHome reports whether a directory is the home or above it: the directory that the sandbox
+// sees must hold a program and not the keys beside it.
 func (h Host) holdsHome(dir string) bool {
 	if h.Home == "" {
 		return false

@@ -8,10 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Preset is the policy under which an agent works with these keys: its API,
-// and what rest says of all other hosts, which is deny, ask or allow. It is as
-// tight as the level standard, but does not ask about the use of the keys,
-// which whoever starts the agent by name means.
+// Preset returns the policy under which an agent works with these keys: its API, and rest (deny,
+// ask or allow) for all other hosts. It is as strict as the level standard, but does not ask
+// before the keys are used: a user who starts the agent by name wants that.
 func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
 	d, err := policy.Level("standard")
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// All lists the agents. What each may ask of its API is no more than it needs
-// to think: whoever is inside may bring a key of their own, and what can be
-// uploaded, stored or fetched again with one is a way out.
+// All returns the agents. Each may send its API no more than it needs to think: a program inside
+// may bring an API key of an attacker, and data that can be uploaded, stored or fetched again
+// with that key would leave the sandbox.
 func All() []Agent {
 	return []Agent{
 		{

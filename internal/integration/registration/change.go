@@ -154,7 +154,7 @@ func (c *Change) read(scope Scope) error {
 	return err
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (c *Change) Empty() bool { return bytes.Equal(c.before, c.after) }
 
 // Diff shows the change to a person.
@@ -199,13 +199,13 @@ func (c *Change) Write() (backup string, err error) {
 		return "", err
 	}
 	defer os.Remove(tmp)
-	// The program may have written to it meanwhile, which must not be lost.
+	// The program may have written to the file since it was read, which must not be lost.
 	now, err := os.ReadFile(c.real)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return backup, err
 	}
 	if !bytes.Equal(now, c.before) {
-		return backup, errors.New("it has changed meanwhile; try again")
+		return backup, errors.New("it has changed since it was read; try again")
 	}
 	return backup, os.Rename(tmp, c.real)
 }

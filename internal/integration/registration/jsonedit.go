@@ -98,8 +98,8 @@ func (f *jsonFile) remove(path ...string) error {
 	return f.check(before, path, func(in map[string]any, name string) { delete(in, name) })
 }
 
-// check makes sure that an edit did what it should and nothing else: whoever
-// edits a file of another program must not break it.
+// check makes sure that an edit changed what it should and nothing else: an edit of another
+// program's file must not break it.
 func (f *jsonFile) check(want map[string]any, path []string, change func(map[string]any, string)) error {
 	in := want
 	for _, name := range path[:len(path)-1] {

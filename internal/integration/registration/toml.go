@@ -84,8 +84,8 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	return nil
 }
 
-// rewrite puts lines in the place of our fields in a table, or drops it with
-// the tables below it if there are none.
+// rewrite replaces our fields in a table by lines, or drops the table with the tables below it
+// if there are none.
 func (f *tomlFile) rewrite(table, name string, lines, ours []string) (string, bool) {
 	var out []string
 	inside, below, found := false, false, false

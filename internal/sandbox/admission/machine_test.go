@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,10 @@ func hold(what, dir string) int {
 		return 3
 	}
 	_, _ = os.Stdout.WriteString("held\n")
-	select {}
+	// Until it is killed or the test has gone. With select{} the runtime would end the
+	// process as one that can never go on.
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
 }
 
 // other starts another process that holds something, and returns how to kill it.
@@ -46,6 +50,9 @@ func other(t *testing.T, what, dir string) (kill func()) {
 	cmd.Env = append(os.Environ(), holdEnv+"="+what+":"+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {

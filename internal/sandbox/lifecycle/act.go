@@ -49,7 +49,7 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	for {
 		r, err := s.store.Get(ctx, id)
 		if err == nil {
-			err = s.mustServe(r)
+			err = s.engines.mustServe(r)
 		}
 		if err != nil || r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 			return r, err

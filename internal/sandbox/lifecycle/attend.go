@@ -30,8 +30,8 @@ func (s *Service) attend() {
 			return
 		case <-ticker.C:
 		}
-		s.book.tick(s.ctx)
-		if err := s.retake(s.ctx); err != nil && s.ctx.Err() == nil {
+		s.audit.Tick(s.ctx)
+		if err := s.intake.Retry(s.ctx); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("record not caught up", "err", err)
 		}
 		if err := s.follow(s.ctx); err != nil && s.ctx.Err() == nil {
@@ -41,7 +41,7 @@ func (s *Service) attend() {
 			if err := s.retire(s.ctx); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("old records not dropped", "err", err)
 			}
-			if err := s.catchUp(s.ctx); err != nil && s.ctx.Err() == nil {
+			if err := s.intake.CatchUp(s.ctx); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("record not caught up", "err", err)
 			}
 			if err := s.sweepAllPaused(s.ctx); err != nil && s.ctx.Err() == nil {
@@ -98,7 +98,7 @@ func (s *Service) follow(ctx context.Context) error {
 // settle brings one live row and what this Service does about it together.
 func (s *Service) settle(ctx context.Context, r sandbox.Row) error {
 	switch {
-	case !s.served(r):
+	case !s.engines.served(r):
 		return nil
 	case s.abandoned(r):
 		return s.locked(ctx, r.ID, s.abandon)

@@ -28,7 +28,7 @@ func shaOf(data []byte) string {
 // exported is what an export writes, and its envelope.
 func (y *yard) exported(format string) (data, envelope []byte) {
 	y.t.Helper()
-	out, err := y.Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
+	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -97,18 +97,18 @@ func TestExportsAreSignedFor(t *testing.T) {
 // P41: files that are applied are signed for, before they come.
 func TestAppliedFilesAreSignedFor(t *testing.T) {
 	y := newYard(t, level("light"))
-	dry, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
+	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
 	if err != nil || dry.Provenance != nil {
 		t.Fatalf("of nothing: %v", err)
 	}
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := filepath.Join(y.host, "new/b.txt")
 	y.verified(done.Provenance, provenance.Check{Artifact: shaOf([]byte(y.outside("new/b.txt"))), Path: at})
 	y.remove("gone.txt")
-	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	wantKind(t, err, fault.Invalid, "provenance_empty")
 	if y.outside("gone.txt") != "x\n" {
 		t.Error("it came without what was asked for")
@@ -120,7 +120,7 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
 	for _, signed := range []bool{true, false} {
-		out, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: signed})
+		out, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: signed})
 		if !signed { // the control
 			if err != nil || out.Provenance != nil {
 				t.Error(err)
@@ -130,7 +130,7 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 		}
 		wantKind(t, err, fault.Unavailable, "record_unavailable")
 	}
-	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	if y.outside("a.txt") != "one\n" {
 		t.Error("it came out unsigned")
@@ -144,7 +144,7 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 // A policy that denies or asks is not passed by asking for a signature.
 func TestSigningIsNoWayOut(t *testing.T) {
 	y := newYard(t, level("strict"))
-	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
+	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if n := len(y.record.Entries(audit.ProvenanceSigned)); n != 0 {
 		t.Errorf("%d were signed", n)
@@ -170,7 +170,7 @@ func decode(t *testing.T, envelope []byte) []byte {
 // A service without keys says so, before anything is spent.
 func TestWithoutKeysNothingIsSigned(t *testing.T) {
 	y := newYardWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
-	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
+	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
 	if n := len(y.record.Entries(audit.Exported)); n != 0 {
 		t.Errorf("%d exports", n)
@@ -181,7 +181,7 @@ func TestWithoutKeysNothingIsSigned(t *testing.T) {
 // of it.
 func TestKeptChangesAreSignedFor(t *testing.T) {
 	y := newYard(t, level("light"))
-	if k, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
+	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
 		t.Fatalf("%+v %v", k, err)
 	}
 	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {

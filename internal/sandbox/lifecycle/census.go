@@ -26,7 +26,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	if err != nil {
 		return census.Census{}, err
 	}
-	hide, err := s.unseen(ctx, r.ID)
+	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return census.Census{}, err
 	}
@@ -67,11 +67,6 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 
 // SignalProcess signals a process of a sandbox by its number inside.
 func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
-	ctx, deed := s.deed(ctx, who, "process.signal", ref)
-	return deed.told(ctx, s.signalProcess(ctx, who, ref, pid, sig))
-}
-
-func (s *Service) signalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	if pid <= 1 || sig < 1 || sig > 31 {
 		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")
 	}

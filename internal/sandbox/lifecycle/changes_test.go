@@ -138,7 +138,7 @@ func (y *yard) outside(name string) string {
 
 func (y *yard) changes() []string {
 	y.t.Helper()
-	set, err := y.Changes(y.t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	set, err := y.Changes().Changes(y.t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -160,13 +160,13 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, want) {
 		t.Fatalf("%q", got)
 	}
-	dry, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
+	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
 	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.outside("a.txt") != "one\n" {
 		t.Fatalf("%+v %v", dry, err)
 	}
-	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
+	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
 	wantKind(t, err, fault.Conflict, "changes_moved")
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: dry.Digest})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: dry.Digest})
 	if err != nil || len(done.Applied) != 3 {
 		t.Fatalf("%+v %v", done, err)
 	}
@@ -181,7 +181,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
 		t.Errorf("%q", got)
 	}
-	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	if err != nil || set.Changes[0].Conflict != "" {
 		t.Errorf("it conflicts with itself: %+v %v", set, err)
 	}
@@ -196,7 +196,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 func TestDeletionsAreAskedAbout(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
-	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" || y.outside("gone.txt") != "x\n" {
 		t.Fatal("something came out unasked")
@@ -212,16 +212,16 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	// Any other choice, place or content is another question.
 	for name, again := range map[string]func() error{
 		"fewer": func() error {
-			_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"gone.txt"}})
+			_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"gone.txt"}})
 			return err
 		},
 		"tar": func() error {
-			_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
+			_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
 			return err
 		},
 		"content": func() error {
 			write(t, y.inside, "a.txt", "evil\n")
-			_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+			_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 			return err
 		},
 	} {
@@ -232,13 +232,13 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 		}
 	}
 	y.desk.granted = true
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || done.Approval != "a1" || y.outside("gone.txt") != "-" || y.outside("a.txt") != "evil\n" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	// The grant is used up.
 	y.remove("same.txt")
-	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if y.outside("same.txt") != "same\n" {
 		t.Error("a grant was spent twice")
@@ -252,13 +252,13 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
 	}}
 	y := newYard(t, deny)
-	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_denied")
 	for _, format := range []string{"tar", "patch"} {
-		_, err = y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format})
+		_, err = y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format})
 		wantKind(t, err, fault.Denied, "export_denied")
 	}
-	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 	if err != nil || set.Files != 3 || set.Added == 0 {
 		t.Fatalf("%+v %v", set, err)
 	}
@@ -272,7 +272,7 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	y = newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
 	if err != nil || y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "new\n" {
 		t.Errorf("%+v %v", done, err)
 	}
@@ -290,9 +290,9 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	}
 	named := newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
 	elsewhere := sandbox.ChangesRequest{Dir: "/no-such-place", Text: true}
-	_, err = named.Export(t.Context(), local, named.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
+	_, err = named.Changes().Export(t.Context(), local, named.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	wantKind(t, err, fault.NotFound, "nothing_to_export")
-	set, err := named.Changes(t.Context(), local, named.sb.ID, elsewhere)
+	set, err := named.Changes().Changes(t.Context(), local, named.sb.ID, elsewhere)
 	if err != nil || set.Files == 0 {
 		t.Fatalf("%+v %v", set, err)
 	}
@@ -302,14 +302,14 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 		}
 	}
 	all := newYard(t, level("light")) // the control
-	out, err := all.Export(t.Context(), local, all.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
+	out, err := all.Changes().Export(t.Context(), local, all.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {
 		t.Error(err)
 	}
-	_, err = all.Changes(t.Context(), local, all.sb.ID, sandbox.ChangesRequest{Dir: "/workspace/new"})
+	_, err = all.Changes().Changes(t.Context(), local, all.sb.ID, sandbox.ChangesRequest{Dir: "/workspace/new"})
 	wantKind(t, err, fault.Invalid, "dir_invalid")
 }
 
@@ -317,15 +317,15 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 func TestNothingComesOutUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
-	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" {
 		t.Error("it came out")
 	}
-	_, err = y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
+	_, err = y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	y.record.Fail(nil) // the control
-	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") == "one\n" {
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") == "one\n" {
 		t.Errorf("with the record: %v", err)
 	}
 }
@@ -338,14 +338,14 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	for i := range 100 {
 		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
 	}
-	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(audit.Exported)) != 0 {
+	if _, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(audit.Exported)) != 0 {
 		t.Fatalf("a look: %v %+v", err, y.record.Entries(audit.Exported))
 	}
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
-	_, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+	_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	y.record.Fail(nil)
-	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true, Paths: []string{"a.txt"}})
+	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true, Paths: []string{"a.txt"}})
 	if err != nil || len(set.Changes) != 1 || set.Changes[0].Text == "" {
 		t.Fatalf("%+v %v", set, err)
 	}
@@ -357,7 +357,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	if e.To != "diff" || e.Digest != set.Digest || e.Files != 1 || e.Policy != y.sb.PolicyDigest {
 		t.Errorf("%+v", e)
 	}
-	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true}); err != nil {
+	if _, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true}); err != nil {
 		t.Error(err)
 	}
 	entries = y.record.Entries(audit.Exported)
@@ -375,14 +375,14 @@ func TestFlaggedFilesStayInside(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(y.inside, "out")); err != nil {
 		t.Fatal(err)
 	}
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.outside(".envrc") != "-" || y.outside(".git/hooks/post-checkout") != "-" || y.outside("a.txt") == "one\n" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if skipped := paths(done.Skipped); !slices.Contains(skipped, "created .envrc") || !slices.Contains(skipped, "created out") {
 		t.Errorf("left out: %q", skipped)
 	}
-	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true}); err != nil || y.outside(".envrc") == "-" {
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true}); err != nil || y.outside(".envrc") == "-" {
 		t.Errorf("by name: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(y.host, "out")); err == nil {
@@ -396,22 +396,22 @@ func TestWhoMayBringOut(t *testing.T) {
 	y := newYard(t, level("light"))
 	sb := y.create(alice)
 	for _, ref := range []string{y.sb.ID, sb.ID} {
-		_, err := y.Apply(t.Context(), alice, ref, sandbox.ApplyRequest{})
+		_, err := y.Changes().Apply(t.Context(), alice, ref, sandbox.ApplyRequest{})
 		wantKind(t, err, fault.Denied, "apply_not_local")
-		_, err = y.KeepChanges(t.Context(), alice, ref)
+		_, err = y.Changes().KeepChanges(t.Context(), alice, ref)
 		wantKind(t, err, fault.Denied, "changes_not_local")
-		_, err = y.Changes(t.Context(), bob, ref, sandbox.ChangesRequest{})
+		_, err = y.Changes().Changes(t.Context(), bob, ref, sandbox.ChangesRequest{})
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		_, err = y.Export(t.Context(), bob, ref, sandbox.ExportRequest{Format: "tar"})
+		_, err = y.Changes().Export(t.Context(), bob, ref, sandbox.ExportRequest{Format: "tar"})
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	}
-	_, err := y.ListChanges(t.Context(), alice)
+	_, err := y.Changes().ListChanges(t.Context(), alice)
 	wantKind(t, err, fault.Denied, "changes_not_local")
-	wantKind(t, y.DiscardChanges(t.Context(), alice, y.sb.ID), fault.Denied, "changes_not_local")
-	_, err = y.Changes(t.Context(), sandbox.Principal{}, y.sb.ID, sandbox.ChangesRequest{})
+	wantKind(t, y.Changes().DiscardChanges(t.Context(), alice, y.sb.ID), fault.Denied, "changes_not_local")
+	_, err = y.Changes().Changes(t.Context(), sandbox.Principal{}, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.Unauthenticated, "unauthenticated")
 	// Its own workspace began empty, so all of it is new.
-	out, err := y.Export(t.Context(), alice, sb.ID, sandbox.ExportRequest{Format: "tar"})
+	out, err := y.Changes().Export(t.Context(), alice, sb.ID, sandbox.ExportRequest{Format: "tar"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,10 +137,7 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if isUnknown(err) || err == nil && r.State != sandbox.Running && r.State != sandbox.Waiting {
 		s.cut(id)
-		if s.spools != nil {
-			return s.spools.Leave(id) // whose end another process sees to
-		}
-		return nil
+		return s.intake.Leave(id) // another process sees to its end
 	}
 	if err != nil {
 		return err

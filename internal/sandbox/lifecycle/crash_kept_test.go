@@ -24,6 +24,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
@@ -83,10 +85,10 @@ func leave(dir, what string) error {
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
-	s, err := lifecycle.NewService(deps)
+	s, err := audited.NewService(deps)
 	if err != nil {
 		return err
 	}
@@ -113,15 +115,15 @@ func leave(dir, what string) error {
 	if keeps {
 		b.left = n
 	}
-	k, err := s.KeepChanges(ctx, local, sb.ID)
+	k, err := s.Changes().KeepChanges(ctx, local, sb.ID)
 	if err != nil || k.Files != 1 {
 		return fmt.Errorf("%+v %w", k, err)
 	}
 	// Keep a second time, which replaces the first.
-	if _, err = s.KeepChanges(ctx, local, sb.ID); err != nil {
+	if _, err = s.Changes().KeepChanges(ctx, local, sb.ID); err != nil {
 		return err
 	}
-	r, err := s.KeepRecordings(ctx, local, sb.ID)
+	r, err := s.Recordings().KeepRecordings(ctx, local, sb.ID)
 	if err != nil || r.ID != sb.ID {
 		return fmt.Errorf("%+v %w", r, err)
 	}
@@ -130,7 +132,7 @@ func leave(dir, what string) error {
 	}
 	if throws {
 		b.left = n
-		err = s.DiscardChanges(ctx, local, sb.ID)
+		err = s.Changes().DiscardChanges(ctx, local, sb.ID)
 	}
 	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
 }
@@ -219,13 +221,13 @@ func leftBehind(t *testing.T, dir string) string {
 	}
 	if len(changed) > 0 {
 		outcome = append(outcome, "changes")
-		set, err := r.Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
+		set, err := r.Changes().Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
 		if err != nil || !slices.Equal(changed, []string{id}) || len(set.Changes) != 1 || !strings.Contains(set.Changes[0].Text, "+new") {
 			t.Errorf("%q: %+v %v", changed, set.Changes, err)
 		}
 	}
-	of, err := r.Recorded(t.Context(), local, id)
-	if _, stranger := r.Recorded(t.Context(), alice, id); stranger == nil {
+	of, err := r.Recordings().Recorded(t.Context(), local, id)
+	if _, stranger := r.Recordings().Recorded(t.Context(), alice, id); stranger == nil {
 		t.Error("another key finds the recordings")
 	}
 	switch kept := left("recordings"); {

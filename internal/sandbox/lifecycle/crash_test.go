@@ -16,6 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/audittest"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/store"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
@@ -101,9 +103,9 @@ func live(dir string) error {
 	if err != nil {
 		return err
 	}
-	s, err := lifecycle.NewService(lifecycle.Deps{
+	s, err := audited.NewService(lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
 		return err

@@ -2,18 +2,11 @@ package lifecycle
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"time"
 
-	"github.com/crannog/crannog/internal/audit/payload"
-	"github.com/crannog/crannog/internal/egress/policy"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -27,12 +20,6 @@ const undoTimeout = 30 * time.Second
 // Create makes a sandbox and returns when it is ready. After an error nothing
 // of it is left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, deedCreate, req.Name)
-	sb, err := s.create(ctx, who, req)
-	return sb, d.done(ctx, err)
-}
-
-func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
 	if err := s.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err
@@ -41,7 +28,7 @@ func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	spec, config, search, err := s.spec(&r, template, compiled)
+	spec, config, search, err := rootfs.Compose(&r, template, compiled)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -69,12 +56,11 @@ func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox
 	}
 	defer unlock()
 
-	if err := s.make(ctx, r, compiled, spec, config, from); err != nil {
-		s.log.Warn("sandbox not created", "sandbox", r.ID, "owner", r.Owner, "err", err)
-		return sandbox.Sandbox{}, s.undo(ctx, r, err)
+	if err := s.make(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	if search != nil {
-		r.Base.Keys = search.found()
+		r.Base.Keys = search.Found()
 	}
 	return s.created(ctx, r, began, "engine"), nil
 }
@@ -93,83 +79,6 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, began time.Time, s
 		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(began).Round(time.Millisecond).String(),
 	})
 	return r.Shown()
-}
-
-// make takes the steps that leave something behind.
-func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	// The row comes before the engine, so that a crash between the two leaves
-	// something that Reconcile finds.
-	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
-		return err
-	}
-	// The row comes before the values too, so that they go with it.
-	if err := s.seal(ctx, r.ID, r.Access); err != nil {
-		return err
-	}
-	// It waits with a row, so that it counts against the most that may live, and
-	// can be listed and removed.
-	done, err := s.admit(ctx, r, from.request, false)
-	if err != nil {
-		return err
-	}
-	defer func() { done(err) }()
-	noted := s.noteWorkspace(ctx, r, from)
-	from.search.start()
-	err = s.boot(ctx, r, compiled, spec, config, from)
-	noted()
-	if err != nil {
-		return fmt.Errorf("create %s: %w", r.ID, err)
-	}
-	origin := "engine"
-	if from.reading {
-		origin = payload.FromReading
-	}
-	if err := s.started(ctx, r, origin); err != nil {
-		return err
-	}
-	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
-	if from.search != nil {
-		r.Base.Keys = from.search.found()
-		move.Change = &sandbox.Change{Base: &r.Base}
-	}
-	moved, err := s.store.Move(ctx, r.ID, move)
-	if err != nil {
-		return err
-	}
-	if !moved {
-		// Another process removed the row, and with it the right to exist.
-		return removedMeanwhile()
-	}
-	return nil
-}
-
-// undo takes the steps of make back, the last one first, and returns what the
-// caller is told.
-func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
-	id := r.ID
-	if because := context.Cause(ctx); because != nil {
-		cause = canceled(because)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	s.veil(id)
-	s.cut(id)
-	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
-	if err == nil {
-		s.drain(ctx, id, true)
-		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.dropOwn(ctx, id, ""))
-	}
-	if err == nil {
-		err = s.erase(ctx, id)
-	}
-	if err != nil {
-		// The row is still there, so the attendant tries again.
-		s.log.Error("failed sandbox not cleaned up", "sandbox", id, "err", err)
-		if _, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Creating, sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonCrashed}); err != nil {
-			s.log.Error("failed sandbox not marked", "sandbox", id, "err", err)
-		}
-	}
-	return cause
 }
 
 // begin registers a creation or a change of state, so that Remove and Close can
@@ -203,108 +112,4 @@ func removedMeanwhile() error {
 }
 
 // canceled classifies why a context ended.
-func canceled(cause error) error {
-	if _, ok := errors.AsType[*fault.Error](cause); ok {
-		return cause
-	}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fault.Wrap(cause, fault.Timeout, "timeout", "the request took too long")
-	}
-	return fault.Wrap(cause, fault.Canceled, "canceled", "the request was canceled")
-}
-
-// spec returns what the engine and the guest are asked for, and the search for keys in
-// the workspace, which is nil without one. It notes in the record what will be checked
-// from inside.
-func (s *Service) spec(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec, guest.Config, *keySearch, error) {
-	covered, err := cover(r.Workspace, r.Base, p)
-	if err == nil {
-		err = covered.coverPrograms(t.Root, p.Files().Matcher())
-	}
-	if err == nil {
-		err = covered.coverTools(t.Tools, p.Files().Matcher())
-	}
-	if err == nil && r.Boundary != engine.NoBoundary {
-		// The guest's own files are read-only for every user inside, so that no
-		// program can change the code that inspects it. They also give each sandbox a
-		// read-only path on which the inspection tries to write.
-		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
-		err = covered.coverTree(t.Root, p.Files())
-	}
-	if err != nil {
-		return engine.Spec{}, guest.Config{}, nil, err
-	}
-	covered.settle()
-	var search *keySearch
-	if r.Workspace != "" {
-		search = &keySearch{workspace: r.Workspace, files: covered.files}
-	}
-	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), r.Hostname())
-	for _, f := range firstOf(covered.absent) {
-		r.Checked = append(r.Checked, f+" is not there")
-	}
-	if r.ShowsHost() && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
-		r.Base.Copy = r.ID
-	}
-	return spec, config, search, nil
-}
-
-// specOf is spec for what is known already of the files. It notes what the
-// machine is made of.
-func (s *Service) specOf(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
-	r.Base = sandbox.Base{
-		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
-		Repos: covered.repos, Tools: t.Tools,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
-		Knows: sandbox.GuestKnows - t.Older,
-	}.WithMountsOf(r.Base)
-	config := guestConfig(*r, t, hostname)
-	config.NoRoot = noRoot
-	config.Absent = covered.absent
-	config.Skip = covered.skips()
-	config.Tools = guestTools(t.Tools)
-	config.Checks, r.Checked = s.checks(*r, p, covered)
-	if !r.Access.Linked() {
-		config.Offline = true
-		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
-	}
-	return engine.Spec{
-		ID: r.ID, Hostname: hostname, Root: t.Root,
-		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
-		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
-	}, config
-}
-
-// addEnv adds variables that are not set yet.
-func addEnv(env, more map[string]string) {
-	for name, value := range more {
-		if _, set := env[name]; !set {
-			env[name] = value
-		}
-	}
-}
-
-func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Config {
-	c := guest.Config{
-		SandboxID: r.ID, TemplateID: r.TemplateID, Hostname: hostname,
-		AccessToken: r.AccessToken, ControlToken: r.ControlToken,
-		Env:         make(map[string]string, len(t.Env)+len(r.Env)+3),
-		DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir,
-		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.GuestEnd(),
-		MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU,
-		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
-	}
-	if c.DefaultUser == "" {
-		c.DefaultUser = "user"
-	}
-	if r.Workspace != "" {
-		c.DefaultDir = "/workspace"
-	}
-	for _, env := range []map[string]string{t.Env, r.Env, {
-		// Last, so that what programs inside read of the sandbox is true.
-		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
-	}} {
-		maps.Copy(c.Env, env)
-	}
-	return c
-}
+func canceled(cause error) error { return sandbox.Canceled(cause) }

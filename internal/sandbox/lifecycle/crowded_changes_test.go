@@ -32,7 +32,7 @@ func TestComparisonsTakeTurns(t *testing.T) {
 	ended := make(chan error, callers)
 	for range callers {
 		go func() {
-			_, err := y.Changes(context.WithoutCancel(t.Context()), local, y.sb.ID, sandbox.ChangesRequest{})
+			_, err := y.Changes().Changes(context.WithoutCancel(t.Context()), local, y.sb.ID, sandbox.ChangesRequest{})
 			ended <- err
 		}()
 	}
@@ -45,7 +45,7 @@ func TestComparisonsTakeTurns(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := y.Changes(ctx, local, y.sb.ID, sandbox.ChangesRequest{}); fault.CodeOf(err) != "timeout" {
+	if _, err := y.Changes().Changes(ctx, local, y.sb.ID, sandbox.ChangesRequest{}); fault.CodeOf(err) != "timeout" {
 		t.Errorf("one that leaves: %v", err)
 	}
 	close(goOn)
@@ -57,14 +57,14 @@ func TestComparisonsTakeTurns(t *testing.T) {
 	// What fails gives its turn back, too, and asking people does not keep it.
 	y.files = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for range 3 {
-		_, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+		_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 	}
 	for _, dir := range []string{"/", "/workspace/x", "/nowhere"} {
 		for range 3 {
-			if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: dir}); err == nil {
+			if _, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: dir}); err == nil {
 				t.Errorf("%s was compared", dir)
 			}
 		}

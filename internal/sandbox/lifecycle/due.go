@@ -130,9 +130,9 @@ func (s *Service) checkOnEnd(o sandbox.OnEnd, name string) error {
 	}
 	var err error
 	if o.FilesOnly {
-		_, err = s.archiver(name)
+		_, err = s.engines.archiver(name)
 	} else {
-		_, err = s.checkpointer(name)
+		_, err = s.engines.checkpointer(name)
 	}
 	return err
 }

@@ -13,11 +13,6 @@ import (
 // is paused, it drops all that there is. One that is being created is canceled, and callers that
 // remove the same sandbox at once all succeed.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
-	ctx, d := s.deed(ctx, who, "remove", ref)
-	return d.told(ctx, s.removeRef(ctx, who, ref))
-}
-
-func (s *Service) removeRef(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -75,11 +70,6 @@ func (s *Service) goBefore(id string) (done func()) {
 
 // Forget ends a sandbox, if it runs, and drops its record.
 func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
-	ctx, d := s.deed(ctx, who, "forget", ref)
-	return d.told(ctx, s.forgetRef(ctx, who, ref))
-}
-
-func (s *Service) forgetRef(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -96,7 +86,7 @@ func (s *Service) forgetRef(ctx context.Context, who sandbox.Principal, ref stri
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
 	// Before the row says that it ends: nothing here could end it.
 	if r, err := s.store.Get(ctx, id); err == nil {
-		if err := s.mustServe(r); err != nil {
+		if err := s.engines.mustServe(r); err != nil {
 			return false, err
 		}
 	}
@@ -136,7 +126,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}
-	s.veil(id)
+	s.intake.Retain(id)
 	s.cut(id)
 	if err := s.removeInstance(ctx, id); err != nil {
 		return false, fmt.Errorf("remove %s: %w", id, err)
@@ -147,11 +137,11 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 // finish frees what a sandbox holds whose row is in the state stopping, or
 // gone. The lock of the ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
-	s.veil(id)
+	s.intake.Retain(id)
 	// Streams are cut before the box dies, so that clients see an abrupt end
 	// rather than a clean one that reads like success.
 	s.cut(id)
-	s.survey(ctx, id)
+	s.intake.Survey(ctx, id)
 	if err := s.removeInstance(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
@@ -159,26 +149,24 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil && !isUnknown(err) {
 		return err
 	}
-	if s.way != nil {
-		if err := s.way.Detach(ctx, id); err != nil {
-			return fmt.Errorf("link of %s: %w", id, err)
-		}
+	if err := s.access.Detach(ctx, id); err != nil {
+		return err
 	}
 	// Before what to hide is forgotten.
-	all, err := s.close(ctx, row)
+	all, err := s.intake.End(ctx, row)
 	if err != nil {
 		return err
 	}
-	if err := s.dropCopy(ctx, row); err != nil {
+	if err := s.workspaces.DropCopy(ctx, row); err != nil {
 		return err
 	}
-	if err := s.dropManifest(id); err != nil {
+	if err := s.workspaces.Forget(id); err != nil {
 		return err
 	}
 	if err := s.dropImage(ctx, row); err != nil {
 		return err
 	}
-	if err := s.dropOwn(ctx, id, ""); err != nil {
+	if err := s.access.DropValues(ctx, id, ""); err != nil {
 		return err
 	}
 	if at.IsZero() {
@@ -194,12 +182,12 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		return err
 	}
 	if all {
-		if err := s.spools.Remove(id); err != nil {
+		if err := s.intake.RemoveEvents(id); err != nil {
 			s.log.Warn("spool not removed", "sandbox", id, "err", err)
 		}
 	}
-	s.endQuestions(ctx, id, "", "the sandbox has ended")
-	s.restRecording(id)
+	s.access.Retire(ctx, id, "", "the sandbox has ended")
+	s.recordings.Close(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has dropped the record

@@ -12,9 +12,10 @@ import (
 )
 
 // extract copies the files out of the saved memory in dir, into a private draft that
-// drop removes. It leaves dir as it is, so that a crash on the way loses nothing.
+// drop removes once the files are closed. It leaves dir as it is, so that a crash on the
+// way loses nothing.
 func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, dir string) (files *os.File, drop func() error, err error) {
-	a, err := s.archiver(name)
+	a, err := s.engines.archiver(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -40,5 +41,5 @@ func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, di
 		}
 		return nil, nil, errors.Join(fmt.Errorf("files of %s: %w", spec.ID, full(err)), files.Close())
 	}
-	return files, func() error { return errors.Join(files.Close(), draft.Abort()) }, nil
+	return files, draft.Abort, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
@@ -187,9 +188,9 @@ func TestOlderGuests(t *testing.T) {
 		t.Fatal(moved, err)
 	}
 	for _, tc := range []struct {
-		resume func(*lifecycle.Service, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error)
+		resume func(*audited.Service, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error)
 		asked  bool
-	}{{(*lifecycle.Service).Resume, false}, {(*lifecycle.Service).ResumeFiles, true}, {(*lifecycle.Service).Resume, true}} {
+	}{{(*audited.Service).Resume, false}, {(*audited.Service).ResumeFiles, true}, {(*audited.Service).Resume, true}} {
 		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
@@ -35,7 +36,7 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 		if !who.MaySee(r) {
 			return sandbox.Row{}, sandbox.Unknown(ref)
 		}
-		about(ctx, r.ID)
+		auditlog.About(ctx, r.ID)
 		return r, nil
 	}
 	if !namePattern.MatchString(ref) {
@@ -47,7 +48,7 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 	}
 	r, err := choose(found, ref, who)
 	if err == nil {
-		about(ctx, r.ID)
+		auditlog.About(ctx, r.ID)
 	}
 	return r, err
 }

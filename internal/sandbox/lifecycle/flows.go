@@ -23,7 +23,7 @@ func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string)
 	if err != nil {
 		return nil, err
 	}
-	return s.compile(r.Access)
+	return s.access.Compile(r.Access)
 }
 
 // Flows calls yield for each record of a sandbox's link.
@@ -32,7 +32,7 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 	if err != nil {
 		return err
 	}
-	if s.flows == nil || !r.Access.Linked() {
+	if s.intake.Flows() == nil || !r.Access.Linked() {
 		return nil
 	}
 	var gone <-chan struct{}
@@ -43,7 +43,7 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 		gone = s.Gone(r.ID)
 	}
 	if gone == nil {
-		return s.flows.Read(ctx, r.ID, f, false, yield)
+		return s.intake.Flows().Read(ctx, r.ID, f, false, yield)
 	}
 	// Followers of a sandbox that ends get what it wrote last, and their end.
 	ctx, cancel := context.WithCancel(ctx)
@@ -58,7 +58,7 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 		}
 	}()
 	last := f.After
-	err = s.flows.Read(ctx, r.ID, f, true, func(rec egress.Record) error {
+	err = s.intake.Flows().Read(ctx, r.ID, f, true, func(rec egress.Record) error {
 		last = rec.Seq
 		return yield(rec)
 	})
@@ -67,7 +67,7 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 	select {
 	case <-gone:
 		f.After = last
-		return s.flows.Read(context.WithoutCancel(ctx), r.ID, f, false, yield)
+		return s.intake.Flows().Read(context.WithoutCancel(ctx), r.ID, f, false, yield)
 	default:
 		return err
 	}
@@ -78,10 +78,10 @@ const maxAsked = 64 << 10
 
 // FlowSize is how many bytes the records of a sandbox's link come to by now.
 func (s *Service) FlowSize(id string) int64 {
-	if s.flows == nil {
+	if s.intake.Flows() == nil {
 		return 0
 	}
-	return s.flows.Size(id)
+	return s.intake.Flows().Size(id)
 }
 
 // Asked are the names that programs asked for in a sandbox without a network,
@@ -95,7 +95,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 		return nil, nil
 	}
 	// It may have had a link before, and secrets.
-	hide, err := s.unseen(ctx, r.ID)
+	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -135,43 +135,18 @@ func askedAfter(asked guest.Asked, ago time.Duration) []string {
 	return names
 }
 
-// dropFlows removes records of sandboxes that nothing else remembers.
-func (s *Service) dropFlows(ctx context.Context) error {
-	if s.flows == nil {
-		return nil
-	}
-	return s.sweep(s.flows, func(id string) (bool, error) {
-		if s.spools != nil {
-			// catchUp removes it, once it is in the record.
-			if left, err := s.spools.Has(id); err != nil || left {
-				return true, err
-			}
-		}
-		_, err := s.store.Get(ctx, id)
-		return !isUnknown(err), ignoreUnknown(err)
-	})
+// Unseen is what must not be seen in what the audit log is told of a sandbox.
+// After an error nothing that its programs choose may be told.
+func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
+	return s.access.Unseen(ctx, id)
 }
 
-// shelf keeps something for sandboxes, by their IDs.
-type shelf interface {
-	List() ([]string, error)
-	Remove(id string) error
-}
-
-// sweep removes from a shelf what is no longer wanted.
-func (s *Service) sweep(of shelf, wanted func(id string) (bool, error)) error {
-	ids, err := of.List()
-	if err != nil {
-		return err
+// Survey lets the engine write down what became of a sandbox's files, for
+// those who know that something has ended in it which is no process.
+func (s *Service) Survey(ctx context.Context, id string) error {
+	if _, ok := s.Live(id); !ok {
+		return sandbox.Unknown(id)
 	}
-	for _, id := range ids {
-		keep, err := wanted(id)
-		if err == nil && !keep {
-			err = of.Remove(id)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	s.intake.Survey(ctx, id)
 	return nil
 }

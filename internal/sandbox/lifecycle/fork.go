@@ -16,18 +16,23 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // maxCopies is the most that one call copies.
 const maxCopies = 100
 
-// Fork copies a running sandbox.
+// Fork copies a running sandbox. Where the audit log does not take the entry of the
+// caller's request, nothing of the copies is left.
 func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	ctx, d := s.deed(ctx, who, "fork", ref)
 	forks, err := s.fork(ctx, who, ref, req)
-	lost := d.done(ctx, err)
-	if lost == nil || err != nil {
-		return forks, lost
+	if err != nil {
+		return forks, err
+	}
+	lost := auditlog.Commit(ctx)
+	if lost == nil {
+		return forks, nil
 	}
 	for _, f := range forks {
 		if f.Err == nil {
@@ -57,7 +62,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 			copied.Copies = append(copied.Copies, f.Sandbox.ID)
 		}
 	}
-	s.book.anyway(ctx, entry(ctx, audit.SandboxCopied, r.ID, copied))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
 	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// What is left of the draft after an error goes with this process.
@@ -137,7 +142,7 @@ func (s *Service) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, 
 	if err != nil || r.Access.Own == "" {
 		return p, nil, err
 	}
-	a, err := s.attachment(ctx, r, p)
+	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -169,7 +174,7 @@ func (s *Service) twin(r sandbox.Row, values map[string]config.Secret, ttl time.
 	c.Access.Values, c.Access.Own = nil, ""
 	if len(values) > 0 {
 		c.Access.Values = values
-		c.Access = nameOwn(c.Access)
+		c.Access = access.NameValues(c.Access)
 	}
 	return c
 }
@@ -191,9 +196,8 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.make(ctx, r, p, spec, config, from); err != nil {
-		s.log.Warn("copy not made", "sandbox", r.ID, "parent", r.Parent, "err", err)
-		return sandbox.Sandbox{}, s.undo(ctx, r, err)
+	if err := s.make(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	return s.created(ctx, r, began, "copy"), nil
 }

@@ -25,7 +25,7 @@ import (
 func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
-	k, err := y.KeepChanges(t.Context(), local, y.sb.ID)
+	k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID)
 	if err != nil || k.Files != 4 || k.Added != 2 || k.Removed != 1 || k.Workspace != y.host {
 		t.Fatalf("%+v %v", k, err)
 	}
@@ -35,7 +35,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if err := os.RemoveAll(y.inside); err != nil {
 		t.Fatal(err)
 	}
-	list, err := y.ListChanges(t.Context(), local)
+	list, err := y.Changes().ListChanges(t.Context(), local)
 	if err != nil || len(list) != 1 || list[0].ID != y.sb.ID {
 		t.Fatalf("%+v %v", list, err)
 	}
@@ -43,16 +43,16 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, want) {
 		t.Fatalf("%q", got)
 	}
-	_, err = y.Changes(t.Context(), bob, y.sb.ID, sandbox.ChangesRequest{})
+	_, err = y.Changes().Changes(t.Context(), bob, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	_, err = y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: "/tmp"})
+	_, err = y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: "/tmp"})
 	wantKind(t, err, fault.Conflict, "changes_kept")
 	// What was changed outside since is a conflict, and asked about no less.
 	write(t, y.host, "a.txt", "mine\n")
-	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
 	y.desk.granted = true
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.outside("a.txt") != "mine\n" || y.outside("new/b.txt") != "new\n" || y.outside("gone.txt") != "-" {
 		t.Fatalf("%+v %v", done, err)
 	}
@@ -62,26 +62,26 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
 		t.Errorf("%q", got)
 	}
-	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
 		t.Fatal(err)
 	}
 	// All of it is out, so nothing is left of it.
-	_, err = y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	_, err = y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	wantKind(t, y.DiscardChanges(t.Context(), local, y.sb.ID), fault.NotFound, "changes_not_found")
+	wantKind(t, y.Changes().DiscardChanges(t.Context(), local, y.sb.ID), fault.NotFound, "changes_not_found")
 }
 
 // One that has ended and is not forgotten is found by all that names it.
 func TestKeptChangesByReference(t *testing.T) {
 	y := newYard(t, level("standard"))
-	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{y.sb.ID, y.sb.ID[:12]} {
-		set, err := y.Changes(t.Context(), local, ref, sandbox.ChangesRequest{})
+		set, err := y.Changes().Changes(t.Context(), local, ref, sandbox.ChangesRequest{})
 		if err != nil || set.Sandbox != y.sb.ID || set.Files == 0 {
 			t.Errorf("%q: %+v %v", ref, set, err)
 		}
@@ -94,7 +94,7 @@ func TestStrictChanges(t *testing.T) {
 	y := newYard(t, level("strict"))
 	write(t, y.host, "same.txt", "mine\n")
 	write(t, y.inside, "same.txt", "theirs\n")
-	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
@@ -109,7 +109,7 @@ func TestStrictChanges(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt", "created new", "created new/b.txt", "changed same.txt"}) {
 		t.Fatalf("%q", got)
 	}
-	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then the same again") {
 		t.Errorf("the hint does not say who is the second person: %q", hint)
@@ -118,11 +118,11 @@ func TestStrictChanges(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	y.desk.granted = true
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.outside("a.txt") != "one\ntwo\n" || y.outside("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if err := y.DiscardChanges(t.Context(), local, y.sb.ID); err != nil {
+	if err := y.Changes().DiscardChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"workspaces", "manifests", "changes", "applies"} {
@@ -145,10 +145,12 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget := func(id string) func() error { return func() error { return y.Forget(ctx, local, id) } }
-	discard := func(id string) func() error { return func() error { return y.DiscardChanges(ctx, local, id) } }
+	discard := func(id string) func() error {
+		return func() error { return y.Changes().DiscardChanges(ctx, local, id) }
+	}
 	reconcile := func() error { _, err := y.Reconcile(ctx); return err }
 	for _, id := range []string{y.sb.ID, heir.ID} {
-		if k, err := y.KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
+		if k, err := y.Changes().KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
 			t.Fatal(k, err)
 		}
 	}
@@ -169,7 +171,7 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 		for _, id := range step.of {
-			if set, err := y.Changes(ctx, local, id, sandbox.ChangesRequest{}); err != nil || set.Files == 0 {
+			if set, err := y.Changes().Changes(ctx, local, id, sandbox.ChangesRequest{}); err != nil || set.Files == 0 {
 				t.Errorf("after the %s: %d files of %s, %v", step.what, set.Files, id, err)
 			}
 		}
@@ -187,7 +189,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 		y := newYard(t, level("strict"))
 		n := y.snapshot(local, y.sb.ID, "")
 		if kept {
-			if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+			if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,7 +205,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 		}
 		if kept {
 			y.desk.granted = true
-			if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+			if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
 				t.Errorf("%q, %v", y.outside("a.txt"), err)
 			}
 		}
@@ -214,7 +216,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 // needed.
 func TestKeptChangesExpire(t *testing.T) {
 	y := newYard(t, level("strict"))
-	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
@@ -240,7 +242,7 @@ func TestKeptChangesExpire(t *testing.T) {
 	if err := os.Chtimes(filepath.Dir(meta), old, old); err != nil {
 		t.Fatal(err)
 	}
-	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	if err := wholly(y.Reconcile(t.Context())); err != nil {
 		t.Fatal(err)
@@ -259,10 +261,10 @@ func TestNothingChangedKeepsNothing(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(y.inside, "new")); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files != 0 {
+	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files != 0 {
 		t.Fatalf("%+v %v", k, err)
 	}
-	if list, err := y.ListChanges(t.Context(), local); err != nil || len(list) != 0 {
+	if list, err := y.Changes().ListChanges(t.Context(), local); err != nil || len(list) != 0 {
 		t.Errorf("%+v %v", list, err)
 	}
 }

@@ -61,7 +61,7 @@ var holding = []string{"raw", "encoded", "big", ".envrc"}
 // out is all that an export writes.
 func (y *yard) out(format string) (*sandbox.Exported, string) {
 	y.t.Helper()
-	out, err := y.Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Protected: true, Provenance: true})
+	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Protected: true, Provenance: true})
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 		if bound {
 			count = len(holding)
 		}
-		set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+		set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 				t.Errorf("%+v", st.Predicate.BuildDefinition.InternalParameters)
 			}
 		}
-		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Provenance: true})
+		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Provenance: true})
 		if err != nil || changeset.CountMasked(done.Applied) != count {
 			t.Fatalf("%+v %v", done, err)
 		}
@@ -160,12 +160,12 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 		if err := os.Symlink(firstValue, filepath.Join(y.inside, "link")); err != nil {
 			t.Fatal(err)
 		}
-		set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+		set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, text := y.out("tar")
-		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true})
+		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 		write(t, y.inside, "name-"+firstValue, "1")
 		write(t, y.host, "same.txt", "mine "+firstValue)
 		write(t, y.inside, "same.txt", "theirs "+firstValue)
-		if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+		if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
@@ -219,7 +219,7 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 		if shows(text, firstValue) == bound || out.Masked != count {
 			t.Errorf("bound %v: tar shows %v, %d masked", bound, shows(text, firstValue), out.Masked)
 		}
-		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: !bound})
+		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: !bound})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,13 +246,13 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	write(t, y.inside, "config", "key "+firstValue+"\nmore\n")
 	skips := func() {
 		t.Helper()
-		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}})
+		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}})
 		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.SecretOutside || !strings.Contains(y.outside("config"), firstValue) {
 			t.Fatalf("%+v %v", done, err)
 		}
 	}
 	skips()
-	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
@@ -260,7 +260,7 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	}
 	k.fail(errors.New("closed"))
 	skips()
-	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}, Overwrite: true})
+	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}, Overwrite: true})
 	if err != nil || changeset.CountMasked(done.Applied) != 1 || strings.Contains(y.outside("config"), firstValue) {
 		t.Errorf("%+v %v", done, err)
 	}
@@ -280,11 +280,11 @@ func TestNothingLeavesUnmasked(t *testing.T) {
 		t.Helper()
 		k.fail(errors.New("closed"))
 		defer k.fail(nil)
-		_, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+		_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 		wantKind(t, err, fault.Unavailable, "mask_unavailable")
-		_, err = y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
+		_, err = y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
 		wantKind(t, err, fault.Unavailable, "mask_unavailable")
-		_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+		_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 		wantKind(t, err, fault.Unavailable, "mask_unavailable")
 	}
 	refused()
@@ -297,7 +297,7 @@ func TestNothingLeavesUnmasked(t *testing.T) {
 	if y.outside("raw") != "-" {
 		t.Error("it came out")
 	}
-	if _, err := y.Changes(context.Background(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil {
+	if _, err := y.Changes().Changes(context.Background(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil {
 		t.Errorf("the control: %v", err)
 	}
 }

@@ -50,17 +50,15 @@ func (s *Service) track(r sandbox.Row) {
 	s.live[r.ID] = b
 	s.loops.Go(func() { s.watch(ctx, e, b) })
 	s.mu.Unlock()
-	if s.spools != nil {
-		s.spools.Follow(r.ID)
-	}
+	s.intake.Follow(r.ID)
 	s.rouse()
 }
 
 // cut forgets a box and closes its channel, so that proxies abort streams.
 func (s *Service) cut(id string) {
+	defer s.access.Forget(id) // without the lock, under which it asks what is live
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.masks, id)
 	b := s.live[id]
 	if b == nil {
 		return
@@ -173,6 +171,16 @@ func (s *Service) adopt(ctx context.Context, id string) error {
 	}
 	s.track(r)
 	return nil
+}
+
+// policyOf implements access.Deps.Known.
+func (s *Service) policyOf(id string) (digest string, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if b := s.live[id]; b != nil {
+		return b.record.PolicyDigest, true
+	}
+	return "", s.creating[id] != nil
 }
 
 // LiveAll calls yield for each running sandbox until it returns false.

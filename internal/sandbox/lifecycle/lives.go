@@ -8,24 +8,20 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
-
-// entry is an entry about a sandbox's life.
-func entry(ctx context.Context, kind audit.Kind, id string, data any) audit.Draft {
-	return audit.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
-}
 
 // started makes the audit entry durable before the row becomes Running. The start can
 // be undone then if the audit log refuses the entry, and a crash in between leaves no
 // running sandbox that the log does not have. The entry of the caller's request is
 // written with it, so that creating waits for the disk once.
 func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error {
-	watched := s.observer(r.Engine) != nil
+	watched := s.engines.observer(r.Engine) != nil
 	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Checked: r.Checked, Ephemeral: r.Ephemeral,
-		EndAt: stamp(r.EndAt), Watched: watched && s.spools != nil,
+		EndAt: stamp(r.EndAt), Watched: watched && s.intake.Watches(),
 		Limits: payload.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
 			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,
@@ -34,23 +30,7 @@ func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error
 	for _, l := range r.Enforced {
 		f.Enforced = append(f.Enforced, string(l))
 	}
-	drafts := []audit.Draft{entry(ctx, audit.SandboxStarted, r.ID, f)}
-	// Only a create is one deed of one sandbox: copies are made at once.
-	d := deedOf(ctx)
-	if d != nil && d.do != deedCreate {
-		d = nil
-	}
-	if d != nil {
-		d.sandbox = r.ID
-		drafts = append(drafts, d.draft(nil))
-	}
-	if err := s.book.must(ctx, drafts...); err != nil {
-		return err
-	}
-	if d != nil {
-		d.written = true
-	}
-	return nil
+	return s.audit.AppendStart(ctx, r.ID, auditlog.Entry(ctx, audit.SandboxStarted, r.ID, f))
 }
 
 // stamp is a time as text, or "" for none.
@@ -70,33 +50,19 @@ func (s *Service) parted(ctx context.Context, r sandbox.Row, at time.Time) error
 	source := life + r.ID
 	write := func(again bool) error {
 		if again {
-			done, err := s.book.to.Position(ctx, source)
+			done, err := s.audit.Recorder().Position(ctx, source)
 			if err == nil && done > 0 {
 				return nil
 			}
 		}
 		var drafts []audit.Draft
 		if r.Reason == string(engine.ReasonOOM) {
-			drafts = append(drafts, entry(ctx, audit.LimitHit, r.ID, payload.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
+			drafts = append(drafts, auditlog.Entry(ctx, audit.LimitHit, r.ID, payload.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
 		}
-		d := entry(ctx, audit.SandboxEnded, r.ID, payload.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
+		d := auditlog.Entry(ctx, audit.SandboxEnded, r.ID, payload.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
 		d.Source, d.At = source, 1
-		s.book.anyway(ctx, append(drafts, d)...)
+		s.audit.AppendAnyway(ctx, append(drafts, d)...)
 		return nil
 	}
-	if s.spools == nil {
-		return write(true)
-	}
-	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
-	defer cancel()
-	err := s.spools.Exclusive(limited, r.ID, write)
-	if left := s.spools.Leave(r.ID); left != nil {
-		s.log.Warn("spool not closed", "sandbox", r.ID, "err", left)
-	}
-	if err != nil {
-		// The disk is full, or who holds the file is stuck. Ending goes first.
-		s.log.Warn("end of sandbox written without its place being held", "sandbox", r.ID, "err", err)
-		return write(true)
-	}
-	return nil
+	return s.intake.Exclusive(ctx, r.ID, write)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/lockorder"
 )
 
 // locks serializes what is done to one sandbox, without a place per sandbox
@@ -21,6 +22,7 @@ type lock struct {
 
 // acquire waits for the lock of an ID. The caller calls release once.
 func (l *locks) acquire(ctx context.Context, id string) (release func(), err error) {
+	leave := lockorder.Enter[rankID]()
 	l.mu.Lock()
 	if l.m == nil {
 		l.m = make(map[string]*lock)
@@ -35,9 +37,10 @@ func (l *locks) acquire(ctx context.Context, id string) (release func(), err err
 
 	select {
 	case k.held <- struct{}{}:
-		return func() { <-k.held; l.unref(id, k) }, nil
+		return func() { <-k.held; l.unref(id, k); leave() }, nil
 	case <-ctx.Done():
 		l.unref(id, k)
+		leave()
 		return nil, fault.Wrap(context.Cause(ctx), fault.Canceled, "canceled", "the request was canceled")
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
@@ -263,9 +265,9 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		r := newRig(t, with)
 		deps := lifecycle.Deps{
 			Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
+			Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
 		}
-		other, err := lifecycle.NewService(deps)
+		other, err := audited.NewService(deps)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // mend brings a sandbox out of a passing state whose process has died. The
@@ -32,7 +33,7 @@ func (s *Service) mend(ctx context.Context, id string) error {
 		// Its image is what it was: nothing has run that was written down.
 		s.cut(id)
 		if err = s.stopMachine(ctx, r); err == nil {
-			s.book.anyway(ctx, entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
+			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
 			_, err = s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 		}
 	default:
@@ -70,7 +71,7 @@ func (s *Service) mendPause(ctx context.Context, r sandbox.Row) error {
 	if err != nil || !moved {
 		return err
 	}
-	s.book.anyway(ctx, entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
 	r.State, r.Saved = sandbox.Running, sandbox.Saved{}
 	s.track(r)
 	return nil
@@ -194,7 +195,7 @@ func (s *Service) lostImages(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range paused {
-		if _, there := sizes[r.Saved.Image]; !there && s.served(r) {
+		if _, there := sizes[r.Saved.Image]; !there && s.engines.served(r) {
 			errs = append(errs, s.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
 		}
 	}

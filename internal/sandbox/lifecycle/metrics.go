@@ -69,7 +69,7 @@ func (s *Service) sample() {
 		}
 		for _, b := range s.boxes() {
 			sb, _ := s.known(b.id)
-			meter := s.meter(sb.Engine)
+			meter := s.engines.meter(sb.Engine)
 			if meter == nil {
 				continue
 			}
@@ -103,10 +103,10 @@ func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mustServe(r); err != nil {
+	if err := s.engines.mustServe(r); err != nil {
 		return nil, err
 	}
-	meter := s.meter(r.Engine)
+	meter := s.engines.meter(r.Engine)
 	if meter == nil {
 		return nil, unmeasured(r.Engine)
 	}

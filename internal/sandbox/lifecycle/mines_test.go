@@ -13,6 +13,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -128,7 +130,7 @@ func (d tornDraft) Commit(ctx context.Context, parent string) (sandbox.Image, er
 func (d tornDraft) Abort() error { return d.around(d.Draft.Abort) }
 
 // victim is a Service of a process that dies, on the state of a rig.
-func victim(t *testing.T, r *rig, g *grave) *lifecycle.Service {
+func victim(t *testing.T, r *rig, g *grave) *audited.Service {
 	t.Helper()
 	st, err := store.Open(t.Context(), r.dir)
 	if err != nil {
@@ -138,9 +140,9 @@ func victim(t *testing.T, r *rig, g *grave) *lifecycle.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := lifecycle.NewService(lifecycle.Deps{
+	s, err := audited.NewService(lifecycle.Deps{
 		Store: doomed{st, g}, Engines: fake.Registry(eng), Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
-		Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
+		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +164,7 @@ func victim(t *testing.T, r *rig, g *grave) *lifecycle.Service {
 // sandbox. The sandbox runs or is paused, with its data, and nothing else is left.
 func TestDeathAtEachStepOfStates(t *testing.T) {
 	type setup struct {
-		s  *lifecycle.Service
+		s  *audited.Service
 		id string
 		n  string // a snapshot with x=1
 	}

@@ -56,7 +56,7 @@ func (s *Service) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (
 		from.again = false
 		return from, nil
 	}
-	taken, err := s.compile(n.Access)
+	taken, err := s.access.Compile(n.Access)
 	if err != nil {
 		return source{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // saveTimeout bounds how long it may take to write a sandbox down.
@@ -22,14 +23,13 @@ const saveTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, "pause", ref)
 	ctx, r, release, err := s.act(ctx, who, ref)
 	if err != nil {
-		return sandbox.Sandbox{}, d.told(ctx, err)
+		return sandbox.Sandbox{}, err
 	}
 	defer release()
 	r, err = s.pause(ctx, r, filesOnly, time.Time{})
-	return r.Shown(), d.told(ctx, err)
+	return r.Shown(), err
 }
 
 // pause takes a running sandbox to paused: if due is not zero, only one whose
@@ -61,9 +61,9 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	// running until its image is written and the row says so. What it does after the
 	// image was taken reaches no peer, so that losing it does no harm. A full disk or
 	// a crash on the way costs only the pause.
-	s.veil(r.ID)
+	s.intake.Retain(r.ID)
 	s.cut(r.ID)
-	s.survey(ctx, r.ID)
+	s.intake.Survey(ctx, r.ID)
 	err = s.gate(ctx, r, false)
 	if err == nil {
 		r.Saved.Needs, err = s.writeDown(ctx, r, draft, save)
@@ -76,14 +76,14 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 
 // gate shuts a sandbox's way out, or opens it again to what its policy says.
 func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
-	if s.way == nil || !r.Access.Linked() {
+	if !s.access.Connects() || !r.Access.Linked() {
 		return nil
 	}
 	access := r.Access
 	if !open {
 		access = access.Closed()
 	}
-	p, err := s.compile(access)
+	p, err := s.access.Compile(access)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 		a = s.attachmentOrNone(ctx, r, p)
 	}
 	// A link whose process has died is shut, and for good.
-	if err := s.way.Update(ctx, a); err != nil && fault.CodeOf(err) != egress.CodeNotAttached {
+	if err := s.access.Update(ctx, a); err != nil && fault.CodeOf(err) != egress.CodeNotAttached {
 		return fmt.Errorf("way out of %s: %w", r.ID, err)
 	}
 	return nil
@@ -122,7 +122,7 @@ func (s *Service) saver(ctx context.Context, r sandbox.Row, filesOnly bool) (sav
 		return nil, "", err
 	}
 	if !filesOnly {
-		c, err := s.checkpointer(r.Engine)
+		c, err := s.engines.checkpointer(r.Engine)
 		if err != nil {
 			return nil, "", err
 		}
@@ -134,7 +134,7 @@ func (s *Service) saver(ctx context.Context, r sandbox.Row, filesOnly bool) (sav
 		}
 		return func(ctx context.Context, dir string) (*sandbox.Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
 	}
-	a, err := s.archiver(r.Engine)
+	a, err := s.engines.archiver(r.Engine)
 	if err != nil {
 		return nil, "", err
 	}
@@ -204,7 +204,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		return sandbox.Row{}, s.runOn(ctx, r, draft, full(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
-	s.book.anyway(ctx, entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
 		From: []sandbox.State{sandbox.Pausing}, To: sandbox.Paused, Change: &sandbox.Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})
@@ -218,8 +218,8 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 	if err := s.stopMachine(ctx, r); err != nil {
 		s.log.Warn("machine of a paused sandbox not removed", "sandbox", r.ID, "err", err)
 	}
-	s.drain(ctx, r.ID, false)
-	s.endQuestions(ctx, r.ID, "", "the sandbox is paused")
+	s.intake.Drain(ctx, r.ID, false)
+	s.access.Retire(ctx, r.ID, "", "the sandbox is paused")
 	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
 	s.settleImages()

@@ -3,8 +3,6 @@ package lifecycle
 import (
 	"context"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -13,6 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // Bounds of what a caller may attach. Metadata is for labels; the environment
@@ -68,7 +68,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	workspace, err := resolveWorkspace(req.Workspace)
+	workspace, err := rootfs.ResolveWorkspace(req.Workspace)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -83,25 +83,25 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if workspace, err = template.Origin.WorkspaceFor(req.Limits, workspace); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	mounts, err := resolveMounts(s.settings, req.Mounts)
+	mounts, err := rootfs.ResolveMounts(s.settings, req.Mounts)
 	if err == nil && len(mounts) > 0 && template.Origin != nil {
 		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot keeps the mounts that it was taken with").WithHint("leave the mounts out")
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	programs, err := resolvePrograms(req.Programs)
+	programs, err := rootfs.ResolvePrograms(req.Programs)
 	if err == nil {
-		err = showPrograms(&template, programs)
+		err = rootfs.AddPrograms(&template, programs)
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	compiled, err := s.compile(req.Access)
+	compiled, err := s.access.Compile(req.Access)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := s.chooseEngine(req.Engine, compiled, template.Origin)
+	chosen, err := s.engines.chooseEngine(req.Engine, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -114,23 +114,23 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template.Origin.Inherit(&limits, req.Limits)
-	tools, err := s.resolveTools(req.Tools, compiled, template.Origin)
+	tools, err := rootfs.ResolveTools(s.settings, req.Tools, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	showTools(&template, tools)
+	rootfs.AddTools(&template, tools)
 	var base sandbox.Base
 	if o := template.Origin; o != nil {
 		base = base.WithMountsOf(o.Base)
 		base.Copy = ""
 	} else {
 		match := compiled.Files().Matcher()
-		if err := mountAll(&base, mounts, template.Root, match); err != nil {
+		if err := rootfs.AddMounts(&base, mounts, template.Root, match); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
-		showRepository(&base, workspace, template.Root, match)
+		rootfs.AddRepository(&base, workspace, template.Root, match)
 	}
-	req.Access = nameOwn(req.Access.Settled())
+	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
@@ -256,27 +256,4 @@ func checkMask(host string) error {
 			"maskRequestHost is a host name in ASCII of at most 255 characters, with an optional port")
 	}
 	return nil
-}
-
-// resolveWorkspace follows links once, here, where the caller's own rights
-// decide, so that what is shown inside is what was checked.
-func resolveWorkspace(dir string) (string, error) {
-	if dir == "" {
-		return "", nil
-	}
-	if !filepath.IsAbs(dir) {
-		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not an absolute path")
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or cannot be reached")
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace cannot be reached")
-	}
-	if !info.IsDir() {
-		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not a directory")
-	}
-	return real, nil
 }

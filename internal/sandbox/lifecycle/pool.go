@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
@@ -30,13 +31,6 @@ type PoolOptions struct {
 }
 
 const (
-	// quiet is how long no sandbox must have been created before a warm one is made
-	// in advance or rehearses. Either would take the processors from the first
-	// commands of the last caller. Where callers follow each other within soon, the
-	// next caller matters more, and the shorter hasty applies.
-	quiet = 150 * time.Millisecond
-	hasty = 20 * time.Millisecond
-	soon  = time.Second
 	// poolTick is how often memory is looked at while something waits, and
 	// poolIdle how often otherwise.
 	poolTick = 2 * time.Second
@@ -47,10 +41,6 @@ const (
 	// its server for long, and lookEvery how often that is put off.
 	waitFor   = 10 * time.Minute
 	lookEvery = 4 * time.Minute
-	// failPause is how long nothing is made after a failure; it doubles with
-	// each further one, up to failPauseMax.
-	failPause    = 5 * time.Second
-	failPauseMax = 5 * time.Minute
 )
 
 // pool keeps sandboxes ready for callers to come. Its methods may be called on
@@ -58,16 +48,11 @@ const (
 type pool struct {
 	s       *Service
 	options PoolOptions
-	ctx     context.Context
-	stop    context.CancelFunc
-	ended   chan struct{}
-	wake    chan struct{}
-	watches sync.WaitGroup
-	lanes   sync.WaitGroup // fill beside the loop
-	gauge   demand.Gauge   // of the loop
-	told    int64          // creations that the log has told of, of the loop
+	*loop
+	gauge demand.Gauge // of the loop
+	told  int64        // creations that the log has told of, of the loop
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[rankPool]
 	closed bool
 	book   demand.Book
 	kinds  map[string]*kind
@@ -76,16 +61,13 @@ type pool struct {
 	retired  []*zygote
 	restores restores
 	reported time.Time // when the log last said what waits
-	last     time.Time // when a creation was last under way
-	asked    time.Time // when one was last asked for
-	hurried  bool      // that one was asked for soon after the one before
+	pace     demand.Pace
+	backoff  demand.Backoff
 	// settled is when it was last found out what the usual kinds are.
 	settled time.Time
 	memory  demand.Memory
 	budget  int64
-	pause   time.Duration
-	resume  time.Time // when something may be made again
-	loading bool      // a kind with languages to load is being filled
+	loading bool // a kind with languages to load is being filled
 }
 
 // StartPool begins to keep sandboxes ready, until Close. It is called once,
@@ -94,10 +76,7 @@ func (s *Service) StartPool(o PoolOptions) {
 	if o.Memory == nil {
 		o.Memory = hostMemory
 	}
-	p := &pool{
-		s: s, options: o, gauge: demand.Gauge{Fixed: o.Bytes}, ended: make(chan struct{}),
-		wake: make(chan struct{}, 1), kinds: make(map[string]*kind),
-	}
+	p := &pool{s: s, options: o, loop: newLoop(), gauge: demand.Gauge{Fixed: o.Bytes}, kinds: make(map[string]*kind)}
 	for _, e := range s.engines.All() {
 		if warmer, ok := e.(engine.Warmer); ok {
 			warmer.Pace(func() (func(), bool) {
@@ -106,11 +85,10 @@ func (s *Service) StartPool(o PoolOptions) {
 			})
 		}
 	}
-	p.ctx, p.stop = context.WithCancel(context.Background())
 	if !s.pool.CompareAndSwap(nil, p) {
 		panic("sandbox: the pool was started before")
 	}
-	go p.run()
+	go p.run(p.step)
 }
 
 // rouse lets the pool look at what there is to do.
@@ -119,42 +97,9 @@ func (p *pool) rouse() {
 		return
 	}
 	p.mu.Lock()
-	p.last = time.Now()
+	p.pace.End(time.Now())
 	p.mu.Unlock()
 	p.nudge()
-}
-
-func (p *pool) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *pool) run() {
-	defer close(p.ended)
-	defer p.lanes.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-p.ctx.Done():
-			return
-		case <-p.wake:
-		case <-timer.C:
-		}
-		timer.Reset(p.step())
-	}
-}
-
-// calm is how much longer there must be no creation, if positive. p.mu must be
-// held.
-func (p *pool) calm(now time.Time) time.Duration {
-	pause := quiet
-	if p.hurried {
-		pause = hasty
-	}
-	return pause - now.Sub(p.last)
 }
 
 // usual finds out of which kinds the usual requests are now: their templates
@@ -215,8 +160,7 @@ func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.stop()
-	<-p.ended
+	p.halt()
 	p.mu.Lock()
 	all := p.doomed
 	for _, k := range p.kinds {
@@ -228,7 +172,7 @@ func (p *pool) close() {
 	p.mu.Unlock()
 	p.bury()
 	for name := range p.restores.told {
-		if warmer := p.s.warmer(name); warmer != nil {
+		if warmer := p.s.engines.warmer(name); warmer != nil {
 			warmer.Warm(nil)
 		}
 	}
@@ -262,7 +206,7 @@ func (p *pool) dropLinked() {
 
 // usage is what a waiting sandbox uses, or 0 if that is not known.
 func (s *Service) usage(ctx context.Context, name, id string) int64 {
-	meter := s.meter(name)
+	meter := s.engines.meter(name)
 	if meter == nil {
 		return 0
 	}

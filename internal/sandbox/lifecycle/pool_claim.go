@@ -13,6 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // claim gives a caller a sandbox that waits, if there is one of the kind that
@@ -20,7 +22,7 @@ import (
 // error: the sandbox is then made anew.
 func (s *Service) claim(ctx context.Context, r sandbox.Row, t sandbox.Template, p *policy.Policy, spec engine.Spec, config guest.Config) (sandbox.Sandbox, bool, error) {
 	pool := s.pool.Load()
-	if pool == nil || r.ShowsHost() || len(programsOf(spec.Root)) > 0 || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
+	if pool == nil || r.ShowsHost() || rootfs.ShowsPrograms(spec.Root) || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := pool.hand(r, t, spec, config)
@@ -101,7 +103,7 @@ func (p *pool) hand(r sandbox.Row, t sandbox.Template, spec engine.Spec, config 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	p.last, p.asked, p.hurried = now, now, now.Sub(p.asked) < soon
+	p.pace.Ask(now)
 	p.book.Ask(key, now)
 	k := p.kinds[key]
 	if k == nil {
@@ -175,23 +177,23 @@ func (p *pool) give(ctx context.Context, w *waiting, r sandbox.Row, policy *poli
 	if w.kind.linked {
 		a, err := s.bound(ctx, r, policy)
 		if err != nil {
-			if dropped := s.dropOwn(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
+			if dropped := s.access.DropValues(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
 				return errors.Join(err, dropped)
 			}
 			return &untouchedError{err}
 		}
 		a.Looks = true
-		if err := s.way.Update(ctx, a); err != nil {
+		if err := s.access.Update(ctx, a); err != nil {
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}
-		env = variables(a.Secrets, w.env)
-	} else if _, err := s.toAttach(ctx, r, policy); err != nil {
+		env = access.Variables(a.Secrets, w.env)
+	} else if _, err := s.access.Plan(ctx, r, policy); err != nil {
 		return &untouchedError{err} // it binds what nothing could use
 	}
 	linked := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
 	config.Env["E2B_SANDBOX_ID"] = r.ID
-	addEnv(config.Env, env)
+	rootfs.AddEnv(config.Env, env)
 	// The files are there: they are the link's, not the caller's.
 	config.Renew, config.Files = guest.Claimed, nil
 	if err := w.line.post(ctx, guest.PathClaim, config); err != nil {
@@ -216,8 +218,8 @@ func (p *pool) give(ctx context.Context, w *waiting, r sandbox.Row, policy *poli
 
 // bound seals a request's own values and resolves all that its policy binds.
 func (s *Service) bound(ctx context.Context, r sandbox.Row, p *policy.Policy) (sandbox.Attachment, error) {
-	if err := s.seal(ctx, r.ID, r.Access); err != nil {
+	if err := s.access.Seal(ctx, r.ID, r.Access); err != nil {
 		return sandbox.Attachment{}, err
 	}
-	return s.attachment(ctx, r, p)
+	return s.access.Resolve(ctx, r, p)
 }

@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -11,6 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
 // fill makes one sandbox of a kind and lets it wait.
@@ -27,12 +30,10 @@ func (p *pool) fill(k *kind) error {
 		return err
 	}
 	w.id, w.control = r.ID, r.ControlToken
-	if err = p.prepare(w, r, closed, spec, config); err == nil {
-		w.line = p.s.newLine(k.engine, w.id, w.control)
-		err = w.line.putOff(p.ctx, time.Now().Add(waitFor))
-	}
-	if err != nil {
-		p.discard(w)
+	if err = p.make(w, p.s.newBoot(r, closed, spec, config, source{})); err != nil {
+		if left(err) {
+			p.discard(w) // which tries again
+		}
 		return err
 	}
 	w.rehearsal = newRehearsal(config)
@@ -67,7 +68,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 		Limits: k.limits, AccessToken: newToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
 	}}
-	spec, config := s.specOf(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	spec, config := rootfs.ComposeCovered(&r, k.template, closed, k.covered, k.noRoot, r.ID)
 	key, err := keyOf(info.Name, spec, config, r.Access.Linked(), k.template)
 	if err == nil && key != k.key {
 		// It would be handed to callers who asked for something else.
@@ -78,34 +79,30 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 	return r, spec, config, err
 }
 
-// prepare takes the steps of make without a caller.
-func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec engine.Spec, config guest.Config) error {
+// stepGuest is the last step of a warm sandbox.
+const stepGuest = "ask the guest to wait"
+
+// make takes the steps of a creation without a caller.
+func (p *pool) make(w *waiting, b *boot) error {
 	s := p.s
-	if err := s.store.Insert(p.ctx, r, s.settings.MaxLive); err != nil {
-		return err
+	b.launch = func(ctx context.Context) error {
+		w.env = b.env
+		w.restored = w.kind.zygote != nil
+		return p.launch(ctx, w.kind, b.spec, b.config)
 	}
-	if w.kind.linked {
-		if s.way == nil {
-			return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
-		}
-		link, err := s.way.Attach(p.ctx, sandbox.Attachment{Sandbox: r.ID, Policy: closed})
-		if err != nil {
-			return fmt.Errorf("link of %s: %w", r.ID, err)
-		}
-		defer link.Box.Close()
-		spec.Link, w.env = link.Box, link.Env
-		config.Files = append(config.Files, link.Files...)
-		addEnv(config.Env, link.Env)
-	}
-	events, err := s.events(r)
-	if err != nil {
-		return err
-	}
-	if spec.Events = events; events != nil {
-		defer events.Close()
-	}
-	w.restored = w.kind.zygote != nil
-	return p.launch(p.ctx, w.kind, spec, config)
+	row := steps.Step{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
+		Undo: func(ctx context.Context) error {
+			// It has no owner who could ask what its programs did.
+			if err := s.intake.Remove(w.id); err != nil {
+				return err
+			}
+			return s.erase(ctx, w.id)
+		}}
+	wait := steps.Step{Name: stepGuest, Do: func(ctx context.Context) error {
+		w.line = s.newLine(w.kind.engine, w.id, w.control)
+		return w.line.putOff(ctx, time.Now().Add(waitFor))
+	}, Undo: func(context.Context) error { w.line.close(); return nil }}
+	return steps.Run(p.ctx, undoTimeout, slices.Concat([]steps.Step{row}, b.steps(), []steps.Step{wait})...)
 }
 
 // look is one probe of a warm sandbox, or another action on it that no caller asked
@@ -198,18 +195,15 @@ func (p *pool) discard(w *waiting) {
 	p.s.log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.retry = time.Now().Add(failPause)
+	w.retry = time.Now().Add(demand.FailPause)
 	p.doomed = append(p.doomed, w)
 }
 
 // vacate removes a sandbox without an owner, and its row.
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
-	errs := []error{s.removeInstance(ctx, id), s.dropOwn(ctx, id, "")}
-	if s.way != nil {
-		errs = append(errs, s.way.Detach(ctx, id))
-	}
-	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
+	errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
+	if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
 		return err
 	}
 	return s.erase(ctx, id)

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // What a waiting sandbox is taken to use until one was measured, and at the
@@ -34,7 +35,7 @@ type kind struct {
 	template sandbox.Template
 	asked    string // the template as it was asked for
 	limits   sandbox.Limits
-	covered  covered
+	covered  rootfs.Covered
 	noRoot   bool
 	linked   bool
 	preload  []string
@@ -95,7 +96,7 @@ func (k *kind) take() *waiting {
 // but for what a claim gives it: what is added to either type later makes
 // kinds differ until somebody decides that it need not.
 func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Egress = "", "", nil, engine.Egress{}
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
@@ -122,7 +123,7 @@ func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind,
 	if err != nil {
 		return nil, err
 	}
-	spec, config, _, err := s.spec(&r, template, p)
+	spec, config, _, err := rootfs.Compose(&r, template, p)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (s *Service) newKind(r sandbox.Row, t sandbox.Template, spec engine.Spec, c
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
-		covered: covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
+		covered: rootfs.CoveredBy(spec), noRoot: config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"
@@ -168,7 +169,7 @@ func (k *kind) closedAccess() sandbox.Access {
 // closedPolicy is the policy of a waiting sandbox. It refuses to be one that
 // lets anything through, whatever the layers above say.
 func (s *Service) closedPolicy(k *kind) (*policy.Policy, error) {
-	p, err := s.compile(k.closedAccess())
+	p, err := s.access.Compile(k.closedAccess())
 	if err != nil {
 		return nil, err
 	}

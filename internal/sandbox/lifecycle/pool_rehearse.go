@@ -47,7 +47,7 @@ func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.calm(now) > 0 {
+	if p.pace.Left(now) > 0 {
 		return nil, nil, nil
 	}
 	for _, k := range p.kinds {

@@ -110,7 +110,7 @@ func (p *pool) warm(now time.Time) {
 	}
 	r.told = make(map[string]bool)
 	for _, one := range all {
-		if p.s.warmer(one.engine) == nil {
+		if p.s.engines.warmer(one.engine) == nil {
 			continue
 		}
 		r.count += one.Count
@@ -119,7 +119,7 @@ func (p *pool) warm(now time.Time) {
 	}
 	p.mu.Unlock()
 	for name, list := range by {
-		if warmer := p.s.warmer(name); warmer != nil {
+		if warmer := p.s.engines.warmer(name); warmer != nil {
 			warmer.Warm(list)
 		}
 	}

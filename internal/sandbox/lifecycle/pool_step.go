@@ -65,17 +65,16 @@ func (p *pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 		return wait
 	}
 	if err == nil {
-		p.pause = 0
+		p.backoff.Succeed()
 		return 0
 	}
-	p.pause = min(max(2*p.pause, failPause), failPauseMax)
-	p.resume = time.Now().Add(p.pause)
+	pause := p.backoff.Fail(time.Now())
 	level := slog.LevelWarn
 	if fault.CodeOf(err) == sandbox.CodeTooMany {
 		level = slog.LevelDebug // callers have all the places that there are
 	}
 	p.s.log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
-	return p.pause
+	return pause
 }
 
 // measure finds out how much may wait. What cannot be read is no memory.
@@ -166,15 +165,15 @@ func (p *pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 			continue
 		}
 		// A caller that has asked comes before one that may ask.
-		if left := p.calm(now); busy || left > 0 {
-			return nil, nil, max(left, hasty/4)
+		if left := p.pace.Left(now); busy || left > 0 {
+			return nil, nil, max(left, demand.Hasty/4)
 		}
-		if now.Before(p.resume) {
-			return nil, nil, min(p.resume.Sub(now), poolTick)
+		if left := p.backoff.Left(now); left > 0 {
+			return nil, nil, min(left, poolTick)
 		}
 		turn := p.s.admission.Try()
 		if turn == nil {
-			return nil, nil, hasty // other processes are starting sandboxes
+			return nil, nil, demand.Hasty // other processes are starting sandboxes
 		}
 		k.filling = true
 		p.loading = p.loading || len(k.preload) > 0

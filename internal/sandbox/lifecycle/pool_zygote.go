@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 const (
@@ -79,12 +80,12 @@ func (s *Service) bootWaiting(ctx context.Context, e engine.Engine, spec engine.
 		err = e.Create(ctx, spec)
 	} else {
 		var c engine.Checkpointer
-		if c, err = s.checkpointer(e.Info().Name); err == nil {
+		if c, err = s.engines.checkpointer(e.Info().Name); err == nil {
 			err = c.Restore(ctx, spec, dir)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", spec.ID, disagreed(err))
+		return fmt.Errorf("create %s: %w", spec.ID, rootfs.BootError(err))
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ func (p *pool) breed(k *kind, closed *policy.Policy) {
 	if len(k.loadedBefore()) == 0 || k.zygote != nil || p.s.images == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
-	c, err := p.s.checkpointer(k.engine.Info().Name)
+	c, err := p.s.engines.checkpointer(k.engine.Info().Name)
 	if err != nil {
 		return
 	}
@@ -125,7 +126,7 @@ func (p *pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *z
 	config.Preload = k.loadedBefore()
 	defer p.discard(w)
 	began := time.Now()
-	if err := p.prepare(w, r, closed, spec, config); err != nil {
+	if err := p.make(w, p.s.newBoot(r, closed, spec, config, source{})); err != nil {
 		return nil, err
 	}
 	z := &zygote{booted: time.Since(began)}

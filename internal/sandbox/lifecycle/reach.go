@@ -71,7 +71,7 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	r, err := s.store.Get(ctx, id)
 	switch {
 	case err == nil:
-		if err := s.mustServe(r); err != nil {
+		if err := s.engines.mustServe(r); err != nil {
 			return err
 		}
 		return notThere(r, cause)

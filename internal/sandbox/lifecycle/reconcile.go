@@ -77,7 +77,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		s.log.Error("sandbox not reconciled", "sandbox", id, "err", err)
 	}
 	slices.Sort(report.Failed)
-	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.sweepKept(), s.dropCopies(ctx), s.dropManifests(ctx), s.mendApplies(ctx))
+	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.recordings.Sweep(ctx), s.changes.Sweep(), s.workspaces.SweepCopies(ctx), s.workspaces.SweepManifests(ctx), s.changes.Recover(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -139,7 +139,7 @@ func (s *Service) instances(ctx context.Context) ([]instance, error) {
 // reconcile decides about one live row, and says where it is reported.
 func (s *Service) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
 	switch {
-	case !s.served(r):
+	case !s.engines.served(r):
 		return &report.Unserved, nil
 	case s.abandoned(r):
 		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
@@ -223,12 +223,6 @@ type Pruned struct {
 // Prune drops the records of stopped sandboxes that the caller may see and,
 // for a local caller, whatever is dead. It returns what it dropped.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
-	ctx, d := s.deed(ctx, who, "prune", "")
-	out, err := s.prune(ctx, who)
-	return out, d.told(ctx, err)
-}
-
-func (s *Service) prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
 	var out Pruned
 	var failed []string
 	if err := who.Check(); err != nil {
@@ -240,7 +234,7 @@ func (s *Service) prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 			return out, err
 		}
 		failed = report.Failed
-		if err := errors.Join(s.forgetKept(), s.forgetRecordings(ctx)); err != nil {
+		if err := errors.Join(s.changes.ForgetAll(), s.recordings.DiscardAll(ctx)); err != nil {
 			return out, err
 		}
 		out.Freed, err = s.sweepImages(ctx)

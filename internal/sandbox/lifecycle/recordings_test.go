@@ -63,24 +63,24 @@ func TestKeptRecordings(t *testing.T) {
 	s := newStudio(t)
 	for _, keeps := range []bool{false, true} {
 		sb := s.create(alice)
-		if k, err := s.KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
+		if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
 			t.Errorf("kept of nothing: %+v %v", k, err)
 		}
 		s.tape(sb.ID)
-		_, err := s.KeepRecordings(t.Context(), alice, sb.ID)
+		_, err := s.Recordings().KeepRecordings(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.Denied, "recordings_not_local")
 		if keeps {
-			k, err := s.KeepRecordings(t.Context(), local, sb.ID)
+			k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID)
 			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != retained.Life {
 				t.Fatalf("%+v %v", k, err)
 			}
 		}
 		for _, who := range []sandbox.Principal{local, alice} {
-			if id, err := s.Recorded(t.Context(), who, sb.ID); err != nil || id != sb.ID {
+			if id, err := s.Recordings().Recorded(t.Context(), who, sb.ID); err != nil || id != sb.ID {
 				t.Errorf("%q %v", id, err)
 			}
 		}
-		_, err = s.Recorded(t.Context(), bob, sb.ID)
+		_, err = s.Recordings().Recorded(t.Context(), bob, sb.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
 		if err := s.Forget(t.Context(), local, sb.ID); err != nil {
 			t.Fatal(err)
@@ -89,29 +89,34 @@ func TestKeptRecordings(t *testing.T) {
 		if got := len(s.there()); (got == 1) != keeps {
 			t.Fatalf("kept %v, and %d are there", keeps, got)
 		}
-		id, err := s.Recorded(t.Context(), local, sb.ID)
+		id, err := s.Recordings().Recorded(t.Context(), local, sb.ID)
 		if keeps && (err != nil || id != sb.ID) || !keeps && fault.KindOf(err) != fault.NotFound {
 			t.Errorf("kept %v: %q %v", keeps, id, err)
 		}
 		// The key's sandbox is gone, for the key.
-		_, err = s.Recorded(t.Context(), alice, sb.ID)
+		_, err = s.Recordings().Recorded(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	}
-	list, err := s.ListRecordings(t.Context(), local)
+	list, err := s.Recordings().ListRecordings(t.Context(), local)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%+v %v", list, err)
 	}
 	for _, do := range []func(sandbox.Principal) error{
-		func(who sandbox.Principal) error { _, err := s.ListRecordings(t.Context(), who); return err },
-		func(who sandbox.Principal) error { return s.DiscardRecordings(t.Context(), who, list[0].ID) },
+		func(who sandbox.Principal) error {
+			_, err := s.Recordings().ListRecordings(t.Context(), who)
+			return err
+		},
+		func(who sandbox.Principal) error {
+			return s.Recordings().DiscardRecordings(t.Context(), who, list[0].ID)
+		},
 	} {
 		wantKind(t, do(alice), fault.Denied, "recordings_not_local")
 	}
-	wantKind(t, s.DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
-	if err := s.DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.there()) != 0 {
+	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
+	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.there()) != 0 {
 		t.Errorf("%v, %q", err, s.there())
 	}
-	wantKind(t, s.DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
+	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
 	var did []string
 	for _, e := range s.record.Entries(audit.Action) {
 		var a payload.Action
@@ -133,7 +138,7 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 	sb := s.create(local)
 	s.tape(sb.ID)
 	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
-	if k, err := s.KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
+	if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
 		t.Errorf("%+v", k)
 	}
 	if _, ok := s.tapes.Kept(sb.ID); ok {
@@ -156,7 +161,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	}
 	sb := s.create(local)
 	s.tape(sb.ID)
-	if _, err := s.KeepRecordings(t.Context(), local, sb.ID); err != nil {
+	if _, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.there(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
@@ -166,7 +171,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Recorded(t.Context(), local, name(5))
+	_, err := s.Recordings().Recorded(t.Context(), local, name(5))
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	// What is damaged is nothing that anybody could find.
 	if err := os.WriteFile(filepath.Join(s.path, name(6), "kept"), []byte(`{"sandbox":"other"}`), 0o600); err != nil {

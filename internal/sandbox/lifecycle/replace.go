@@ -15,25 +15,21 @@ const codeReplaceFailed = "replace_failed"
 
 // Rollback puts a sandbox back to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, "rollback", ref)
 	n, err := s.seenSnapshot(ctx, who, snapshot)
 	if err != nil {
-		return sandbox.Sandbox{}, d.told(ctx, err)
+		return sandbox.Sandbox{}, err
 	}
-	sb, err := s.putBack(ctx, who, ref, func(sandbox.Row) string { return n.ID })
-	return sb, d.told(ctx, err)
+	return s.putBack(ctx, who, ref, func(sandbox.Row) string { return n.ID })
 }
 
 // Reset puts a sandbox back to its start.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, "reset", ref)
-	sb, err := s.putBack(ctx, who, ref, func(r sandbox.Row) string {
+	return s.putBack(ctx, who, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
 			return r.Origin
 		}
 		return sandbox.ToStart
 	})
-	return sb, d.told(ctx, err)
 }
 
 func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
@@ -49,7 +45,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	// Before anything is cut.
-	if _, err := s.checkpointer(r.Engine); err != nil {
+	if _, err := s.engines.checkpointer(r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
@@ -115,7 +111,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	}
 	r.Run++
 	from.replace = true
-	s.survey(ctx, r.ID)
+	s.intake.Survey(ctx, r.ID)
 	s.cut(r.ID)
 	if err := s.restart(ctx, &r, from); err != nil {
 		return sandbox.Row{}, s.notReplaced(ctx, old, err)
@@ -128,7 +124,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	none := ""
-	s.book.anyway(ctx, s.wentOn(ctx, r, &at, source{}))
+	s.audit.AppendAnyway(ctx, s.wentOn(ctx, r, &at, source{}))
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
 	}})
@@ -141,7 +137,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
-	s.endQuestions(ctx, r.ID, "", "the sandbox was put back")
+	s.access.Retire(ctx, r.ID, "", "the sandbox was put back")
 	s.log.Info("sandbox put back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
 	s.note(ctx, r.ID, "info", "sandbox put back", map[string]string{"snapshot": at})
 	return r, nil

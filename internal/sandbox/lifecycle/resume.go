@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
@@ -11,6 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
 // wakeLife is the shortest time that traffic wakes a sandbox for.
@@ -18,16 +20,12 @@ const wakeLife = 5 * time.Minute
 
 // Resume lets a paused sandbox go on for d.
 func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	ctx, deed := s.deed(ctx, who, "resume", ref)
-	sb, was, err := s.resume(ctx, who, ref, d, false)
-	return sb, was, deed.told(ctx, err)
+	return s.resume(ctx, who, ref, d, false)
 }
 
 // ResumeFiles boots a paused sandbox anew, with its files.
 func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	ctx, deed := s.deed(ctx, who, "resume", ref)
-	sb, was, err := s.resume(ctx, who, ref, d, true)
-	return sb, was, deed.told(ctx, err)
+	return s.resume(ctx, who, ref, d, true)
 }
 
 func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, filesOnly bool) (sandbox.Sandbox, bool, error) {
@@ -170,31 +168,40 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 		return sandbox.Row{}, err
 	}
 	defer func() { done(err) }()
-	moved, err := s.move(ctx, r.ID, sandbox.Move{
-		From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
-	})
-	if err != nil || !moved {
-		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))
+	moved := false
+	before := []steps.Step{
+		{Name: stepResuming, Do: func(ctx context.Context) (err error) {
+			moved, err = s.move(ctx, r.ID, sandbox.Move{
+				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
+			})
+			if err != nil || !moved {
+				return errors.Join(err, s.stale(ctx, r.ID, moved, err))
+			}
+			r.Run, r.EndAt, r.PausedAt = r.Run+1, end, time.Time{}
+			return nil
+		}, Undo: func(ctx context.Context) error {
+			if !moved {
+				return nil
+			}
+			// The image is as it was.
+			_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
+			return err
+		}},
+		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopMachine(ctx, r) }},
 	}
-	paused := r
-	r.Run, r.EndAt, r.PausedAt = r.Run+1, end, time.Time{}
-	err = s.stopMachine(ctx, r) // of a pause that could not
-	if err == nil {
-		err = s.restart(ctx, &r, from)
-	}
-	if err != nil && others && fault.KindOf(err) == fault.Internal {
-		err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
-			WithHint("put the same packages back, and try again; the server's log names the file")
-	}
-	if took := time.Since(began); took > slowStart && !end.IsZero() {
-		r.EndAt = end.Add(took) // who resumes it for a while is to have it for that
-	}
-	if err == nil {
-		// Nothing of it has reached anybody yet, so it can be taken back.
-		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
-	}
-	if err != nil {
-		return sandbox.Row{}, s.pauseAgain(ctx, paused, err)
+	after := steps.Step{Name: stepEntry, Do: func(ctx context.Context) error {
+		if took := time.Since(began); took > slowStart && !end.IsZero() {
+			r.EndAt = end.Add(took) // a caller that resumes it for a while is to have it for that
+		}
+		// Nothing of it has reached anybody yet, so it can be undone.
+		return s.audit.Append(ctx, s.wentOn(ctx, r, at, from))
+	}}
+	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
+		if others && fault.KindOf(err) == fault.Internal {
+			err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+				WithHint("put the same packages back, and try again; the server's log names the file")
+		}
+		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
@@ -234,47 +241,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 // was or from a snapshot.
 func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
 	if at != nil {
-		return entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
+		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
-}
-
-// restart boots a machine of a sandbox that had one before.
-func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) error {
-	p, err := s.compileOn(r.Engine, r.Access)
-	if err != nil {
-		return err
-	}
-	if !from.memory() {
-		// It can go on later as long as these programs are there.
-		was := r.Base.Root
-		from.root = &was
-		if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
-			return err
-		}
-	}
-	spec, config := s.machine(r, p)
-	if err := s.boot(ctx, *r, p, spec, config, from); err != nil {
-		return fmt.Errorf("restart %s: %w", r.ID, err)
-	}
-	return nil
-}
-
-// pauseAgain undoes a resumption that failed. The image is as it was.
-func (s *Service) pauseAgain(ctx context.Context, r sandbox.Row, cause error) error {
-	if because := context.Cause(ctx); because != nil {
-		cause = errors.Join(canceled(because), cause)
-	}
-	ctx, cancel := lasting(ctx)
-	defer cancel()
-	s.log.Warn("sandbox not resumed", "sandbox", r.ID, "err", cause)
-	s.cut(r.ID)
-	if err := s.stopMachine(ctx, r); err != nil {
-		s.mu.Lock()
-		s.unwritten[r.ID] = true // the attendant tries again
-		s.mu.Unlock()
-		return errors.Join(cause, err)
-	}
-	_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
-	return errors.Join(cause, err)
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
 }

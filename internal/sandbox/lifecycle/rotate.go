@@ -21,7 +21,7 @@ const rotateWait = 30 * time.Second
 // new ones after that. This happens even if the caller goes away, since the old
 // values must stop working.
 func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
-	if s.way == nil {
+	if !s.access.Connects() {
 		return nil
 	}
 	lasts, cancel := lasting(ctx)
@@ -109,7 +109,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	if r.State != sandbox.Running {
 		return s.passes(r), nil
 	}
-	p, err := s.compile(r.Access)
+	p, err := s.access.Compile(r.Access)
 	if err != nil || len(p.Document().Secrets.Bind) == 0 {
 		return false, err
 	}
@@ -118,7 +118,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	cancel()
 	telling, cancel := lasting(ctx)
 	defer cancel()
-	err = s.way.Update(telling, a)
+	err = s.access.Update(telling, a)
 	if fault.CodeOf(err) == egress.CodeNotAttached {
 		return false, nil // its link is gone, and the old value with it
 	}
@@ -132,7 +132,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 // stop working, but must not take the network with it: the sandbox continues without
 // secrets.
 func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy.Policy) sandbox.Attachment {
-	a, err := s.attachment(ctx, r, p)
+	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {
 		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
 		s.note(ctx, r.ID, "warn", "runs without secrets: one that its policy binds cannot be found", nil)

@@ -12,20 +12,25 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/flows"
-	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/changes"
+	"github.com/crannog/crannog/internal/sandbox/intake"
+	"github.com/crannog/crannog/internal/sandbox/recordings"
+	"github.com/crannog/crannog/internal/sandbox/workspaces"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Deps is what a Service is made of. Store, Engines, Templates, Record and Log
+// Deps is what a Service is made of. Store, Engines, Templates, Audit and Log
 // are required.
 type Deps struct {
 	Store sandbox.Store
@@ -51,9 +56,9 @@ type Deps struct {
 	// HostFiles keeps copies of the host files to which saved memory refers.
 	// Without it, saved memory can be restored only as long as the host has them.
 	HostFiles sandbox.HostFiles
-	// Record takes what happens. What it refuses does not happen, except that
+	// Audit takes entries of what happens. What it refuses does not happen, except that
 	// sandboxes can always be paused and ended.
-	Record audit.Recorder
+	Audit *auditlog.Log
 	// Events is a directory for what engines see in sandboxes, on its way into
 	// the record, with what Flows holds. "" takes in neither.
 	Events string
@@ -85,35 +90,25 @@ type Deps struct {
 // Services, also in several processes, may share one store and one engine's
 // state.
 type Service struct {
-	store     sandbox.Store
-	engines   *engine.Registry
-	templates sandbox.Templates
-	log       *slog.Logger
-	settings  sandbox.Settings
-	way       sandbox.Way
-	sealed    sandbox.Sealed
-	questions sandbox.Questions
-	flows     *flows.Dir
-	copies    *workspace.Copies
-	images    sandbox.Images
-	hostFiles sandbox.HostFiles
-	tapes     sandbox.Recordings
-	book      book
-	spools    *ingest.Spools // nil takes in nothing
-	behind    atomic.Bool    // something was not taken in that could have been
-	self      sandbox.Process
-	alive     func(sandbox.Process) bool
-	manifests *workspace.Manifests
-	kept      *retained.Store
-	journals  string
-	signing   *provenance.Keys
-	version   string
-	seen      string // Deps.Events
+	store      sandbox.Store
+	engines    engines
+	templates  sandbox.Templates
+	log        *slog.Logger
+	settings   sandbox.Settings
+	access     *access.Service
+	workspaces *workspaces.Service
+	images     sandbox.Images
+	hostFiles  hostFiles
+	recordings *recordings.Service
+	audit      *auditlog.Log
+	intake     *intake.Service
+	self       sandbox.Process
+	alive      func(sandbox.Process) bool
 
 	locks     locks
 	admission *admission.Queue
 	room      diskroom.Room
-	comparing turns
+	changes   *changes.Service
 	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
 	unsettled chan struct{}
@@ -121,11 +116,9 @@ type Service struct {
 	stop      context.CancelFunc
 	loops     sync.WaitGroup
 
-	mu       sync.RWMutex
+	mu       lockorder.RWMutex[rankService]
 	closed   bool
 	live     map[string]*box
-	masks    map[string]*sandbox.Mask // of live sandboxes and of those that are made
-	veils    map[string]*sandbox.Mask // of ended ones whose lines are not in the record yet
 	creating map[string]context.CancelCauseFunc
 	removing map[string]int  // removals that wait or are under way
 	held     map[string]bool // ephemeral sandboxes that end with this Service
@@ -153,7 +146,7 @@ var (
 // NewService makes a Service and starts its clock. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
-	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
+	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Audit == nil || d.Log == nil {
 		return nil, errors.New("sandbox service: a dependency is missing")
 	}
 	if d.Process == (sandbox.Process{}) {
@@ -176,28 +169,43 @@ func NewService(d Deps) (*Service, error) {
 	}
 	settings.Max = most
 	s := &Service{
-		store: d.Store, engines: d.Engines, templates: d.Templates, log: d.Log,
+		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
-		signing: d.Provenance, version: d.Version,
-		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
+		images: d.Images, hostFiles: hostFiles{d.Store, d.HostFiles, d.Log},
 		admission: d.Admission, room: d.Room,
-		comparing: make(turns, maxComparing),
-		wake:      make(chan struct{}, 1),
-		live:      make(map[string]*box),
-		masks:     make(map[string]*sandbox.Mask),
-		veils:     make(map[string]*sandbox.Mask),
-		book:      book{to: d.Record, log: d.Log},
-		creating:  make(map[string]context.CancelCauseFunc),
-		removing:  make(map[string]int),
-		held:      make(map[string]bool),
+		wake:     make(chan struct{}, 1),
+		live:     make(map[string]*box),
+		audit:    d.Audit,
+		creating: make(map[string]context.CancelCauseFunc),
+		removing: make(map[string]int),
+		held:     make(map[string]bool),
 
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
 		unsettled: make(chan struct{}, 1),
 	}
-	if err := s.openSpools(d.Events); err != nil {
+	s.access = access.New(access.Deps{
+		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
+	})
+	s.intake, err = intake.New(intake.Deps{
+		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Masks: s.access, Observer: s.engines.observer, Log: d.Log,
+		Live: func(id string) bool { _, live := s.known(id); return live }, Locked: s.locked,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
 	}
+	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
+	if d.Kept != nil {
+		w.Retained = d.Kept
+	}
+	s.workspaces = workspaces.New(w)
+	s.recordings = recordings.New(recordings.Deps{
+		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
+		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
+	})
+	s.changes = changes.New(changes.Deps{
+		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
+		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
+	})
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.loops.Go(s.clock)
 	s.loops.Go(s.attend)
@@ -205,6 +213,9 @@ func NewService(d Deps) (*Service, error) {
 	s.loops.Go(s.tidy)
 	return s, nil
 }
+
+// Recordings decides about recordings of what commands printed.
+func (s *Service) Recordings() *recordings.Service { return s.recordings }
 
 // closeTimeout bounds how long Close waits to end one ephemeral sandbox when
 // its own context has no deadline.
@@ -243,10 +254,8 @@ func (s *Service) Close(ctx context.Context) error {
 	s.loops.Wait()
 	s.persistImages(ctx)
 	s.release()
-	if s.spools != nil {
-		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())
-	}
-	s.book.tick(ctx)
+	errs = append(errs, s.intake.Close(ctx))
+	s.audit.Tick(ctx)
 	return errors.Join(errs...)
 }
 
@@ -277,10 +286,10 @@ func (s *Service) drop(ctx context.Context, id string) error {
 
 // erase drops the row of a sandbox that has ended. What the record holds stays.
 func (s *Service) erase(ctx context.Context, id string) error {
-	if err := s.forget(ctx, id); err != nil {
+	if err := s.intake.Forget(ctx, id); err != nil {
 		return err
 	}
-	if err := s.dropRecording(id); err != nil {
+	if err := s.recordings.Drop(id); err != nil {
 		return err
 	}
 	if err := s.store.Delete(ctx, id); err != nil {

@@ -20,6 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -47,7 +49,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 
 // rig is a Service on a real store and the fake engine.
 type rig struct {
-	*lifecycle.Service
+	*audited.Service
 	t      *testing.T
 	dir    string
 	store  *store.Store
@@ -96,15 +98,15 @@ func (r *rig) open(options ...option) {
 		r.record = &audittest.Record{}
 	}
 	deps := lifecycle.Deps{
-		Record: r.record,
-		Store:  r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Images: r.album,
+		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)),
+		Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Images: r.album,
 		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}
 	for _, o := range options {
 		o(&deps)
 	}
-	if r.Service, err = lifecycle.NewService(deps); err != nil {
+	if r.Service, err = audited.NewService(deps); err != nil {
 		r.t.Fatal(err)
 	}
 }

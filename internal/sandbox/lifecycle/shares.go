@@ -31,22 +31,6 @@ func ParseShares(text string) (map[string]sandbox.Mount, error) {
 	return shares, nil
 }
 
-// named is a mount of a directory that the server's settings share.
-func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
-	shared, ok := s.Mounts[m.Name]
-	switch {
-	case m.Source != "":
-		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount has a source or a name, not both")
-	case !ok:
-		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
-			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
-	case m.Target == "":
-		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name says where it is inside")
-	}
-	m.Source, m.ReadOnly = shared.Source, m.ReadOnly || shared.ReadOnly
-	return m, nil
-}
-
 // ofHost reports whether a request names files of the host by their paths.
 func namesHost(req sandbox.CreateRequest) bool {
 	for _, m := range req.Mounts {

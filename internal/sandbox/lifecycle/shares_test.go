@@ -5,6 +5,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // TestF3SharedByName: callers of the network mount what the operator lists and nothing
@@ -35,13 +36,13 @@ func TestF3SharedByName(t *testing.T) {
 		req := sandbox.CreateRequest{Mounts: []sandbox.Mount{c.mount}}
 		err := checkLocal(far, req)
 		if err == nil {
-			_, err = resolveMounts(s, req.Mounts)
+			_, err = rootfs.ResolveMounts(s, req.Mounts)
 		}
 		if err == nil != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
 			t.Errorf("%+v: %v", c.mount, err)
 		}
 	}
-	list, err := resolveMounts(s, []sandbox.Mount{{Name: "models", Target: "/mnt/m"}, {Name: "data", Target: "/mnt/d", ReadOnly: true}})
+	list, err := rootfs.ResolveMounts(s, []sandbox.Mount{{Name: "models", Target: "/mnt/m"}, {Name: "data", Target: "/mnt/d", ReadOnly: true}})
 	if err != nil || !list[0].ReadOnly || !list[1].ReadOnly || list[0].Source == "" {
 		t.Errorf("%+v, %v", list, err)
 	}

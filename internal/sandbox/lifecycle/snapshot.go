@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // snapshotID is the form of a snapshot's ID, which no name has.
@@ -53,12 +54,6 @@ func (s *Service) noTemplate(ctx context.Context, name string) error {
 
 // Snapshot takes one of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
-	ctx, d := s.deed(ctx, who, "snapshot", ref)
-	n, err := s.snapshot(ctx, who, ref, req)
-	return n, d.told(ctx, err)
-}
-
-func (s *Service) snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	if err := s.room.Check(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -127,7 +122,7 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 		return full(err)
 	}
 	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
-	if err := s.book.must(ctx, entry(ctx, audit.SnapshotTaken, r.ID, snapshotFact(*n))); err != nil {
+	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotTaken, r.ID, snapshotFact(*n))); err != nil {
 		return err
 	}
 	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes, n.Base.Needs)

@@ -2,11 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -15,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // archiveName is the file of an image of files only.
@@ -39,7 +35,7 @@ type source struct {
 	reading bool   // it is only made to read the saved files
 	request string // what the caller calls the request
 	// search looks for keys in the workspace of a sandbox that is being created, or is nil.
-	search *keySearch
+	search *rootfs.KeySearch
 }
 
 // memory reports whether programs are restored, and not only files.
@@ -54,10 +50,10 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 // time. It notes in the record what will be checked from inside.
 func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
-	return s.specOf(r, sandbox.Template{
+	return rootfs.ComposeCovered(r, sandbox.Template{
 		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
-	}, p, coveredOf(b), b.NoRoot, r.Hostname())
+	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
 // fits refuses to let saved memory go on where it cannot.
@@ -65,7 +61,7 @@ func (s *Service) fits(ctx context.Context, name, templateID string, b sandbox.B
 	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
 		return err
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}
@@ -91,85 +87,9 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 			}
 		}
 	}
-	programs, err := programsRevision(b.Root)
-	programs += toolsRevision(b.Root)
+	programs, err := rootfs.Revision(b.Root)
 	b.Revision, b.Knows = t.Revision+programs, sandbox.GuestKnows
 	return b, err
-}
-
-// boot starts a machine, whose guest makes all checks before it is ready.
-// After an error nothing of it is left but perhaps its link.
-func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	if spec.Workspace, err = s.shown(ctx, r, p, from.again); err != nil {
-		return err
-	}
-	if spec.Mounts, err = s.shownMounts(ctx, r, p, spec.Mounts, from.again); err != nil {
-		return err
-	}
-	if spec.StandIns, err = s.shownCopies(from); err != nil {
-		return err
-	}
-	// All that can be found out is found out before anything is touched.
-	dir, archive, release, err := s.open(ctx, r.Engine, spec, from)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	if dir == "" {
-		spec.StandIns = nil // no memory is restored
-	}
-	way, err := s.toAttach(ctx, r, p)
-	if err != nil {
-		return err
-	}
-	if from.replace && way != nil {
-		// A network attachment has one end: the new instance takes over the old
-		// one's. The old instance has no network from here on, so a caller that goes
-		// away does not stop the replacement.
-		var done func()
-		ctx, done = unlessRemoved(ctx)
-		defer done()
-		if err := s.detach(ctx, r); err != nil {
-			return err
-		}
-	}
-	link, err := s.attach(ctx, way)
-	if err != nil {
-		return err
-	}
-	if link.Box != nil {
-		defer link.Box.Close()
-		spec.Link = link.Box
-		config.Files = append(config.Files, link.Files...)
-		addEnv(config.Env, link.Env)
-	}
-	if spec.Events, err = s.events(r); err != nil {
-		return err
-	}
-	if spec.Events != nil {
-		defer spec.Events.Close()
-	}
-	most := bootTimeout
-	if archive != nil {
-		spec.Archive, config.Archive, most = archive, true, archiveTimeout
-	}
-	if archive != nil || dir != "" {
-		config.Renew = from.renew
-	}
-	if spec.GuestConfig, err = json.Marshal(config); err != nil {
-		return err
-	}
-	boot, cancel := context.WithTimeoutCause(ctx, most,
-		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
-	defer cancel()
-	if err := s.launch(boot, r.Engine, spec, dir, from.replace); err != nil {
-		err = outgrown(disagreed(err))
-		if late := context.Cause(boot); late != nil {
-			err = errors.Join(canceled(late), err)
-		}
-		return err
-	}
-	return nil
 }
 
 // shownCopies are the files that a machine is shown in place of those of the host
@@ -179,7 +99,7 @@ func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
 	if from.saved.Image != "" {
 		needs = from.saved.Needs
 	}
-	list, missing, err := s.standIns(needs)
+	list, missing, err := s.hostFiles.standIns(needs)
 	if missing != "" && !from.files {
 		return nil, otherPrograms(missing)
 	}
@@ -195,7 +115,7 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 		}
 		return e.Create(ctx, spec)
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}
@@ -204,46 +124,6 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 		return c.Replace(ctx, spec, dir)
 	}
 	return c.Restore(ctx, spec, dir)
-}
-
-// open finds the state that a machine starts from, and has all of it
-// verified: a directory of memory, an archive of files, or neither.
-func (s *Service) open(ctx context.Context, name string, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
-	release = func() error { return nil }
-	dir = from.dir
-	if from.saved.Image != "" {
-		if s.images == nil {
-			return "", nil, nil, noImages()
-		}
-		lease, err := s.images.Lease(ctx, from.saved.Image, from.saved.Sum)
-		if err != nil {
-			return "", nil, nil, err
-		}
-		if err := lease.Verify(ctx); err != nil {
-			return "", nil, nil, errors.Join(err, lease.Release())
-		}
-		dir, release = lease.Dir(), lease.Release
-	}
-	switch {
-	case from.saved.FilesOnly:
-	case from.files:
-		let := release
-		if from.root != nil {
-			spec.Root = *from.root
-		}
-		archive, drop, err := s.extract(ctx, name, spec, dir)
-		if err != nil {
-			return "", nil, nil, errors.Join(err, let())
-		}
-		return "", archive, func() error { return errors.Join(drop(), let()) }, nil
-	default:
-		return dir, nil, release, nil
-	}
-	if archive, err = os.Open(filepath.Join(dir, archiveName)); err != nil {
-		return "", nil, nil, errors.Join(fmt.Errorf("archive of files: %w", err), release())
-	}
-	drop := release
-	return "", archive, func() error { return errors.Join(archive.Close(), drop()) }, nil
 }
 
 func noImages() error {

@@ -49,7 +49,7 @@ func (s *Service) tidy() {
 		case <-quiet:
 			quiet = nil
 			_, err = s.images.Settle(s.ctx)
-			err = errors.Join(err, s.syncHostFiles())
+			err = errors.Join(err, s.hostFiles.sync())
 		case <-timer.C:
 			timer.Reset(sweepEvery)
 			what = "looking through"
@@ -78,7 +78,7 @@ func (s *Service) persistImages(ctx context.Context) {
 	defer cancel()
 	// Those who saved it were told that it is kept, and the next process may
 	// still see to that: no reason for Close to fail.
-	if err := errors.Join(s.images.Persist(ctx), s.syncHostFiles()); err != nil {
+	if err := errors.Join(s.images.Persist(ctx), s.hostFiles.sync()); err != nil {
 		s.log.Error("saved states are not on the disk yet: a reboot before another process ends would lose them", "err", err)
 	}
 }
@@ -99,7 +99,7 @@ func (s *Service) sweepImages(ctx context.Context) (int64, error) {
 		}
 	}
 	freed, err := s.dropImages(ctx)
-	copies, lost := s.pruneHostFiles(ctx)
+	copies, lost := s.hostFiles.prune(ctx)
 	freed, err = freed+copies, errors.Join(err, lost)
 	if freed > 0 {
 		s.log.Info("data of no snapshot dropped", "bytes", freed)

@@ -19,16 +19,12 @@ import (
 // SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
 // ends it now.
 func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
-	ctx, deed := s.deed(ctx, who, "timeout", ref)
-	sb, err := s.setEnd(ctx, who, ref, d, false)
-	return sb, deed.told(ctx, err)
+	return s.setEnd(ctx, who, ref, d, false)
 }
 
 // Extend lets the sandbox end after d from now if that is later than its end.
 func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
-	ctx, deed := s.deed(ctx, who, "extend", ref)
-	sb, err := s.setEnd(ctx, who, ref, d, true)
-	return sb, deed.told(ctx, err)
+	return s.setEnd(ctx, who, ref, d, true)
 }
 
 func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
@@ -47,7 +43,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.mustServe(r); err != nil {
+	if err := s.engines.mustServe(r); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if d == 0 && !onlyLater {

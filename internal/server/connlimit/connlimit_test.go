@@ -79,8 +79,8 @@ func TestS3AddressesOfOneNetwork(t *testing.T) {
 	}
 }
 
-// Who has the most connections loses the one that has been idle longest, and
-// nobody loses one that is used, or so new that its request may be on its way.
+// The client with the most connections loses the one that has been idle longest. A connection
+// is never closed while it is used, or so new that its request may be on its way.
 func TestEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := wide

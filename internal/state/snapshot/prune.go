@@ -147,7 +147,7 @@ func openElsewhere(f *os.File) (bool, error) {
 		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	}
 	if err != nil {
-		return false, fmt.Errorf("look for who reads %s: %w", f.Name(), err)
+		return false, fmt.Errorf("look for readers of %s: %w", f.Name(), err)
 	}
 	return false, nil
 }

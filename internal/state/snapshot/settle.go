@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// errUnknown is the error of an image whose Sum is not known to this process.
-var errUnknown = errors.New("nobody knows its sum")
+// errUnknown is returned for an image whose Sum is not known to this process.
+var errUnknown = errors.New("the image's sum is unknown")
 
 // Settle finishes what Commit leaves for later, for all images. It hashes and syncs
 // big files, moves pages into packs, drops unneeded packs, and keeps copies within

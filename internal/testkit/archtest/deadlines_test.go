@@ -37,7 +37,8 @@ var clocked = map[string]int{
 	"internal/host/memtrim":          2,
 	"internal/mcpserver":             1,
 	"internal/guest/relay":           8,
-	"internal/sandbox/lifecycle":     6,
+	"internal/sandbox/lifecycle":     5,
+	"internal/sandbox/changes":       1, // in a bubble
 	"internal/sandbox/admission":     1, // in a bubble
 	"internal/state/snapshot":        1,
 	"internal/audit/ingest":          1,

@@ -7,7 +7,7 @@ const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "u
 
 /**
  * Sends a request that is asked about; what it returns waits for the answer.
- * One that nobody answers for 20 s is told to come again, which spends the answer.
+ * One without a decision for 20 s is told to come again, which spends the answer.
  */
 function send(server: Server, id: string, path: string): (said: string) => Promise<void> {
   const once = async () => (await server.exec(id, `curl -s -m 60 -X POST -d x "http://${upstream}${path}"`)).stdout;
@@ -65,7 +65,7 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
   expect(await asked()).not.toContain("POST /refused");
 });
 
-test("a question is shown on the desktop while nobody looks, with words that the box cannot forge", async ({ page, server }) => {
+test("a question is shown on the desktop while the page is not visible, with words that the box cannot forge", async ({ page, server }) => {
   await page.addInitScript(() => {
     const shown: { title: string; body: string }[] = [];
     class Desk {
@@ -88,7 +88,7 @@ test("a question is shown on the desktop while nobody looks, with words that the
   await page.getByRole("switch", { name: /desktop notifications/i }).or(page.getByLabel(/desktop notifications/i)).first().click();
   const held = send(server, made.id, "/noted");
   await expect.poll(() => page.evaluate(() => (window as unknown as { shown: { title: string; body: string }[] }).shown.map((n) => `${n.title} ${n.body}`).join("\n"))).toContain("noted");
-  // Nobody looks, so nothing here may answer: somebody does elsewhere.
+  // The page is not visible, so nothing here may decide: another client does.
   const { approvals } = (await server.request("GET", "/v1/approvals")) as { approvals: { id: string; summary: string }[] };
   const asked = approvals.find((a) => a.summary.includes("noted"));
   await server.request("POST", `/v1/approvals/${asked?.id}/approve`, {});

@@ -69,6 +69,6 @@ async function take(admin: Page, server: Server): Promise<void> {
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
-  // The first was told to come again, if nobody answered it for so long.
+  // The first was told to come again, if it was not decided for so long.
   if (!(await held).stdout.includes("hello")) expect((await send()).stdout).toContain("hello");
 }

@@ -1,6 +1,6 @@
 import { expect, Server, test } from "../fixtures";
 
-test("a page goes on when its server was killed and started again", async ({ page }) => {
+test("a page continues when its server was killed and started again", async ({ page }) => {
   const server = await Server.start();
   try {
     const made = await server.create({ name: "survivor" });

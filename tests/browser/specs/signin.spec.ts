@@ -54,7 +54,7 @@ test("a viewer sees and cannot act", async ({ page, server }) => {
     const button = page.getByRole("button", { name, exact: true });
     expect((await button.count()) === 0 || (await button.isDisabled()), name).toBe(true);
   }
-  // Whoever asks the server past the page is refused there.
+  // A request to the server past the page is refused there.
   const status = await page.evaluate(
     async (id) => (await fetch(`/console/api/v1/sandboxes/${id}`, { method: "DELETE" })).status,
     made.id,

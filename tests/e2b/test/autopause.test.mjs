@@ -66,7 +66,7 @@ withSdk('auto-pause and auto-resume', (sdk) => {
     assert.equal(await sandbox.isRunning(), true)
   })
 
-  test('nobody without a token resumes it', async () => {
+  test('no request without a token resumes it', async () => {
     const sandbox = await create({
       timeoutMs: life, lifecycle: { onTimeout: 'pause', autoResume: true }, network: { allowPublicTraffic: false },
     })

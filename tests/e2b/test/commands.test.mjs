@@ -29,7 +29,7 @@ withSandbox('commands', (sdk, shared) => {
   })
 
   test('streaming', async () => {
-    // The command goes on when the first part of its output is there.
+    // The command continues when the first part of its output is there.
     const seen = []
     let answered
     await shared.sandbox.commands.run('rm -f heard; echo 1; until test -e heard; do sleep 0.05; done; echo 2', {
@@ -113,7 +113,7 @@ withSandbox('commands', (sdk, shared) => {
   test('bad input', async () => {
     const { commands } = shared.sandbox
     await rejects(commands.run('true', { cwd: '/no/such/place' }), sdk.InvalidArgumentError, /cwd '\/no\/such\/place' does not exist/)
-    await rejects(commands.run('true', { user: 'nobody-here' }), sdk.AuthenticationError, /invalid username: 'nobody-here'/)
+    await rejects(commands.run('true', { user: 'no-such-user' }), sdk.AuthenticationError, /invalid username: 'no-such-user'/)
     await rejects(commands.connect(4_000_000), sdk.NotFoundError, /process with pid 4000000 not found/)
     await rejects(commands.sendStdin(4_000_000, 'x'), sdk.NotFoundError)
   })

@@ -114,7 +114,7 @@ withSandbox('files', (sdk, shared) => {
     assert.equal(await files.read('/root/secret', { user: 'root' }), 's')
     await assert.rejects(files.read('/root/secret'))
     assert.equal((await files.getInfo('/root/secret', { user: 'root' })).owner, 'root')
-    await rejects(files.read('a.txt', { user: 'nobody-here' }), sdk.AuthenticationError)
+    await rejects(files.read('a.txt', { user: 'no-such-user' }), sdk.AuthenticationError)
   })
 
   // E2B makes them as root and gives them to the user, and agents write there.

@@ -28,7 +28,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   })
 
   test('output, streamed', async () => {
-    // The code goes on when the first part of its output is there.
+    // The code continues when the first part of its output is there.
     const seen = []
     let answered
     const execution = await sandbox.runCode(

@@ -16,7 +16,7 @@ async function resolves(sandbox, name) {
   return found.stdout.trim() !== 'none'
 }
 
-// open tells whether a connection is taken, and how long the answer takes.
+// open reports whether a connection is taken, and how long the answer takes.
 async function open(sandbox, address, port) {
   const program = `import socket
 s = socket.socket()
@@ -128,7 +128,7 @@ withSdk('network', (sdk) => {
       try {
         const sandbox = await Sandbox.connect(sandboxID)
         assert.equal(await resolves(sandbox, 'example.com'), there, why)
-        assert.equal(await resolves(sandbox, 'example.org'), false, 'nobody listed it')
+        assert.equal(await resolves(sandbox, 'example.org'), false, 'it is not listed')
         assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
       } finally {
         await Sandbox.kill(sandboxID)

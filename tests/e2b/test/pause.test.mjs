@@ -58,7 +58,7 @@ withSdk('pause and resume', (sdk) => {
     assert.deepEqual({ ...info.metadata }, { run })
   })
 
-  test('a program goes on where it was, and can be connected to', async () => {
+  test('a program continues where it was, and can be connected to', async () => {
     const sandbox = await create()
     const process = await sandbox.commands.run('i=0; while read line; do i=$((i+1)); echo "$i $line"; done', { background: true, stdin: true, timeoutMs: 0 })
     await sandbox.commands.sendStdin(process.pid, 'one\n')
@@ -120,7 +120,7 @@ withSdk('pause and resume', (sdk) => {
       assert.equal(rounded(await tree(sandbox)), rounded(files))
       assert.deepEqual(await sandbox.commands.list(), [])
       assert.equal((await port(sandbox, 8000)).status, 502)
-      // One that runs goes on.
+      // One that runs continues.
       const again = await reboot(sandbox)
       if (again.status) assert.equal(again.status, name === 'resume' ? 409 : 200)
       assert.equal(await bootId(sandbox), another)

@@ -179,7 +179,7 @@ withSandbox('ports', (sdk, shared) => {
     }
   })
 
-  test('a port where nobody listens', async () => {
+  test('a port without a listener', async () => {
     const response = await port(shared.sandbox, 9)
     assert.equal(response.status, 502)
     assert.deepEqual(await response.json(), {

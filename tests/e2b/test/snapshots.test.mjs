@@ -32,7 +32,7 @@ withSdk('snapshots', (sdk) => {
     assert.ok(snapshot.snapshotId)
     assert.deepEqual(snapshot.names, [])
 
-    // The source goes on, and what it does now is its own.
+    // The source continues, and what it does now is its own.
     const on = await held(source)
     sameMemory(before, on)
     await source.files.write('/home/user/later', 'of the source')

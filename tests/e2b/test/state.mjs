@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto'
 import { eventually, port } from './support.mjs'
 
 // A server that holds a counter and a large array, writes down what it is
-// told before it answers, and says what machine it runs on.
+// told before it answers, and reports on what machine it runs.
 const holder = `
 import hashlib, http.server, json, os, sys, threading, time
 big = bytearray(os.urandom(1 << 20)) * 24
@@ -65,7 +65,7 @@ export async function held(sandbox) {
   return { ...(await response.json()), from, to }
 }
 
-// How long a state lies before a clock is looked at in what goes on from it,
+// How long a state lies before a clock is looked at in what continues from it,
 // and how far that may be off: less, so that one that stood still is seen. An
 // answer that takes longer than quick says too little about the time.
 const lain = Math.min(5 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), 60)
@@ -146,7 +146,7 @@ export async function bootId(sandbox) {
   return (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout.trim()
 }
 
-// stateOf asks the control plane, which wakes nobody.
+// stateOf asks the control plane, which wakes no sandbox.
 export async function stateOf(sdk, sandbox) {
   return (await sdk.Sandbox.getInfo(sandbox.sandboxId)).state
 }

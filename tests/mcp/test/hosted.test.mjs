@@ -37,7 +37,7 @@ test('server-filesystem writes to its copy alone', async (t) => {
   assert.ok(shown.content[0].text.includes('crannog-mcp-tests'), 'control: it reads files')
 })
 
-test('what is to be fetched first says what it may not reach', async (t) => {
+test('what is to be fetched first lists what it may not reach', async (t) => {
   const dir = project(t, {})
   const got = await run(crannog, ['run', '--mcp', '--', 'npx', '-y', '@modelcontextprotocol/server-everything'], { cwd: dir, hold: true })
   assert.notEqual(got.code, 0)

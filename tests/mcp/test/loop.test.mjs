@@ -46,7 +46,7 @@ test('an agent mends a repository, and what it did comes out and is on record', 
   const outside = await run('python3', ['-B', '-m', 'unittest', '-q'], { cwd: dir })
   assert.equal(outside.code, 0, outside.stderr)
 
-  // The record has the story, in this order, and nobody has changed it.
+  // The record has the story, in this order, and it was not changed.
   const told = await cli('audit', 'show', '--sandbox', name, '--jsonl')
   const story = told.trim().split('\n').map((line) => JSON.parse(line)).sort((a, b) => a.seq - b.seq)
   const tested = (e) => e.kind === 'exec' && e.data.argv.join(' ') === 'python3 -B -m unittest -q'

@@ -35,7 +35,7 @@ export function ApplyDialog({ close }: { close: () => void }) {
     >
       <div className="sb-form">
         <Toggle label="Also files that are protected or run by themselves" on={flagged} onChange={setFlagged} />
-        <Toggle label="Also where the file was changed outside meanwhile" on={overwrite} onChange={setOverwrite} />
+        <Toggle label="Also where the file was changed outside in the meantime" on={overwrite} onChange={setOverwrite} />
         {draft.isPending && <Loading />}
         {draft.error && <Problem error={draft.error} />}
         {data && (

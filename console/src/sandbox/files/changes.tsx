@@ -42,7 +42,7 @@ export function Changes() {
   const flagged = all.some((one) => (one.flags ?? []).length > 0);
   const download = async (kind: "tar" | "patch", withFlagged: boolean) => {
     // What is listed is what comes out; where some of it stays inside, it has
-    // another digest, which nobody was shown.
+    // another digest, which was not shown.
     const exact = changes.data && (withFlagged || !flagged) ? { digest: changes.data.digest } : {};
     const search = new URLSearchParams({ format: kind, since, ...(filters.dir ? { dir: filters.dir } : {}), ...exact, ...(withFlagged ? { protected: "true" } : {}) });
     const response = await fetch(`${base}/v1/sandboxes/${encodeURIComponent(sandbox.id)}/export?${search}`, { credentials: "same-origin" });
@@ -107,7 +107,7 @@ export function Changes() {
         )}
       </div>
       {changes.error && !changes.isFetching && hasEnded(sandbox) && asProblem(changes.error).code === "sandbox_not_running" ? (
-        <Empty title="Nothing was kept of its changes">It has ended. Changes that nobody kept or brought out go with a sandbox.</Empty>
+        <Empty title="Nothing was kept of its changes">It has ended. Changes that were not retained or exported are lost with the sandbox.</Empty>
       ) : changes.error && !changes.isFetching ? (
         <Problem error={changes.error} retry={() => void changes.refetch()} />
       ) : !changes.data ? (

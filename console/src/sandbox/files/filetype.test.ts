@@ -25,7 +25,7 @@ describe("shownAs", () => {
     expect(shownAs(huge)).toEqual({ as: "bytes" });
   });
 
-  it("bounds text, and says what is not exact", () => {
+  it("bounds text, and names what is not exact", () => {
     const long = shownAs(bytes("ä".repeat(maxShown)));
     expect(long).toMatchObject({ as: "text", whole: false, exact: true });
     expect(shownAs(new Uint8Array([0x61, 0xff]))).toMatchObject({ as: "text", text: "a\ufffd", exact: false });

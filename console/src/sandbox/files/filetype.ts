@@ -16,7 +16,7 @@ const images: readonly [type: string, magic: readonly number[]][] = [
 ];
 
 /**
- * Says how a file is shown, by its bytes: a name says what a box wants. Only
+ * Says how a file is shown, by its bytes: a name is chosen by the sandbox. Only
  * pictures of four kinds are drawn. SVG and HTML can hold scripts, so they are
  * text like all else.
  */

@@ -9,7 +9,7 @@ import type { FileEntry } from "./tree";
 import { Viewer } from "./viewer";
 
 vi.mock("../../api/session", () => ({ useCan: () => true }));
-// An editor whose keys are buttons: it says what it was given.
+// An editor whose keys are buttons: it shows what it was given.
 vi.mock("./editor", () => ({
   Editor: ({ text, writable, view, onChange, onSave }: EditorProps) => {
     view.current = { state: { sliceDoc: () => `${text} and more` } } as never;
@@ -78,7 +78,7 @@ describe("a file", () => {
     expect(written).toEqual(["one and more"]);
   });
 
-  it("stays as it was opened while somebody edits it, and then is not written over what came meanwhile", async () => {
+  it("stays as it was opened while somebody edits it, and then is not written over what came in the meantime", async () => {
     await show();
     await click("Edit");
     await click("type");
@@ -88,7 +88,7 @@ describe("a file", () => {
     again();
     expect(screen.getByText("edits one")).toBeDefined();
     await click("Ctrl-S");
-    expect(await screen.findByRole("alertdialog", { name: "It was changed meanwhile" })).toBeDefined();
+    expect(await screen.findByRole("alertdialog", { name: "It was changed in the meantime" })).toBeDefined();
     expect(written).toEqual([]);
   });
 });

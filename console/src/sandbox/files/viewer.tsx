@@ -47,13 +47,13 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
 
   const save = async (anyway: boolean) => {
     const editor = view.current;
-    // The key for saving is there for who only reads too. What is shown of a
+    // The key for saving is there for viewers too. What is shown of a
     // long file is its beginning, and writing that would cost the rest.
     if (!editor || busy || !editing || !dirty) return;
     setBusy(true);
     try {
       const now = (await files.list(parentOf(path))).find((one) => one.path === path);
-      // A program may have written meanwhile; saving would throw that away.
+      // A program may have written in the meantime; saving would throw that away.
       const seen = file.data?.seen;
       if (!anyway && now && (now.modified_at !== seen?.modified_at || now.size !== seen?.size)) {
         setClash(true);
@@ -117,7 +117,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         )}
       </div>
       {!can ? (
-        <Empty title="A viewer sees names, and no contents">Whoever may read a file can take it out of the sandbox, which needs the scope operator.</Empty>
+        <Empty title="A viewer sees names, and no contents">Reading a file can take it out of the sandbox, which needs the scope operator.</Empty>
       ) : file.isPending ? (
         <Loading what="Reading the file" />
       ) : !file.data || !shown ? (
@@ -140,7 +140,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         </>
       )}
       <Confirm
-        open={clash} onOpenChange={setClash} title="It was changed meanwhile" action="Save anyway" danger
+        open={clash} onOpenChange={setClash} title="It was changed in the meantime" action="Save anyway" danger
         what="A program inside wrote this file after you opened it. What it wrote is lost if you save."
         onConfirm={() => save(true)}
       />

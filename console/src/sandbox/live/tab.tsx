@@ -153,7 +153,7 @@ export function Clock({ time }: { time: string }) {
   );
 }
 
-/** Says now and then how much came, so that nobody has to hear every line. */
+/** Reports now and then how much came, so that a screen reader does not read every line. */
 function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean }) {
   const [text, setText] = useState("");
   const newest = useRef(items);

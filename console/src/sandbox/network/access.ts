@@ -135,7 +135,7 @@ function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
     while (/^ {10}/.test(lines[to] ?? "")) to++;
     const ports = block["ports"] === undefined ? ["443"] : asList(block["ports"]).map(String);
     const rules = asList(block["rules"]).map(asFields);
-    // A range may have it too, and is left to whoever edits the document.
+    // A range may have it too, and is left to the editor of the document.
     if (ports.includes(String(wish.port)) || ports.some((port) => port.includes("-"))) {
       return { from: at, to, ports, rules, denied: rules.length === 1 && rules[0]?.["id"] === "console-deny" };
     }

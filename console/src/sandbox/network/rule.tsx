@@ -35,7 +35,7 @@ export function RuleDialog({ wish, close }: { wish: Wish; close: () => void }) {
     const params = { path: { id: sandbox.id } };
     // What was shown must be what is replaced: somebody may have changed it.
     const now = await unwrap(api.GET("/v1/sandboxes/{id}/policy", { params }));
-    if (now.digest !== policy.data.digest) throw new Error("The policy was changed meanwhile. Close this, and look again.");
+    if (now.digest !== policy.data.digest) throw new Error("The policy was changed in the meantime. Close this, and look again.");
     await unwrap(api.PUT("/v1/sandboxes/{id}/access", { params, body: draft.after }));
     await refresh("policy", "flows");
     toast("The policy was changed.", { tone: "ok" });

@@ -72,7 +72,7 @@ function Listening() {
 
 /**
  * Only an address of another origin is ever framed: on the console's own, the
- * box's page could act as whoever looks at it.
+ * box's page could act as its viewer.
  */
 function isPreview(url: string | undefined): url is string {
   if (!url) return false;

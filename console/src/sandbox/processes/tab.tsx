@@ -64,7 +64,7 @@ function Running() {
       </div>
       <Table<Placed<Process>>
         label="Processes" rows={rows} rowKey={({ process }) => String(process.pid)} rowLabel={({ process }) => `${process.pid} ${name(process)}`}
-        empty={<Empty title="Nothing runs">Nobody has started a program, or all have ended.</Empty>}
+        empty={<Empty title="Nothing runs">No program was started, or all have ended.</Empty>}
         columns={[
           { id: "pid", header: "PID", width: "80px", cell: ({ process }) => <span className="mono">{process.pid}</span> },
           {

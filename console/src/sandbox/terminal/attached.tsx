@@ -134,7 +134,7 @@ function Status({ state }: { state: Attachment | undefined }) {
       <Badge tone="quiet" icon="eye">
         Read only
       </Badge>
-      <span className="quiet">{state.controller ? <Inert text={`${state.controller} has control`} /> : "nobody has control"}</span>
+      <span className="quiet">{state.controller ? <Inert text={`${state.controller} has control`} /> : "no viewer has control"}</span>
     </>
   );
 }

@@ -9,7 +9,7 @@ export function Beside() {
   const list = useInside<{ terminals: TerminalInfo[] | null }>("terminals", { every: 5000 });
   const open = [...(list.data?.terminals ?? [])].sort((a, b) => Date.parse(b.started_at) - Date.parse(a.started_at));
   const [first, setFirst] = useState<number>();
-  // A program that opens another takes this one from under nobody's fingers.
+  // A program that opens another one does not replace a terminal in use.
   const newest = open.find((one) => one.pid === first) ?? open[0];
   if (newest && newest.pid !== first) setFirst(newest.pid);
   return (

@@ -116,7 +116,7 @@ describe("TerminalClient", () => {
     expect(wires).toHaveLength(1);
   });
 
-  it("says what was refused", () => {
+  it("reports what was refused", () => {
     const { client, wire } = make();
     wire().say(ready);
     wire().say({ type: "error", code: "no_control", text: "Somebody else types." });

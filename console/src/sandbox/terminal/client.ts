@@ -40,7 +40,7 @@ const piece = 16 << 10;
 
 /**
  * Attaches to a terminal, and comes back when the connection breaks. It sees
- * and does not type until somebody takes control, and after a break nobody has
+ * and does not type until the user takes control, and after a break no viewer has
  * it: control is only ever taken on purpose.
  */
 export class TerminalClient {

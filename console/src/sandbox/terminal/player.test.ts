@@ -73,7 +73,7 @@ describe("Player", () => {
     return { paper, player, state: () => state };
   };
 
-  it("prints at the pace of then, and stops at the end", () => {
+  it("prints at the original pace, and stops at the end", () => {
     const { paper, player, state } = make();
     player.play();
     expect(paper.text).toBe("");

@@ -106,7 +106,7 @@ export class Player {
     }
     this.#tell();
     const due = (this.#cast.events[this.#next]?.at ?? this.#cast.duration) - now;
-    // The position moves on meanwhile, so it is told ten times a second.
+    // The position moves on between events, so it is reported ten times a second.
     this.#timer = setTimeout(() => this.#tick(), Math.min(100, Math.max(8, (due / this.#speed) * 1000)));
   }
 

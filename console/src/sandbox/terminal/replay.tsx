@@ -12,7 +12,7 @@ const speeds = ["0.5", "1", "2", "4", "8", "16"].map((value) => ({ value, label:
 /** Longest time without output that is shown when idle times are skipped. */
 const idle = 1;
 
-/** What a command printed, at the pace of then. */
+/** What a command printed, at its original pace. */
 export function Replay({ id, n, tty }: { id: string; n: number; tty: boolean }) {
   const path = `${base}/v1/sandboxes/${encodeURIComponent(id)}/recordings/${n}`;
   const recording = useQuery({
@@ -90,7 +90,7 @@ function Shown({ cast, plain, n, again }: { cast: Cast; plain: boolean; n: numbe
         {state?.exit !== undefined && <Badge tone={state.exit === "0" ? "ok" : "bad"}>exit {state.exit}</Badge>}
         {cast.cut && (
           <>
-            <Badge tone="warn">it goes on, or was cut short</Badge>
+            <Badge tone="warn">it still runs, or was cut short</Badge>
             <Button onClick={again}>Read again</Button>
           </>
         )}

@@ -44,7 +44,7 @@ export class XTerm {
         if (event.type === "keydown") options.leave();
         return false;
       }
-      // Without control the keys are the page's, so that Tab goes on.
+      // Without control the keys are the page's, so that Tab moves the focus.
       return !this.terminal.options.disableStdin;
     });
     const typed = options.typed;

@@ -76,7 +76,7 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 		return nil // the page has left
 	}
 	end.DurationMS = time.Since(began).Milliseconds()
-	_ = out.send(end) // whoever does not read it has left
+	_ = out.send(end) // an error means that the client has left
 	return nil
 }
 
@@ -214,7 +214,7 @@ func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 	return all
 }
 
-// tooLarge says what came in place of a line that is too large to be shown. It
+// tooLarge returns what replaces a line that is too large to be shown. It
 // goes by the line's beginning, where the guest has its kind.
 func tooLarge(line []byte, size int64) any {
 	kind, name := opening(line)
@@ -308,8 +308,8 @@ func (c *cellLines) send(line any) error {
 		return nil
 	}
 	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without one, nothing is held up
-	// Text of a sandbox is escaped, so that it ends no line. Letters of HTML are
-	// not, which nobody takes these lines for: with six bytes for each, a program
+	// Text of a sandbox is escaped, so that it ends no line. Letters of HTML are not:
+	// no browser parses these lines as HTML, and with six bytes for each, a program
 	// would fill six times the memory.
 	e := json.NewEncoder(c.w)
 	e.SetEscapeHTML(false)

@@ -35,8 +35,8 @@ type (
 		Type string `json:"type"`
 		controlled
 	}
-	// controlled is who may type, null for nobody, and whether that is this
-	// page.
+	// controlled names the viewer who may type, null if there is none, and whether
+	// it is this page.
 	controlled struct {
 		Controller *string `json:"controller"`
 		Mine       bool    `json:"mine"`

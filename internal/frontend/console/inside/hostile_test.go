@@ -29,7 +29,7 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 		if path.Base(r.URL.Path) == "Stat" {
 			body = []byte("\x0a\x06\x1a\x04/dir")
 		}
-		// Whoever does not read the answer has left.
+		// A write error means that the client has left.
 		_, _ = w.Write(body)
 	})}
 	served := make(chan error, 1)

@@ -17,7 +17,7 @@ type program interface {
 	Pump(stdout, stderr io.Writer) (client.Exit, error)
 	Write(ctx context.Context, data []byte) error
 	Resize(ctx context.Context, size client.Size) error
-	// Close ends the stream. The program goes on.
+	// Close ends the stream. The program continues.
 	Close()
 }
 
@@ -26,14 +26,14 @@ type hubKey struct {
 	pid     int
 }
 
-// hub is one terminal: a program on one side, and all who look at it on the
-// other. It reads as fast as the program prints, whoever looks.
+// hub is one terminal: a program on one side, and all its viewers on the other. It reads as
+// fast as the program prints, whether or not viewers keep up.
 type hub struct {
 	x       *Inside
 	key     hubKey
 	command []string
 	started time.Time
-	own     bool // it was opened here, and is kept while nobody looks
+	own     bool // it was opened here, and is kept without viewers
 	prog    program
 	release func() // of the way in
 
@@ -47,7 +47,7 @@ type hub struct {
 	exit    *client.Exit
 	lost    error // why the stream broke off, with exit nil
 	done    bool
-	closing bool // nobody enters any more
+	closing bool // it accepts no viewers any more
 }
 
 // Bounds of terminals: each holds its output, and a stream.
@@ -172,8 +172,8 @@ func (h *hub) enter(v *viewer) error {
 	return nil
 }
 
-// leave takes a viewer away, with the control that it may have. Of somebody
-// else's terminal nothing is kept when nobody looks any more.
+// leave removes a viewer, with the control that it may have. The hub of a terminal that was
+// opened elsewhere is removed with its last viewer.
 func (h *hub) leave(v *viewer) {
 	h.drop(v, true)
 	h.mu.Lock()

@@ -113,8 +113,8 @@ func newViewer(t *testing.T, h *hub, id string) *viewer {
 	return v
 }
 
-// One may type at a time, and only after the record knows of it. Whoever is
-// displaced types nothing more.
+// One viewer may type at a time, and only after the audit log has the entry. A displaced viewer
+// types nothing more.
 func TestControl(t *testing.T) {
 	h, s, book := newHub(t)
 	alice, bob := newViewer(t, h, "alice"), newViewer(t, h, "bob")
@@ -207,7 +207,7 @@ func TestSlowViewer(t *testing.T) {
 	h.mu.Unlock()
 }
 
-// Whoever comes later sees what was printed last, from the beginning of a line,
+// A viewer that comes later sees what was printed last, from the beginning of a line,
 // and how it ended.
 func TestReplayAndEnd(t *testing.T) {
 	h, s, _ := newHub(t)
@@ -256,7 +256,7 @@ func TestReplayAndEnd(t *testing.T) {
 	}
 }
 
-// Of a terminal that somebody else opened nothing is held when nobody looks.
+// The hub of a terminal that was opened elsewhere holds nothing once it has no viewers.
 func TestOthersTerminalIsLetGo(t *testing.T) {
 	h, s, _ := newHub(t)
 	h.own = false
@@ -275,7 +275,7 @@ func TestOthersTerminalIsLetGo(t *testing.T) {
 	}
 }
 
-// Whoever comes while the last one leaves looks at a new stream of the same
+// A viewer that comes while the last one leaves gets a new stream of the same
 // terminal, however long letting go takes.
 func TestComingWhileLettingGo(t *testing.T) {
 	h, _, _ := newHub(t)
@@ -283,7 +283,7 @@ func TestComingWhileLettingGo(t *testing.T) {
 	h.own, h.closing = false, true // as leave does before it does the rest
 	h.mu.Unlock()
 	if h.x.find(h.key) != nil {
-		t.Error("one that nobody can enter is found")
+		t.Error("a hub that accepts no viewers is found")
 	}
 	s := newShell()
 	t.Cleanup(s.Close)

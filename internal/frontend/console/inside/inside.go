@@ -120,8 +120,8 @@ type visit struct {
 	box sandbox.Sandbox
 }
 
-// handle adds a route. The gate has checked the scope; a route that it forgot
-// is still nobody else's.
+// handle adds a route. The gate has checked the scope. If it forgot a route, the check here
+// still denies callers without the scope.
 func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWriter, *http.Request, visit) error) {
 	method, path, _ := strings.Cut(route, " ")
 	x.mux.HandleFunc(method+" "+Path+"{id}/"+path, func(w http.ResponseWriter, r *http.Request) {

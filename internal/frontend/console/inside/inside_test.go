@@ -130,8 +130,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A viewer looks and changes nothing, nobody does nothing, and a sandbox that
-// does not run is not looked into.
+// A viewer can look and not change anything, a caller without a scope can do nothing, and a
+// sandbox that does not run shows nothing of its inside.
 func TestScopes(t *testing.T) {
 	s := newStack(t)
 	for _, route := range []string{

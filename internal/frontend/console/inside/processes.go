@@ -73,7 +73,7 @@ const (
 	maxLooks    = 256
 )
 
-// rates remembers what processes had spent at the last look, whoever looked.
+// rates remembers what processes had spent at the last request of any viewer.
 type rates struct {
 	mu    sync.Mutex
 	looks map[string]*look

@@ -28,9 +28,9 @@ const (
 	base = "http://localhost"
 	// idle is how long an unused connection in memory is kept.
 	idle = 30 * time.Second
-	// answerTime is how long the guest may take to answer what is about files,
-	// and workTime to move or remove them, which may be many. Whoever has taken
-	// its place may never answer, and a browser has few connections: the whole
+	// answerTime is how long the guest may take to answer a request about files,
+	// and workTime to move or remove them, which may be many. An attacker who has taken
+	// the guest's place may never answer, and a browser has few connections: the whole
 	// console would stand still.
 	answerTime = 30 * time.Second
 	workTime   = 10 * time.Minute
@@ -171,7 +171,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	// Whoever does not read the answer has left.
+	// A write error means that the client has left.
 	_ = json.NewEncoder(w).Encode(body)
 	return nil
 }

@@ -41,7 +41,7 @@ type door struct{ *inside.Inside }
 
 func (d door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, level, _ := strings.Cut(r.Header.Get("Who"), "/")
-	scope, _ := session.ParseScope(level) // of nobody none
+	scope, _ := session.ParseScope(level) // none without a name
 	d.ServeSession(w, r, session.Session{ID: name, Name: name, Scope: scope})
 }
 

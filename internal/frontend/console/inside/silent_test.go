@@ -26,7 +26,7 @@ func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, err
 	return sandbox.Sandbox{ID: "box", State: sandbox.Running}, nil
 }
 
-// Whoever is root inside may take the guest's place, and never answer. A page
+// An attacker who is root inside may take the guest's place, and never answer. A page
 // is not kept waiting for ever: its browser has few connections, and the whole
 // console would stand still.
 func TestSilentGuest(t *testing.T) {
@@ -133,7 +133,7 @@ func TestSlowProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
-		s.out <- []byte("meanwhile") // which does not wait either
+		s.out <- []byte("later") // which does not wait either
 		synctest.Wait()
 		if len(seen) != 1 {
 			t.Error("nothing is shown while the program does not read")

@@ -79,9 +79,9 @@ func (s *screen) write(text string) {
 	}
 }
 
-// Two people look at one terminal: only who has taken control types, both see
-// what comes of it, the other one takes control from the first, and whoever
-// comes later sees what was printed before.
+// Two people look at one terminal: only the one with control types, and both see the output.
+// The other one takes control from the first, and a viewer that comes later sees what was
+// printed before.
 func TestTerminal(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
@@ -154,8 +154,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that somebody else opened, such as an SDK, is looked at and typed
-// into all the same; it goes on when the pages leave.
+// A page can look at and type into a terminal that was opened elsewhere, such as by an SDK. The
+// program continues when the pages leave.
 func TestOthersTerminal(t *testing.T) {
 	s := newStack(t)
 	before := runtime.NumGoroutine()

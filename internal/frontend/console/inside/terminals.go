@@ -40,8 +40,7 @@ func (h *hub) show(who session.Session) Terminal {
 	return t
 }
 
-// terminals lists the programs that callers run on terminals, whoever started
-// them.
+// terminals lists the programs on terminals, whichever caller started them.
 func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) error {
 	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
 	if err != nil {

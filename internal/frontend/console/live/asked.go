@@ -74,7 +74,7 @@ func (a *asked) begin(open []approval.Approval, f *fleet) {
 	for _, one := range open {
 		a.put(approval.Show(one), f)
 	}
-	// Whoever has an earlier list gets this one.
+	// A page with an earlier list gets this one.
 	a.ready, a.events, a.next = true, nil, a.next+maxEvents+1
 }
 

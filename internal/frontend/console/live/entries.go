@@ -88,7 +88,7 @@ func (n *lines) add(e audit.Entry) {
 	n.ring = n.ring[drop:]
 }
 
-// skip forgets what is at hand and goes on elsewhere.
+// skip drops the buffered lines and continues at next.
 func (n *lines) skip(next int64) { n.ring, n.bytes, n.next = nil, 0, next }
 
 // after are at most batch entries behind a number, or false if they are not
@@ -161,7 +161,7 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	}
 	l.mu.Unlock()
 	if !known {
-		return false, nil // where it ends, and so what is new, nobody knows yet
+		return false, nil // where it ends, and so what is new, is not known yet
 	}
 	if resumed {
 		if seq, err = l.catchUp(s, out, seq, newest); err != nil {

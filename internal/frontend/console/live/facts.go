@@ -81,8 +81,8 @@ var learnt = []audit.Kind{
 	audit.SandboxStarted, audit.SandboxEnded, audit.SandboxPaused, audit.SandboxResumed, audit.SandboxReplaced,
 }
 
-// ready forgets refusals of the checks that a sandbox's first process makes
-// before it is ready, and that nobody need look at.
+// ready forgets denials of the checks that a sandbox's first process makes before it is ready:
+// they need no attention.
 func (f *facts) ready(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
@@ -181,8 +181,8 @@ const (
 	// lookedAt bounds how many entries are read at the beginning for what rows
 	// show.
 	lookedAt = 4000
-	// farBehind is how many entries may have been written while nobody
-	// listened without looking back anew.
+	// farBehind is how many entries may have been written while no page was connected, without
+	// reading the facts anew.
 	farBehind = 20_000
 )
 

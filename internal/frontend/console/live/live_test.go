@@ -175,8 +175,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// Whoever was cut off goes on where it was, also at a server that was started
-// meanwhile: no entry is lost and none comes twice.
+// A page that was cut off continues where it was, also at a server that was started
+// in between: no entry is lost and none comes twice.
 func TestResume(t *testing.T) {
 	dir, b := filepath.Join(t.TempDir(), "record"), &boxes{}
 	r := newRigOn(t, openRecord(t, dir), b)
@@ -290,7 +290,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// Streams are bounded, and nothing works while nobody listens.
+// Streams are bounded, and nothing works while no page is connected.
 func TestBoundsAndRest(t *testing.T) {
 	r := newRig(t)
 	var pages []*page

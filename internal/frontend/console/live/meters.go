@@ -126,7 +126,7 @@ func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 			Memory: u.MemoryBytes, MemoryLimit: r.sb.Limits.MemoryBytes,
 			Egress: f.facts[id].egress(now), Denied: f.facts[id].deniedSince(now),
 		}
-		row.CPU = float64(int64(row.CPU*10_000)) / 10_000 // digits that nobody sees
+		row.CPU = float64(int64(row.CPU*10_000)) / 10_000 // further digits are not shown
 		next.row, _ = json.Marshal(row)                   // numbers, and an ID
 		next.tick = m.tick
 	}

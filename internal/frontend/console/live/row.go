@@ -40,7 +40,7 @@ type Row struct {
 type Command struct {
 	Text     string    `json:"text"`
 	At       time.Time `json:"at"`
-	ExitCode *int      `json:"exit_code"` // null while it runs, and where nobody knows
+	ExitCode *int      `json:"exit_code"` // null while it runs, and where it is unknown
 }
 
 // What a person should look at first. Within a kind, more is first.

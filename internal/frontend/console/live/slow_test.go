@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A page that does not read holds up nobody, and the server keeps nothing for
-// it: what it has not read comes from the record when it reads again.
+// A page that does not read holds up no other, and the server keeps nothing for
+// it: what it has not read comes from the audit log when it reads again.
 func TestSlowReader(t *testing.T) {
 	r := newRig(t)
 	slow, fast := r.open("topics=record:aaa", ""), r.open("topics=record:aaa", "")
@@ -97,8 +97,8 @@ func (s *shut) Read(ctx context.Context, filter audit.Filter, follow bool, yield
 	return s.Log.Read(ctx, filter, follow, yield)
 }
 
-// While nobody knows how far the record goes, nobody is told that it is another
-// one, nor gets all of it again when it can be read.
+// While the end of the audit log is unknown, no page is told that it is another log, and no page
+// gets all of it again when it can be read.
 func TestRecordThatIsUnknown(t *testing.T) {
 	log := &shut{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })

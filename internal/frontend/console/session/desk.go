@@ -184,7 +184,7 @@ func (d *Desk) take(ctx context.Context, secret string) (Token, error) {
 	if err != nil {
 		return t, err
 	}
-	// The look-up compares hashes, and nobody can choose the hash of a guess;
+	// The look-up compares hashes, and an attacker cannot choose the hash of a guess;
 	// this holds if the look-up is ever wider than that.
 	if subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !time.Now().Before(t.Expires) || !t.Scope.Has(Viewer) {
 		return Token{}, unknown()
@@ -256,7 +256,7 @@ func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) 
 	return nil
 }
 
-// Sweep ends sessions whose time is up, and forgets tokens that nobody used.
+// Sweep ends sessions whose time is up, and removes tokens that were not used in time.
 func (d *Desk) Sweep(ctx context.Context) error {
 	_, err := d.o.Store.SweepConsole(ctx, time.Now())
 	all, listed := d.o.Store.ConsoleSessions(ctx)
@@ -275,7 +275,7 @@ func (d *Desk) draft(kind audit.Kind, actor string, s Session, reason string) au
 	}}
 }
 
-// secretBytes is what nobody guesses.
+// secretBytes is the length of a secret: 256 bits cannot be guessed.
 const secretBytes = 32
 
 // newSecret makes a token or a cookie.
@@ -315,5 +315,5 @@ func nameInvalid() error {
 func unknown() error { return fault.New(fault.NotFound, "token_not_found", "no such token") }
 
 func signedOut() error {
-	return fault.New(fault.Unauthenticated, "signed_out", "nobody is signed in here").WithHint("crannog console makes a link to sign in by")
+	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by")
 }

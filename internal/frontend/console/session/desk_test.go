@@ -265,7 +265,7 @@ func TestScopes(t *testing.T) {
 		t.Error("a scope has what it must not have, or not what it must")
 	}
 	if (session.Session{}).Principal().Local {
-		t.Error("the session of nobody sees all sandboxes")
+		t.Error("the zero session sees all sandboxes")
 	}
 	for _, text := range []string{"", "root", "Admin", "admin "} {
 		if _, err := session.ParseScope(text); err == nil {

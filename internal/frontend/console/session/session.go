@@ -56,7 +56,7 @@ type Session struct {
 // Principal is the session as the sandbox package's rules know it.
 func (s Session) Principal() sandbox.Principal {
 	if s.ID == "" {
-		return sandbox.Principal{} // nobody, and not somebody local
+		return sandbox.Principal{} // no identity, and not the local user
 	}
 	return sandbox.Principal{Local: true, Session: s.ID, Person: s.Name}
 }

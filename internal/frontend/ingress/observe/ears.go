@@ -58,7 +58,7 @@ type hearingKey struct{}
 func hear(ctx context.Context, message any, header http.Header) error {
 	h, ok := ctx.Value(hearingKey{}).(*hearing)
 	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("nobody listens"))
+		return connect.NewError(connect.CodeInternal, errors.New("no listener is registered"))
 	}
 	if h.err = h.take(message, header); h.err != nil {
 		return connect.NewError(connect.CodeUnavailable, errors.New(fault.PublicText(h.err)))

@@ -18,9 +18,6 @@ const (
 	turnedMost  = 10
 )
 
-// strangerActor is the actor of a request without a valid token.
-const strangerActor = "nobody"
-
 // turned counts what was turned away of one sandbox, for as long as its timer
 // runs.
 type turned struct {
@@ -67,7 +64,7 @@ func (t *Tap) turnAway(sandbox, do, outcome string) {
 	full := n.count > turnedMost
 	t.mu.Unlock()
 	if !full {
-		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: strangerActor, Data: payload.Action{Do: do, Outcome: outcome}})
+		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: audit.Anonymous, Data: payload.Action{Do: do, Outcome: outcome}})
 	}
 }
 
@@ -81,7 +78,7 @@ func (t *Tap) settle(sandbox string, n *turned) {
 	t.mu.Unlock()
 	n.timer.Stop()
 	if over := n.count - turnedMost; mine && over > 0 {
-		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: strangerActor, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}})
+		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: audit.Anonymous, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}})
 	}
 }
 

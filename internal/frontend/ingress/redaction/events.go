@@ -83,7 +83,7 @@ func (r *eventReader) fill() {
 			r.release()
 			r.frame(flags, maskJSON(payload, r.redactor()))
 		default:
-			err = unreadable("is compressed though nobody asked for it")
+			err = unreadable("is compressed, which was not asked for")
 		}
 		if r.err = err; err != nil || len(r.out) >= batch || !r.messages.ready() {
 			return

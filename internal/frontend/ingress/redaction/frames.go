@@ -57,7 +57,7 @@ func (r *frameReader) begin() error {
 		return err
 	}
 	if r.in[0]&flagCompressed != 0 {
-		return unreadable("is compressed though nobody asked for it")
+		return unreadable("is compressed, which was not asked for")
 	}
 	r.left = int(binary.BigEndian.Uint32(r.in[1:frameHead]))
 	r.out = append(r.out, r.in[:frameHead]...)

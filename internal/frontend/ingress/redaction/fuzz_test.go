@@ -109,7 +109,7 @@ func FuzzEvents(f *testing.F) {
 			t.Fatalf("%q becomes %q, which is no stream", wire, out)
 		}
 		if err != nil {
-			return // cut off, as whoever reads it sees
+			return // cut off, which its reader sees
 		}
 		in, ok := listen(t, wire, asJSON)
 		if !ok || in.ended != got.ended {

@@ -44,8 +44,8 @@ func TestLargeResultsTakeLittle(t *testing.T) {
 	}
 }
 
-// Room for a large line is given back when it was read, and what is read in its
-// place meanwhile does not show in it.
+// Room for a large line is given back when it was read, and does not contain what is read into
+// it afterwards.
 func TestRoomOfLargeLines(t *testing.T) {
 	const short = "k7-Zr8qP" // its mask is longer
 	m := testMask(t, sealedValue, short)

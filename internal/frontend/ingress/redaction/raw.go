@@ -100,7 +100,7 @@ func switched(res *http.Response, m *sandbox.Mask) error {
 	if !ok {
 		return unreadable("is no connection")
 	}
-	res.Status = "" // the program's own words, which nobody needs
+	res.Status = "" // the program's own words, which no client needs
 	res.Body = &upgraded{rawReader{source: conn, redactor: m.Bytes}, conn}
 	return nil
 }
@@ -139,7 +139,7 @@ func plain(res *http.Response) (io.ReadCloser, error) {
 	case len(codings) == 0:
 		return res.Body, nil
 	case len(codings) > 1 || codings[0] != "gzip" && codings[0] != "x-gzip":
-		return nil, unreadable("is in an encoding that nobody asked for")
+		return nil, unreadable("is in an encoding that was not asked for")
 	case res.StatusCode == http.StatusPartialContent:
 		return nil, unreadable("is a part of something compressed")
 	}

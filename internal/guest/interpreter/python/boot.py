@@ -269,4 +269,4 @@ def main(requests):
         serve(loads(line))
 
 
-main(requests)  # noqa: F821, set by whoever runs this file
+main(requests)  # noqa: F821, set by the program that runs this file

@@ -17,11 +17,11 @@ loop = None  # the event loop of top-level await
 
 
 class StdinNotImplementedError(RuntimeError):
-    """Raised by input(), as there is nobody to ask."""
+    """Raised by input(), as a cell has no standard input."""
 
 
 def no_input(prompt="", /):
-    raise StdinNotImplementedError("input() was called, but nobody can answer in a sandbox.")
+    raise StdinNotImplementedError("input() was called, but a sandbox has no standard input.")
 
 
 def prepare():

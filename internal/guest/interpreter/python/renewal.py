@@ -15,7 +15,7 @@ def preload():
         try:
             importlib.import_module(name)
         except Exception:
-            pass  # it is not installed, or broken: whoever imports it will see
+            pass  # it is not installed, or broken: a cell that imports it gets the error
     for part in ("formats", "display", "errors"):
         use(part)
 

@@ -1,0 +1,143 @@
+package attachmenttest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const (
+	tapArg0 = "test-tap-box"
+	self    = "/proc/self/exe"
+)
+
+// TapRole is the role that a test binary which calls StartTap must play.
+var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: beTapBox}
+
+// Kernel is a process in a network namespace of its own, whose only way out is a TUN
+// device: a sandbox's network on the host's own kernel.
+type Kernel struct {
+	cmd    *exec.Cmd
+	start  *net.UnixConn
+	output bytes.Buffer
+}
+
+// StartTap makes such a namespace, in a user namespace of its own as well if rootless
+// is set, and returns the gateway's end of its device. The program runs after Go. Where
+// it is /proc/self/exe, a role's arguments follow.
+func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
+	t.Helper()
+	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err == nil {
+		f.Close()
+	} else if hosttest.Must() {
+		t.Fatal(err)
+	} else {
+		t.Skip(err)
+	}
+	if !rootless && os.Geteuid() != 0 {
+		t.Skip("a network namespace without a user namespace is root's to make")
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, own := os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "own")
+	defer theirs.Close()
+	defer own.Close()
+	conn, err := net.FileConn(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = &Kernel{start: conn.(*net.UnixConn)}
+	k.cmd = exec.CommandContext(t.Context(), self)
+	k.cmd.Args = append([]string{tapArg0, strconv.Itoa(mtu)}, program...)
+	k.cmd.Env, k.cmd.ExtraFiles = []string{"PATH=" + os.Getenv("PATH")}, []*os.File{theirs}
+	k.cmd.Stdout, k.cmd.Stderr = &k.output, &k.output
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if rootless {
+		k.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		k.cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		k.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	t.Cleanup(func() {
+		k.start.Close()
+		_ = k.cmd.Process.Kill()
+		_ = k.cmd.Wait()
+	})
+	control := make([]byte, unix.CmsgSpace(4))
+	_ = k.start.SetReadDeadline(hosttest.Deadline())
+	_, n, _, _, err := k.start.ReadMsgUnix(make([]byte, 1), control)
+	if err != nil || n == 0 {
+		_ = k.cmd.Wait()
+		t.Fatalf("no device: %v\n%s", err, k.output.String())
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:n])
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("%d messages: %v", len(messages), err)
+	}
+	got, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v: %v", got, err)
+	}
+	link = os.NewFile(uintptr(got[0]), "tap")
+	t.Cleanup(func() { link.Close() })
+	return link, k
+}
+
+// Go lets the program run.
+func (k *Kernel) Go() { k.start.Close() }
+
+// Wait returns what the program wrote, when it has ended.
+func (k *Kernel) Wait() (string, error) {
+	err := k.cmd.Wait()
+	return k.output.String(), err
+}
+
+// beTapBox makes the device, hands it over and becomes the program.
+func beTapBox() {
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(99)
+	}
+	mtu, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		fail(err)
+	}
+	link, err := attachment.NewTap("eth0", mtu)
+	if err != nil {
+		fail(err)
+	}
+	if err := unix.Sendmsg(3, []byte{0}, unix.UnixRights(int(link.Fd())), nil, 0); err != nil {
+		fail(err)
+	}
+	link.Close()
+	for {
+		if _, err := unix.Read(3, make([]byte, 1)); err != unix.EINTR {
+			break
+		}
+	}
+	unix.CloseOnExec(3)
+	path, err := exec.LookPath(os.Args[2])
+	if err != nil {
+		fail(err)
+	}
+	if path == self && len(os.Args) > 3 {
+		fail(unix.Exec(path, os.Args[3:], os.Environ())) // a role of the test binary
+	}
+	fail(unix.Exec(path, os.Args[2:], os.Environ()))
+}

@@ -1,0 +1,96 @@
+package attachment
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+const (
+	// firstByteIdle is how long a program may take to send the first byte.
+	firstByteIdle = 10 * time.Second
+	// maxStreamQuery is the longest DNS query on a stream. Its length begins the
+	// stream, so that its first byte is never that of an HTTP request or of TLS.
+	maxStreamQuery = 4096
+)
+
+func proxyPort() netip.AddrPort { return netip.AddrPortFrom(egress.Gateway, egress.ProxyPort) }
+
+// proxyConn is one connection to the socket. The embedded connection has no method of a
+// Unix socket that would read past the first byte.
+type proxyConn struct {
+	net.Conn
+	unix   *net.UnixConn
+	proxy  *proxy
+	number uint16
+	waits  bool // proxy.mu is held
+	first  []byte
+	once   sync.Once
+}
+
+// serve finds out by the first byte what a stream carries.
+func (s *proxyConn) serve() {
+	first := make([]byte, 1)
+	if s.SetReadDeadline(time.Now().Add(firstByteIdle)) != nil {
+		_ = s.Close()
+		return
+	}
+	if _, err := io.ReadFull(s.Conn, first); err != nil || s.SetReadDeadline(time.Time{}) != nil {
+		_ = s.Close()
+		return
+	}
+	s.first = first
+	p := s.proxy
+	switch {
+	case first[0] <= maxStreamQuery>>8:
+		p.decided(s)
+		serveNames(s, p.handler, p.queries, maxStreamQuery, &p.names)
+	case 'A' <= first[0] && first[0] <= 'Z':
+		f := &Flow{attempt: s, source: netip.AddrPortFrom(egress.Box.Addr(), s.number), dst: proxyPort()}
+		defer f.Refuse()
+		p.handler.TCP(f)
+	default:
+		_ = s.Close()
+		p.drop()
+	}
+}
+
+func (s *proxyConn) accept() (net.Conn, error) {
+	s.proxy.decided(s)
+	return s, nil
+}
+
+func (s *proxyConn) refuse() { _ = s.Close() }
+
+// Read implements net.Conn.
+func (s *proxyConn) Read(b []byte) (int, error) {
+	if len(s.first) == 0 || len(b) == 0 {
+		return s.Conn.Read(b)
+	}
+	n := copy(b, s.first)
+	s.first = nil
+	return n, nil
+}
+
+// CloseRead ends one direction.
+func (s *proxyConn) CloseRead() error { return s.unix.CloseRead() }
+
+// CloseWrite ends one direction: the program reads an end.
+func (s *proxyConn) CloseWrite() error { return s.unix.CloseWrite() }
+
+// Close implements net.Conn.
+func (s *proxyConn) Close() error {
+	s.once.Do(func() {
+		_ = s.Conn.Close()
+		s.proxy.ended(s)
+	})
+	return nil
+}
+
+// Reset ends the stream at once. A Unix socket has no reset: a program that has sent
+// all it wanted reads an end, and only HTTP and TLS tell it that more was to come.
+func (s *proxyConn) Reset() error { return s.Close() }

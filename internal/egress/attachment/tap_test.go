@@ -1,0 +1,156 @@
+package attachment_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(attachmenttest.TapRole)
+	os.Exit(m.Run())
+}
+
+// single is a listener of the connections that a Handler accepts.
+type single chan net.Conn
+
+func (s single) Accept() (net.Conn, error) {
+	c, ok := <-s
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (s single) Close() error   { return nil }
+func (s single) Addr() net.Addr { return &net.TCPAddr{} }
+
+const tapBody = 8 << 20
+
+// webHandler answers port 80 of every address as a web server, and refuses the rest.
+func webHandler(t testing.TB) *handler {
+	t.Helper()
+	conns := make(single)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(strings.Repeat("0123456789abcdef", tapBody/16)))
+			return
+		}
+		h := sha256.New()
+		_, _ = io.Copy(h, r.Body)
+		fmt.Fprintf(w, "%x", h.Sum(nil))
+	})}
+	go func() { _ = server.Serve(conns) }()
+	t.Cleanup(func() { close(conns); server.Close() })
+	return &handler{tcp: func(f *attachment.Flow) {
+		if f.Destination().Port() != 80 {
+			return
+		}
+		if c, err := f.Accept(); err == nil {
+			conns <- c
+		}
+	}}
+}
+
+func openTap(t testing.TB, rootless bool, mtu int, h *handler, program ...string) (attachment.Attachment, *attachmenttest.Kernel) {
+	t.Helper()
+	link, k := attachmenttest.StartTap(t, rootless, mtu, program...)
+	l, err := attachment.Open(attachment.Tap, link, h, attachment.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, k
+}
+
+// The host's own kernel checks what it is sent, so one wrong checksum of ours would
+// leave curl without an answer.
+func TestATapCarriesTheTrafficOfARealKernel(t *testing.T) {
+	hosttest.Need(t, hosttest.Program("curl"))
+	want := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Repeat("x", tapBody))))
+	file := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, rootless := range []bool{false, true} {
+		for _, mtu := range []int{576, 1500, 0} {
+			t.Run(fmt.Sprintf("rootless=%v/mtu=%d", rootless, mtu), func(t *testing.T) {
+				l, k := openTap(t, rootless, mtu, webHandler(t), "sh", "-c",
+					"curl -sS -m 60 -o /dev/null -w '%{size_download}\\n' http://1.1.1.1/ && curl -sS -m 60 --data-binary @"+file+" http://8.8.8.8/; echo; curl -sS -m 60 http://1.1.1.1:81/")
+				k.Go()
+				got, err := k.Wait()
+				lines := strings.Split(strings.TrimSpace(got), "\n")
+				if len(lines) != 3 || lines[0] != fmt.Sprint(tapBody) || lines[1] != want {
+					t.Fatalf("%v\n%s\n%+v", err, got, l.Counts())
+				}
+				// 7 is curl's "could not connect": the refusal came as a reset.
+				if err == nil || err.Error() != "exit status 7" {
+					t.Errorf("the refused port: %v\n%s", err, got)
+				}
+			})
+		}
+	}
+}
+
+func TestATapEndsWithItsDevice(t *testing.T) {
+	hosttest.Need(t, hosttest.Program("ip"))
+	l, k := openTap(t, false, 0, &handler{}, "ip", "link", "del", "eth0")
+	select {
+	case <-l.Done():
+		t.Fatal("control: it had ended before")
+	default:
+	}
+	k.Go()
+	if got, err := k.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, got)
+	}
+	select {
+	case <-l.Done():
+	case <-hosttest.Late():
+		t.Fatal("the attachment outlives its device")
+	}
+}
+
+// Close takes the device out of the namespace, so that nothing routes to nowhere.
+func TestAClosedTapLeavesNoDevice(t *testing.T) {
+	hosttest.Need(t, hosttest.Program("ip"))
+	for _, closed := range []bool{false, true} {
+		l, k := openTap(t, false, 0, &handler{}, "ip", "link", "show", "eth0")
+		if closed {
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.Go()
+		if got, err := k.Wait(); (err != nil) != closed {
+			t.Errorf("closed %v: %v\n%s", closed, err, got)
+		}
+	}
+}
+
+func TestATapIsATunDevice(t *testing.T) {
+	box, ours, err := attachment.Pair(attachment.Packets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*os.File{ours, null} {
+		if _, err := attachment.Open(attachment.Tap, f, &handler{}, attachment.Options{}); err == nil {
+			t.Errorf("%s was taken for a TUN device", f.Name())
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const kernelArg0 = "test-kernel-box"
+
+// beKernelBox uses a network as an ordinary Go program does, and prints what it met.
+func beKernelBox() {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, net.JoinHostPort(egress.Gateway.String(), "53"))
+	}}
+	client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Resolver: resolver}).DialContext}}
+	for _, url := range os.Args[1:] {
+		r, err := client.Get(url)
+		if err != nil {
+			fmt.Println(url, "failed")
+			continue
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		fmt.Println(url, r.StatusCode, len(body))
+	}
+}
+
+// A sandbox on a kernel's TUN device is under the same policy and leaves the same
+// records as one on packets, with the confined process and without root's rights.
+func TestATapIsUnderThePolicy(t *testing.T) {
+	for _, rootless := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rootless=%v", rootless), func(t *testing.T) {
+			dir := newWorld(t)
+			c := mustConnect(t, dir, Options{})
+			link, k := attachmenttest.StartTap(t, rootless, 1500, "/proc/self/exe", kernelArg0,
+				"http://api.test/hello", "http://other.test/", "http://93.184.216.34:81/")
+			a := testAttachment(t, dir, "box1")
+			a.Kind, a.Link = egress.Tap, link
+			box, _, err := c.Attach(t.Context(), a)
+			if err != nil || box != nil {
+				t.Fatalf("%v %v", box, err)
+			}
+			link.Close()
+			k.Go()
+			got, err := k.Wait()
+			want := []string{"http://api.test/hello 200 6", "http://other.test/ failed", "http://93.184.216.34:81/ failed"}
+			if lines := strings.Split(strings.TrimSpace(got), "\n"); err != nil || !slices.Equal(lines, want) {
+				t.Fatalf("%v\n%s", err, got)
+			}
+			if err := c.Detach(t.Context(), "box1"); err != nil {
+				t.Fatal(err)
+			}
+			records := readRecords(t, dir, "box1")
+			for what, matches := range map[string]func(egress.Record) bool{
+				"the request": func(r egress.Record) bool {
+					return r.Kind == egress.KindHTTP && r.Host == "api.test" && r.Path == "/hello" && r.Status == 200 && r.Effect == egress.Allow
+				},
+				"the name that is denied": func(r egress.Record) bool {
+					return r.Kind == egress.KindDNS && r.Host == "other.test" && r.Effect == egress.Deny
+				},
+				"the address that is denied": func(r egress.Record) bool {
+					return r.Port == 81 && r.Effect == egress.Deny
+				},
+			} {
+				if !slices.ContainsFunc(records, matches) {
+					t.Errorf("no record of %s in %+v", what, records)
+				}
+			}
+			if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// What the gateway's end is not, or has not, is refused, and nothing of it is left.
+func TestAnAttachmentOfAWrongKind(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, wrong := range []Attachment{
+		{Kind: egress.Tap}, {Kind: egress.Tap, Link: null}, {Kind: egress.None, Link: null}, {Kind: "carrier-pigeon", Link: null},
+	} {
+		a := testAttachment(t, dir, "box1")
+		a.Kind, a.Link = wrong.Kind, wrong.Link
+		if box, _, err := c.Attach(t.Context(), a); err == nil || box != nil {
+			t.Errorf("%q was attached: %v", wrong.Kind, box)
+		}
+	}
+	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	wantGet(t, mustAttach(t, c, dir, "box1"), "/hello", 200)
+}
+
+// A process of before has packets alone. It is not sent the field, and no other
+// kind becomes packets by accident.
+func TestAProcessOfBeforeHasPacketsAlone(t *testing.T) {
+	old := &Client{speaks: withKinds - 1}
+	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
+		box, ours, sent, err := old.ends(Attachment{Kind: kind})
+		if err != nil || sent != "" {
+			t.Fatalf("%q is sent as %q: %v", kind, sent, err)
+		}
+		box.Close()
+		ours.Close()
+	}
+	if _, _, _, err := old.ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); fault.CodeOf(err) != "causeway_version" {
+		t.Errorf("a tap: %v", err)
+	}
+	if _, ours, sent, err := (&Client{speaks: withKinds}).ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); err != nil || ours != os.Stdin || sent != egress.Tap {
+		t.Errorf("control: %v %q %v", ours, sent, err)
+	}
+}

@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"os"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// EgressKind names how a sandbox is connected to the egress gateway.
+type EgressKind = egress.AttachmentKind
+
+// Kinds of egress.
+const (
+	EgressNone    = egress.None
+	EgressPackets = egress.Packets
+	EgressTap     = egress.Tap
+	EgressProxy   = egress.Proxy
+)
+
+// Egress is a sandbox's end of its network attachment. The zero value is loopback
+// and nothing else.
+type Egress struct {
+	// Kind is one that the engine declares in Info.
+	Kind EgressKind
+	// End is the sandbox's end. The engine hands on a copy: the caller keeps its own,
+	// and closes it after Create so that the sandbox's end is only the sandbox's.
+	End *os.File
+}
+
+// Packets returns the egress of kind EgressPackets over a socket.
+func Packets(end *os.File) Egress { return Egress{Kind: EgressPackets, End: end} }
+
+// Connected reports whether there is more than loopback.
+func (e Egress) Connected() bool { return e.End != nil }
+
+// Check refuses an egress that an engine with these kinds cannot serve as it is
+// asked for. An end without a kind is refused as well: the engine would have to
+// guess what its bytes mean.
+func (e Egress) Check(kinds []EgressKind) error {
+	kind := e.Kind
+	if kind == "" && e.End == nil {
+		kind = EgressNone
+	}
+	if connects := kind != EgressNone; connects != (e.End != nil) {
+		what := "has no end"
+		if e.End != nil {
+			what = "has an end"
+		}
+		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q %s", kind, what)
+	}
+	if !slices.Contains(kinds, kind) {
+		return fault.Newf(fault.Unsupported, "egress_unsupported", "the engine cannot connect a sandbox by the kind %q", kind)
+	}
+	return nil
+}

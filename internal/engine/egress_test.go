@@ -1,0 +1,57 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
+	end, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	both := []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
+	for name, c := range map[string]struct {
+		egress engine.Egress
+		kinds  []engine.EgressKind
+		code   string
+	}{
+		"loopback":                  {engine.Egress{}, both, ""},
+		"loopback by name":          {engine.Egress{Kind: engine.EgressNone}, both, ""},
+		"packets":                   {engine.Packets(end), both, ""},
+		"packets without an end":    {engine.Packets(nil), both, "egress_invalid"},
+		"an end without a kind":     {engine.Egress{End: end}, both, "egress_unsupported"},
+		"loopback with an end":      {engine.Egress{Kind: engine.EgressNone, End: end}, both, "egress_invalid"},
+		"a kind of another engine":  {engine.Egress{Kind: engine.EgressTap, End: end}, both, "egress_unsupported"},
+		"a proxy of another engine": {engine.Egress{Kind: engine.EgressProxy, End: end}, both, "egress_unsupported"},
+		"a kind that is not there":  {engine.Egress{Kind: "pakets", End: end}, both, "egress_unsupported"},
+		"no loopback on the engine": {engine.Egress{}, both[1:], "egress_unsupported"},
+		"an engine without kinds":   {engine.Packets(end), nil, "egress_unsupported"},
+	} {
+		err := c.egress.Check(c.kinds)
+		if (err == nil) != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, want the code %q", name, err, c.code)
+		}
+	}
+}
+
+func TestSpecIsStoredWithoutItsEgress(t *testing.T) {
+	spec := engine.Spec{ID: "a", Egress: engine.Packets(os.Stdin)}
+	if data, err := json.Marshal(spec); err != nil || strings.Contains(string(data), "Egress") {
+		t.Errorf("stored as %s, %v", data, err)
+	}
+	if bare := spec.Bare(); bare.Egress.Connected() || bare.Egress.Kind != "" {
+		t.Errorf("a bare specification has the egress %v", bare.Egress)
+	}
+	// What versions before wrote, whose field was Link.
+	var old engine.Spec
+	if err := json.Unmarshal([]byte(`{"ID":"a","Root":{"Dir":"/r"},"Link":null}`), &old); err != nil || old.Root.Dir != "/r" || old.Egress.Connected() {
+		t.Errorf("read as %+v, %v", old, err)
+	}
+}

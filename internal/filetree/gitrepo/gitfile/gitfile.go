@@ -1,0 +1,63 @@
+// Package gitfile reads single files of a git repository without following what a
+// program may have put in their place.
+package gitfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
+)
+
+// MaxLink bounds a .git that is a file: a line that names a directory.
+const MaxLink = 8 << 10
+
+// ReadIndex reads an index of the workspace. One that is not there, is split or is
+// none is nil: it cannot be marked, and what comes out is checked all the same.
+func ReadIndex(root *os.Root, name string) (*index.Index, error) {
+	data, err := Read(root, name, index.MaxBytes)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errNotPlain) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	x, err := index.Parse(data)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it says nothing that could be used
+	}
+	return x, nil
+}
+
+var errNotPlain = errors.New("not a plain file of a size that is read")
+
+// Read reads a plain file of a directory. It refuses one that is larger than most.
+func Read(root *os.Root, name string, most int64) ([]byte, error) {
+	// Opening a pipe would wait for somebody to write.
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, errNotPlain
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// Common is the directory that holds a repository's objects.
+func Common(dir string) string {
+	if above := path.Dir(dir); path.Base(above) == "worktrees" {
+		return path.Dir(above)
+	}
+	return dir
+}

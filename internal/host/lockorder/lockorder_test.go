@@ -1,0 +1,98 @@
+package lockorder_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/host/lockorder"
+)
+
+type (
+	outer struct{}
+	inner struct{}
+)
+
+func (outer) Rank() (int, string) { return 1, "outer" }
+func (inner) Rank() (int, string) { return 2, "inner" }
+
+// panics returns what a function panics with, or "".
+func panics(do func()) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = p.(string)
+		}
+	}()
+	do()
+	return ""
+}
+
+func TestLocksInOrderAreTaken(t *testing.T) {
+	var a lockorder.RWMutex[outer]
+	var b lockorder.Mutex[inner]
+	if text := panics(func() {
+		a.Lock()
+		b.Lock()
+		b.Unlock()
+		a.Unlock()
+		a.RLock()
+		b.Lock()
+		a.RUnlock() // in any order
+		b.Unlock()
+		leave := lockorder.Enter[outer]()
+		b.Lock()
+		b.Unlock()
+		var group sync.WaitGroup
+		group.Go(leave) // by another goroutine
+		group.Wait()
+		a.Lock()
+		a.Unlock()
+	}); text != "" {
+		t.Error(text)
+	}
+	// Another goroutine's locks do not matter.
+	b.Lock()
+	var group sync.WaitGroup
+	group.Go(func() {
+		a.Lock()
+		a.Unlock()
+	})
+	group.Wait()
+	b.Unlock()
+}
+
+// The control: with the detector each wrong order is found, although nothing waits.
+func TestWrongOrdersPanic(t *testing.T) {
+	if !lockorder.Checked {
+		return // it is what the test with the detector is for
+	}
+	for name, do := range map[string]func(){
+		"inner before outer": func() {
+			var a lockorder.Mutex[outer]
+			var b lockorder.Mutex[inner]
+			b.Lock()
+			defer b.Unlock()
+			a.Lock()
+		},
+		"two of one rank": func() {
+			var a, b lockorder.RWMutex[outer]
+			a.RLock()
+			defer a.RUnlock()
+			b.RLock()
+		},
+		"inner before a lock of another kind": func() {
+			var b lockorder.Mutex[inner]
+			b.Lock()
+			defer b.Unlock()
+			lockorder.Enter[outer]()
+		},
+	} {
+		if text := panics(do); !strings.HasPrefix(text, "lockorder: outer is taken while ") {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+	var a lockorder.Mutex[outer]
+	if text := panics(a.Lock); text != "" {
+		t.Errorf("after the panics: %s", text)
+	}
+}

@@ -1,0 +1,164 @@
+package access_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+)
+
+const value = "a value that must not be seen"
+
+// vault resolves each binding to one value.
+type vault struct{ kept map[string]config.Secret }
+
+func (v *vault) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
+	var list []egress.Secret
+	for _, b := range p.Document().Secrets.Bind {
+		list = append(list, egress.Secret{Name: b.Name, Value: value})
+	}
+	return list, nil
+}
+
+func (v *vault) Keep(_ context.Context, _, _ string, values map[string]config.Secret) error {
+	v.kept = values
+	return nil
+}
+
+func (v *vault) Drop(context.Context, string, string) error { v.kept = nil; return nil }
+
+// rows holds one row.
+type rows struct{ row sandbox.Row }
+
+func (r rows) Get(_ context.Context, id string) (sandbox.Row, error) {
+	if r.row.ID != id {
+		return sandbox.Row{}, sandbox.Unknown(id)
+	}
+	return r.row, nil
+}
+
+func bound(t *testing.T) sandbox.Access {
+	t.Helper()
+	d, err := policy.Parse([]byte("policy: v1\nnetwork:\n  hosts:\n    - host: api.example.com\nsecrets:\n  bind:\n    - name: KEY\n      host: api.example.com\n      header: Authorization\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.Access{Level: "standard", Net: sandbox.NetPolicy, Documents: []policy.Document{d}}
+}
+
+func newService(t *testing.T, known func(string) (string, bool), row sandbox.Row) *access.Service {
+	t.Helper()
+	return access.New(access.Deps{
+		Rows: rows{row}, Sealed: &vault{}, Known: known, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+}
+
+// What a policy binds is redacted before anything else gets it, and in the events of a
+// sandbox also after its end.
+func TestBoundValuesAreRedacted(t *testing.T) {
+	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
+	known := true
+	s := newService(t, func(string) (string, bool) { return "", known }, r)
+	p, err := s.Compile(r.Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Resolve(t.Context(), r, p)
+	if err != nil || len(a.Secrets) != 1 || a.Secrets[0].Value != value {
+		t.Fatalf("%+v, %v", a.Secrets, err)
+	}
+	seen := func(when string) {
+		t.Helper()
+		hide, err := s.Unseen(t.Context(), "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hide("x " + value + " y"); got == "x "+value+" y" {
+			t.Errorf("%s: %q", when, got)
+		}
+	}
+	seen("while it runs")
+	s.Retain("one")
+	s.Forget("one")
+	known = false
+	seen("while it ends")
+	s.Release("one")
+	seen("by its row alone") // as another process does
+	if _, err := s.Unseen(t.Context(), "other"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("of an unknown sandbox: %v", err)
+	}
+	if got := access.Variables(a.Secrets, map[string]string{"A": "b"}); got["KEY"] != access.Placeholder("KEY") || got["A"] != "b" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A sandbox that ends while its values are found out leaves no mask.
+func TestAnEndLeavesNoMask(t *testing.T) {
+	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
+	var gone atomic.Bool
+	s := newService(t, func(string) (string, bool) { return "", !gone.Load() }, r)
+	p, err := s.Compile(r.Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		gone.Store(false)
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := s.Resolve(t.Context(), r, p); err != nil {
+				t.Error(err)
+			}
+		})
+		group.Go(func() {
+			gone.Store(true)
+			s.Forget("one")
+		})
+		group.Wait()
+		if s.Mask("one") != nil {
+			t.Fatal("the mask of an ended sandbox is left")
+		}
+	}
+	gone.Store(false)
+	if _, err := s.Resolve(t.Context(), r, p); err != nil || s.Mask("one") == nil {
+		t.Errorf("of one that runs: %v", err)
+	}
+}
+
+// Without a gateway, a vault or people to ask, what needs them is refused.
+func TestWhatIsNotThereIsRefused(t *testing.T) {
+	s := access.New(access.Deps{Known: func(string) (string, bool) { return "", true }, Log: slog.New(slog.DiscardHandler)})
+	linked := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
+	p, err := s.Compile(linked.Access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, plan := s.Plan(t.Context(), linked, p)
+	_, resolve := s.Resolve(t.Context(), linked, p)
+	_, attach := s.Attach(t.Context(), &sandbox.Attachment{Sandbox: "one"})
+	_, ask := s.Ask(t.Context(), egress.Question{})
+	offline := linked
+	offline.Access.Net = sandbox.NetNone
+	_, unused := s.Plan(t.Context(), offline, p)
+	for code, err := range map[string]error{
+		"network_unavailable": plan, "secrets_unavailable": resolve, "nobody_to_ask": ask, "secrets_without_network": unused,
+	} {
+		if fault.CodeOf(err) != code {
+			t.Errorf("want %s: %v", code, err)
+		}
+	}
+	if fault.CodeOf(attach) != "network_unavailable" {
+		t.Errorf("attach: %v", attach)
+	}
+	seal := s.Seal(t.Context(), "one", sandbox.Access{Values: map[string]config.Secret{"A": "b"}})
+	if fault.CodeOf(seal) != "secrets_unavailable" {
+		t.Errorf("seal: %v", seal)
+	}
+}

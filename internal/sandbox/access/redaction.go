@@ -1,0 +1,194 @@
+package access
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func maskOptions(p *policy.Policy) sandbox.MaskOptions {
+	d := p.Document().Redact
+	return sandbox.MaskOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
+}
+
+// maskValues are all values that a sandbox's requests carry or have carried.
+func maskValues(secrets []egress.Secret) []redact.Value {
+	var values []redact.Value
+	for _, s := range secrets {
+		if s.Plain {
+			continue // no secret, and too plain to be redacted
+		}
+		for _, v := range append([]string{s.Value}, s.Old...) {
+			values = append(values, redact.Value{Name: s.Name, Data: []byte(v)})
+		}
+	}
+	return values
+}
+
+// Redact adds to what is redacted of a sandbox, before its gateway gets the values.
+// What was redacted stays redacted.
+func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) error {
+	added, err := s.add(id, maskValues(secrets), maskOptions(p))
+	if err != nil {
+		return fmt.Errorf("redaction of %s: %w", id, err)
+	}
+	// Asked only now: a sandbox that ends in between has its mask dropped either by
+	// its end or here.
+	if _, known := s.deps.Known(id); added && !known {
+		s.Forget(id)
+	}
+	return nil
+}
+
+func (s *Service) add(id string, values []redact.Value, options sandbox.MaskOptions) (added bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.masks[id]
+	if added = m == nil; added {
+		m = &sandbox.Mask{}
+	}
+	if err := m.Add(values, options); err != nil {
+		return false, err
+	}
+	s.masks[id] = m
+	return added, nil
+}
+
+// Mask returns what is redacted of a sandbox, or nil if that is not known.
+func (s *Service) Mask(id string) *sandbox.Mask {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.masks[id]
+}
+
+// Forget drops what is redacted of a sandbox that has gone.
+func (s *Service) Forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.masks, id)
+}
+
+// Retain keeps the mask of a sandbox that is about to end, for events that are still to
+// be read; Release drops it.
+func (s *Service) Retain(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.masks[id]; m != nil {
+		s.ended[id] = m
+	}
+}
+
+// Release drops the mask of an ended sandbox.
+func (s *Service) Release(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ended, id)
+}
+
+// Recall finds out what to redact of a sandbox, unless it is known. The lock of the ID
+// must be held.
+func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
+	if s.Mask(r.ID) != nil {
+		return nil
+	}
+	p, err := s.Compile(r.Access)
+	if err != nil {
+		return err
+	}
+	return s.learn(ctx, r, p)
+}
+
+// Relearn takes over a policy that another process has put into force. While its values
+// cannot be found out nothing of the sandbox passes, so that none is shown.
+func (s *Service) Relearn(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
+	p, err := s.Compile(r.Access)
+	if err == nil {
+		err = s.learn(ctx, r, p)
+	}
+	if err != nil {
+		s.Forget(r.ID)
+	}
+	return p, err
+}
+
+func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
+	if !r.Access.Linked() {
+		return s.Redact(r.ID, p, nil)
+	}
+	_, err := s.Resolve(ctx, r, p)
+	return err
+}
+
+// Settle follows a policy that redacts less, once it is in force. Streams that run
+// keep what they had.
+func (s *Service) Settle(id string, p *policy.Policy) {
+	m := s.Mask(id)
+	if m == nil {
+		return
+	}
+	if err := m.Settle(maskOptions(p)); err != nil {
+		s.deps.Log.Error("redaction not changed", "sandbox", id, "err", err)
+	}
+}
+
+// Unavailable is the error for data of a sandbox for which it is not known what to
+// redact.
+func (s *Service) Unavailable(id string, err error) error {
+	s.deps.Log.Warn("data of a sandbox refused: what to redact is not known", "sandbox", id, "err", err)
+	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
+		"what must be masked in this sandbox's data cannot be found out, so that none of it is passed on").
+		WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
+}
+
+// Unseen is what must not be seen in lines of a sandbox that the audit log holds. It
+// takes no lock of the ID: it is asked for while the sandbox is being ended. After an
+// error nothing that its programs choose may be written.
+func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
+	digest, _ := s.deps.Known(id)
+	s.mu.Lock()
+	m := s.masks[id]
+	if m == nil {
+		m = s.ended[id]
+	}
+	s.mu.Unlock()
+	list := []*redact.Redactor{m.Record()}
+	r, err := s.deps.Rows.Get(ctx, id)
+	if err != nil && (m == nil || fault.KindOf(err) != fault.NotFound) {
+		return nil, err
+	}
+	// Another process may have made it, or have changed what it may use.
+	if m == nil || digest != "" && digest != r.PolicyDigest {
+		fresh, err := s.MaskOf(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, fresh.Record())
+	}
+	return func(text string) string {
+		for _, hide := range list {
+			text = hide.String(text)
+		}
+		return text
+	}, nil
+}
+
+// MaskOf finds what to redact of a sandbox by its row, whether it runs or not.
+func (s *Service) MaskOf(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
+	p, err := s.Compile(r.Access)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Document().Secrets.Bind) == 0 || s.deps.Sealed == nil {
+		return sandbox.NewMask(nil, maskOptions(p))
+	}
+	values, err := s.deps.Sealed.Resolve(ctx, holder(r), p)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox.NewMask(maskValues(values), maskOptions(p))
+}

@@ -1,0 +1,54 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// NameValues gives the values of a sandbox's own a name that was never used: a row that
+// names them can then never mean others, whenever a process dies.
+func NameValues(a sandbox.Access) sandbox.Access {
+	a.Own = ""
+	if len(a.Values) > 0 {
+		a.Own = "own_" + rand.Text()
+	}
+	return a
+}
+
+// Reseal keeps the values of an access that replaces another, and returns it without
+// them.
+func (s *Service) Reseal(ctx context.Context, id string, before, next sandbox.Access) (sandbox.Access, error) {
+	if len(next.Values) == 0 {
+		if next.Own != before.Own {
+			next.Own = ""
+		}
+		return next, nil
+	}
+	next = NameValues(next)
+	if err := s.Seal(ctx, id, next); err != nil {
+		return sandbox.Access{}, err
+	}
+	next.Values = nil
+	return next, nil
+}
+
+// Seal keeps the values of an access.
+func (s *Service) Seal(ctx context.Context, id string, a sandbox.Access) error {
+	if len(a.Values) == 0 {
+		return nil
+	}
+	if s.deps.Sealed == nil {
+		return noSecrets()
+	}
+	return s.deps.Sealed.Keep(ctx, id, a.Own, a.Values)
+}
+
+// DropValues forgets the values of a sandbox's own, except those of one name.
+func (s *Service) DropValues(ctx context.Context, id, except string) error {
+	if s.deps.Sealed == nil {
+		return nil
+	}
+	return s.deps.Sealed.Drop(ctx, id, except)
+}

@@ -1,0 +1,67 @@
+package access
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// widenHold is how long a change that needs a person waits for one.
+const widenHold = 20 * time.Second
+
+// CarefulLevel is the level under which a running sandbox's policy is not
+// made wider by one person alone.
+const CarefulLevel = "strict"
+
+// MayWiden asks people about a change that would let a strict sandbox do what
+// its policy does not let it do now. What is asked is bound to the very
+// policy that the change comes to, so that nothing else can be slipped in.
+func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
+	if r.PolicyLevel != CarefulLevel {
+		return nil
+	}
+	before, err := s.Compile(r.Access)
+	if err != nil {
+		return err
+	}
+	next, err := change(r.Access)
+	if err != nil {
+		return err
+	}
+	after, err := s.Compile(next)
+	if err != nil {
+		return err
+	}
+	wider := policy.Widen(before, after)
+	if len(wider) == 0 {
+		return nil
+	}
+	if s.deps.Questions == nil {
+		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server asks no one")
+	}
+	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
+	ask, cancel := context.WithTimeout(ctx, widenHold)
+	defer cancel()
+	answer, err := s.deps.Questions.Ask(ask, egress.Question{
+		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
+		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
+		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
+	})
+	if err != nil {
+		return err
+	}
+	if answer.Granted {
+		return nil
+	}
+	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs people's approval, which is %s", answer.State)
+	if answer.Approval != "" {
+		e = e.WithHint(approval.Ways(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
+	}
+	return e
+}

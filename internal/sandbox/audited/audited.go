@@ -1,0 +1,91 @@
+// Package audited carries out callers' requests with an entry of each in the audit log.
+package audited
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// Service is a lifecycle.Service for callers: each request that changes something, and
+// each that is refused, has one entry that names who made it. What a request shows
+// without changing anything has none.
+type Service struct {
+	*lifecycle.Service
+	log *auditlog.Log
+}
+
+// NewService makes a lifecycle.Service that writes into the same audit log.
+func NewService(d lifecycle.Deps) (*Service, error) {
+	s, err := lifecycle.NewService(d)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{s, d.Audit}, nil
+}
+
+// Refused writes that a request was refused before it reached the service, at most so
+// many a minute.
+func (s *Service) Refused(actor, what, outcome string) { s.log.Refused(actor, what, outcome) }
+
+func (s *Service) begin(ctx context.Context, who sandbox.Principal, name, ref string) (context.Context, *auditlog.Action) {
+	return s.log.Begin(ctx, who.Actor(), name, ref)
+}
+
+// Create makes a sandbox and returns when it is ready.
+func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, auditlog.Create, req.Name)
+	sb, err := s.Service.Create(ctx, who, req)
+	return sb, a.Commit(ctx, err)
+}
+
+// Remove ends a sandbox and keeps its row; of one that had ended before, or is paused,
+// it drops everything.
+func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
+	ctx, a := s.begin(ctx, who, "remove", ref)
+	return a.Finish(ctx, s.Service.Remove(ctx, who, ref))
+}
+
+// Forget ends a sandbox, if it runs, and drops its row.
+func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
+	ctx, a := s.begin(ctx, who, "forget", ref)
+	return a.Finish(ctx, s.Service.Forget(ctx, who, ref))
+}
+
+// Prune drops what has ended and what nothing refers to.
+func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error) {
+	ctx, a := s.begin(ctx, who, "prune", "")
+	out, err := s.Service.Prune(ctx, who)
+	return out, a.Finish(ctx, err)
+}
+
+// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "timeout", ref)
+	sb, err := s.Service.SetTimeout(ctx, who, ref, d)
+	return sb, a.Finish(ctx, err)
+}
+
+// Extend lets a sandbox end after d from now if that is later than its end.
+func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "extend", ref)
+	sb, err := s.Service.Extend(ctx, who, ref, d)
+	return sb, a.Finish(ctx, err)
+}
+
+// SetAccess changes what a running sandbox may reach.
+func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "access", ref)
+	sb, err := s.Service.SetAccess(ctx, who, ref, change)
+	return sb, a.Finish(ctx, err)
+}
+
+// SignalProcess signals a process of a sandbox by its number inside.
+func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
+	ctx, a := s.begin(ctx, who, "process.signal", ref)
+	return a.Finish(ctx, s.Service.SignalProcess(ctx, who, ref, pid, sig))
+}

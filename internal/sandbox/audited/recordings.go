@@ -1,0 +1,35 @@
+package audited
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/recordings"
+)
+
+var _ sandbox.Recorded = (*Recordings)(nil)
+
+// Recordings is a recordings.Service for callers.
+type Recordings struct {
+	*recordings.Service
+	audited *Service
+}
+
+// Recordings decides about recordings of what commands printed.
+func (s *Service) Recordings() *Recordings { return &Recordings{s.Service.Recordings(), s} }
+
+// KeepRecordings keeps what was recorded of a sandbox beyond its end.
+func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	ctx, a := r.audited.begin(ctx, who, "recordings.keep", ref)
+	out, err := r.Service.KeepRecordings(ctx, who, ref)
+	if err == nil && out.ID == "" {
+		return out, nil // nothing was done
+	}
+	return out, a.Commit(ctx, err)
+}
+
+// DiscardRecordings drops recordings that were kept.
+func (r *Recordings) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
+	ctx, a := r.audited.begin(ctx, who, "recordings.discard", id)
+	return a.Finish(ctx, r.Service.DiscardRecordings(ctx, who, id))
+}

@@ -1,0 +1,63 @@
+package audited
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Pause saves a running sandbox and ends its processes.
+func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "pause", ref)
+	sb, err := s.Service.Pause(ctx, who, ref, filesOnly)
+	return sb, a.Finish(ctx, err)
+}
+
+// Resume lets a paused sandbox go on for d.
+func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	ctx, a := s.begin(ctx, who, "resume", ref)
+	sb, resumed, err := s.Service.Resume(ctx, who, ref, d)
+	return sb, resumed, a.Finish(ctx, err)
+}
+
+// ResumeFiles boots a paused sandbox anew, with its files.
+func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	ctx, a := s.begin(ctx, who, "resume", ref)
+	sb, resumed, err := s.Service.ResumeFiles(ctx, who, ref, d)
+	return sb, resumed, a.Finish(ctx, err)
+}
+
+// Fork copies a running sandbox.
+func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	ctx, a := s.begin(ctx, who, "fork", ref)
+	forks, err := s.Service.Fork(ctx, who, ref, req)
+	return forks, a.Commit(ctx, err)
+}
+
+// Rollback puts a sandbox back to a snapshot.
+func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "rollback", ref)
+	sb, err := s.Service.Rollback(ctx, who, ref, snapshot)
+	return sb, a.Finish(ctx, err)
+}
+
+// Reset puts a sandbox back to its start.
+func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	ctx, a := s.begin(ctx, who, "reset", ref)
+	sb, err := s.Service.Reset(ctx, who, ref)
+	return sb, a.Finish(ctx, err)
+}
+
+// Snapshot takes a snapshot of a running sandbox.
+func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	ctx, a := s.begin(ctx, who, "snapshot", ref)
+	n, err := s.Service.Snapshot(ctx, who, ref, req)
+	return n, a.Finish(ctx, err)
+}
+
+// RemoveSnapshot drops a snapshot.
+func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
+	ctx, a := s.begin(ctx, who, "snapshot.remove", ref)
+	return a.Finish(ctx, s.Service.RemoveSnapshot(ctx, who, ref))
+}

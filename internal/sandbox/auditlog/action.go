@@ -1,0 +1,140 @@
+package auditlog
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Create is the name of the action that makes a sandbox. Its entry is written together
+// with that of the start, so that creating waits for the disk once.
+const Create = "create"
+
+// Action is one request of a caller. It has one entry, whatever comes of it.
+type Action struct {
+	log     *Log
+	actor   string
+	name    string
+	ref     string
+	sandbox string
+	began   time.Time
+	written bool // that it succeeded
+}
+
+// actionKey carries the action to where it is found out which sandbox it is about, and
+// where other entries name their actor. Nothing is decided by it.
+type actionKey struct{}
+
+// Begin begins a caller's request. ref is what the caller calls the sandbox.
+func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Context, *Action) {
+	a := &Action{log: l, actor: actor, name: name, ref: ref, began: time.Now()}
+	return context.WithValue(ctx, actionKey{}, a), a
+}
+
+// About notes which sandbox the action of a context is about.
+func About(ctx context.Context, id string) {
+	if a := of(ctx); a != nil && a.sandbox == "" {
+		a.sandbox = id
+	}
+}
+
+// Actor returns who acts in a context.
+func Actor(ctx context.Context) string {
+	if a := of(ctx); a != nil {
+		return a.actor
+	}
+	return Server
+}
+
+// of returns the action of a context, or nil.
+func of(ctx context.Context) *Action {
+	a, _ := ctx.Value(actionKey{}).(*Action)
+	return a
+}
+
+// Commit writes the entry of the action that the context carries, if it has none yet,
+// so that what it did can be undone if the audit log refuses the entry.
+func Commit(ctx context.Context) error {
+	if a := of(ctx); a != nil {
+		return a.Commit(ctx, nil)
+	}
+	return nil
+}
+
+// AppendStart writes the entries of a sandbox's start, and with them that of the action
+// that creates it. A fork is one action of many sandboxes and has an entry of its own.
+func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft) error {
+	a := of(ctx)
+	if a == nil || a.name != Create {
+		return l.Append(ctx, drafts...)
+	}
+	a.sandbox = id
+	if err := l.Append(ctx, append(drafts, a.draft(nil))...); err != nil {
+		return err
+	}
+	a.written = true
+	return nil
+}
+
+// Commit writes what came of an action. It returns the action's error, or that of the
+// audit log, in which case the caller takes back what it did.
+func (a *Action) Commit(ctx context.Context, err error) error {
+	if err != nil {
+		a.failed(err)
+		return err
+	}
+	if a.written {
+		return nil
+	}
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	if err := a.log.Append(ctx, a.draft(nil)); err != nil {
+		return err
+	}
+	a.written = true
+	return nil
+}
+
+// Finish is Commit for what stays done whether or not the audit log takes the entry.
+func (a *Action) Finish(ctx context.Context, err error) error {
+	if err != nil {
+		a.failed(err)
+		return err
+	}
+	if !a.written {
+		a.log.AppendAnyway(ctx, a.draft(nil))
+	}
+	return nil
+}
+
+// failed writes that the action failed. What anybody can cause is bounded.
+func (a *Action) failed(err error) {
+	if common(err) {
+		a.log.refuse(a.draft(err))
+		return
+	}
+	if lost := a.log.Note(a.draft(err)); lost != nil {
+		a.log.log.Warn("failed request not in the audit log", "sandbox", a.sandbox, "err", lost)
+	}
+}
+
+// maxRef bounds how much of a caller's words an entry holds.
+const maxRef = 100
+
+func (a *Action) draft(err error) audit.Draft {
+	data := payload.Action{Do: a.name, Outcome: "ok", TookMS: time.Since(a.began).Milliseconds()}
+	if err != nil {
+		data.Outcome = cmp.Or(fault.CodeOf(err), string(fault.KindOf(err)))
+	}
+	if a.ref != a.sandbox {
+		data.Ref = a.ref
+		if len(data.Ref) > maxRef {
+			data.Ref = data.Ref[:maxRef] + "…"
+		}
+	}
+	return audit.Draft{Kind: audit.Action, Sandbox: a.sandbox, Actor: a.actor, Data: data}
+}

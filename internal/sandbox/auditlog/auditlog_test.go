@@ -1,0 +1,117 @@
+package auditlog_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+func newLog(t *testing.T) (*auditlog.Log, *audittest.Record) {
+	t.Helper()
+	r := &audittest.Record{}
+	return auditlog.New(r, slog.New(slog.NewTextHandler(t.Output(), nil))), r
+}
+
+// actions returns the actions of a kind of outcome, by their names.
+func actions(t *testing.T, r *audittest.Record) (list []payload.Action) {
+	t.Helper()
+	for _, e := range r.Entries() {
+		if e.Kind != audit.Action {
+			continue
+		}
+		var a payload.Action
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// An action has one entry, also if what carries it out has committed it already.
+func TestAnActionHasOneEntry(t *testing.T) {
+	l, r := newLog(t)
+	ctx, a := l.Begin(t.Context(), "alice", "fork", "web")
+	auditlog.About(ctx, "one")
+	auditlog.About(ctx, "another")
+	if err := auditlog.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Commit(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Finish(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	all := r.Entries()
+	if got := actions(t, r); len(got) != 1 || got[0].Do != "fork" || got[0].Outcome != "ok" || got[0].Ref != "web" || all[0].Sandbox != "one" || all[0].Actor != "alice" {
+		t.Errorf("%+v", all)
+	}
+	if auditlog.Actor(t.Context()) != auditlog.Server {
+		t.Error("without a caller the server is not the actor")
+	}
+}
+
+// The entry of a creation is written in one piece with that of the start; of any other
+// action it is not, since a fork starts many sandboxes.
+func TestACreationIsWrittenWithItsStart(t *testing.T) {
+	for name, want := range map[string]int{auditlog.Create: 2, "fork": 1} {
+		l, r := newLog(t)
+		ctx, a := l.Begin(t.Context(), "alice", name, "")
+		if err := l.AppendStart(ctx, "one", auditlog.Entry(ctx, audit.SandboxStarted, "one", payload.Started{})); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(r.Entries()); got != want {
+			t.Errorf("%s: %d entries with the start, want %d", name, got, want)
+		}
+		if err := a.Commit(ctx, nil); err != nil || len(r.Entries()) != 2 {
+			t.Errorf("%s: %d entries, %v", name, len(r.Entries()), err)
+		}
+	}
+}
+
+// What the audit log refuses does not happen, unless it must; then what is missing is
+// counted, and the count is written as soon as the log works again.
+func TestARefusalStopsOrIsCounted(t *testing.T) {
+	l, r := newLog(t)
+	r.Fail(func(audit.Draft) bool { return true })
+	ctx, a := l.Begin(t.Context(), "alice", "snapshot", "web")
+	if err := a.Commit(ctx, nil); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("a commit that was refused: %v", err)
+	}
+	ctx, a = l.Begin(t.Context(), "alice", "remove", "web")
+	if err := a.Finish(ctx, nil); err != nil {
+		t.Errorf("a removal that was refused: %v", err)
+	}
+	r.Fail(nil)
+	l.Tick(t.Context())
+	all := r.Entries()
+	if len(all) != 1 || all[0].Kind != audit.Gap {
+		t.Fatalf("%+v", all)
+	}
+	var gap struct{ Lost int }
+	if err := json.Unmarshal(all[0].Data, &gap); err != nil || gap.Lost != 1 {
+		t.Errorf("%s, %v", all[0].Data, err)
+	}
+}
+
+// Anybody can be refused as often as they like: it costs at most so many entries a minute.
+func TestRefusalsAreBounded(t *testing.T) {
+	l, r := newLog(t)
+	for range 500 {
+		l.Refused("unknown", "GET /", "unauthenticated")
+		ctx, a := l.Begin(t.Context(), "alice", "remove", "none")
+		if err := a.Finish(ctx, fault.New(fault.NotFound, "sandbox_not_found", "there is none")); err == nil {
+			t.Fatal("the error of an action is lost")
+		}
+	}
+	if n := len(actions(t, r)); n == 0 || n > 60 {
+		t.Errorf("%d entries", n)
+	}
+}

@@ -1,0 +1,125 @@
+// Package auditlog writes what a service does, and what its callers ask of it, into the
+// audit log: entries that must be durable before something happens, entries that must
+// not stop it, and at most so many a minute of requests that are refused.
+package auditlog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Server is the actor of what happens without a caller.
+const Server = "server"
+
+// finishTimeout bounds an entry that is written even if the caller goes away.
+const finishTimeout = 30 * time.Second
+
+// Log writes the entries of one service. It is safe for concurrent use.
+type Log struct {
+	recorder audit.Recorder
+	log      *slog.Logger
+
+	mu sync.Mutex
+	// lost counts entries of what had to happen although the audit log refused them.
+	lost    uint64
+	refused refused
+}
+
+// New returns a Log that writes to a recorder.
+func New(to audit.Recorder, log *slog.Logger) *Log { return &Log{recorder: to, log: log} }
+
+// Recorder is the audit log itself.
+func (l *Log) Recorder() audit.Recorder { return l.recorder }
+
+// Note writes before something happens that need not wait for the disk.
+func (l *Log) Note(drafts ...audit.Draft) error { return l.recorder.Note(drafts...) }
+
+// Append writes before something happens that must not happen without an entry.
+func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
+	if err := l.recorder.Append(ctx, drafts...); err != nil {
+		return err
+	}
+	l.reportLost(ctx)
+	return nil
+}
+
+// AppendAnyway writes about what happens whether the audit log takes the entry or not:
+// a full disk must not keep a dangerous sandbox alive. Entries that it does not take
+// are counted, and the count is written when it works again.
+func (l *Log) AppendAnyway(ctx context.Context, drafts ...audit.Draft) {
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	err := l.Append(ctx, drafts...)
+	if err == nil {
+		return
+	}
+	l.log.Error("not in the audit log", "kind", string(drafts[0].Kind), "sandbox", drafts[0].Sandbox, "err", err)
+	l.mu.Lock()
+	l.lost += uint64(len(drafts))
+	l.mu.Unlock()
+}
+
+// reportLost writes how many entries are missing, once the audit log works again.
+func (l *Log) reportLost(ctx context.Context) {
+	l.mu.Lock()
+	lost := l.lost
+	l.lost = 0
+	l.mu.Unlock()
+	if lost == 0 {
+		return
+	}
+	err := l.recorder.Append(ctx, audit.Draft{Kind: audit.Gap, Actor: Server, Data: ingest.Gap{
+		Lost: lost, Of: "record", Reason: "record_unavailable",
+	}})
+	if err != nil {
+		l.mu.Lock()
+		l.lost += lost
+		l.mu.Unlock()
+	}
+}
+
+// Tick writes what has waited for its time.
+func (l *Log) Tick(ctx context.Context) {
+	l.mu.Lock()
+	over := l.refused.over(time.Now())
+	l.mu.Unlock()
+	l.reportOver(over)
+	l.reportLost(ctx)
+}
+
+// finishing returns a context for an entry that is written even if the caller goes away.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+}
+
+// common reports whether anybody can cause a failure as often as they like.
+func common(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Invalid:
+		return true
+	default:
+		return false
+	}
+}
+
+// Entry returns an entry of the kind about a sandbox, by the actor of the context.
+func Entry(ctx context.Context, kind audit.Kind, sandbox string, data any) audit.Draft {
+	return audit.Draft{Kind: kind, Sandbox: sandbox, Actor: Actor(ctx), Data: data}
+}
+
+// Refused writes that a request was refused before it reached the service, at most so
+// many a minute.
+func (l *Log) Refused(actor, what, outcome string) {
+	const most = 200
+	if len(what) > most {
+		what = what[:most] + "…"
+	}
+	l.refuse(audit.Draft{Kind: audit.Action, Actor: actor, Data: payload.Action{Do: what, Outcome: outcome}})
+}

@@ -1,0 +1,249 @@
+package changes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Apply brings changes of the workspace into the host directory that the
+// sandbox shows.
+func (s *Service) Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error) {
+	if req.DryRun {
+		return s.apply(ctx, who, ref, req) // a look
+	}
+	ctx, d := s.audit.Begin(ctx, who, "apply", ref)
+	out, err := s.apply(ctx, who, ref, req)
+	return out, d.Finish(ctx, err)
+}
+
+func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (_ sandbox.Applied, err error) {
+	if err := who.Check(); err != nil {
+		return sandbox.Applied{}, err
+	}
+	if !who.Local {
+		// A key is for sandboxes. The directory is the machine's user's.
+		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine bring changes into its directories").
+			WithHint("export them instead: crannog export")
+	}
+	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
+	if err != nil {
+		return sandbox.Applied{}, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	if o.base.Outside == nil {
+		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that changes could come out to").
+			WithHint("crannog export writes them to a file")
+	}
+	set, err := o.compare(ctx, true, false)
+	if err != nil {
+		return sandbox.Applied{}, err
+	}
+	c, err := o.choose(set.Changes, req.Paths, req.Protected, req.Overwrite)
+	if err != nil {
+		return sandbox.Applied{}, err
+	}
+	out := sandbox.Applied{Applied: o.shown(c.chosen), Skipped: o.shown(c.left), Digest: c.digest, DryRun: req.DryRun, Decision: c.decision}
+	if req.DryRun || len(c.chosen) == 0 {
+		return out, nil
+	}
+	if req.Provenance {
+		if err := s.maySign(c.chosen, true); err != nil {
+			return sandbox.Applied{}, err
+		}
+	}
+	if out.Approval, err = s.settleExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
+		return sandbox.Applied{}, err
+	}
+	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
+		// Before they are there, so that what cannot be recorded or signed for
+		// does not come.
+		c.chosen, out.Applied = come, come
+		err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
+		if err == nil && req.Provenance {
+			out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval})
+		}
+		return err
+	})
+	if err != nil {
+		if len(now) > 0 && !o.kept {
+			// The files of the workspace came, and the repository's did not.
+			err = errors.Join(err, s.manifests.Amend(o.record.ID, now))
+		}
+		return sandbox.Applied{}, err
+	}
+	s.log.Info("changes applied", "sandbox", o.record.ID, "files", len(c.chosen))
+	if o.kept {
+		if len(c.chosen) == len(set.Changes) {
+			return out, s.dropKept(o.record.ID)
+		}
+	} else {
+		s.source.Log(ctx, o.record.ID, "changes applied")
+	}
+	// They are there. If that cannot be noted, the next look takes them for
+	// somebody else's.
+	if err := s.manifests.Amend(o.record.ID, now); err != nil {
+		s.log.Warn("what was applied is not noted", "sandbox", o.record.ID, "err", err)
+	}
+	return out, nil
+}
+
+// Export writes changes to a file that has no name.
+func (s *Service) Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
+	ctx, d := s.audit.Begin(ctx, who, "export", ref)
+	out, err := s.export(ctx, who, ref, req)
+	return out, d.Finish(ctx, err)
+}
+
+func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (_ *sandbox.Exported, err error) {
+	if req.Format != formatTar && req.Format != formatPatch {
+		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
+	}
+	if s.kept == nil {
+		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service exports nothing")
+	}
+	o, err := s.open(ctx, who, ref, req.ChangesRequest)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	set, err := o.compare(ctx, true, false)
+	if err != nil {
+		return nil, err
+	}
+	// Changes to the host's directory since the start do not matter: an export writes
+	// nothing there.
+	c, err := o.choose(set.Changes, req.Paths, req.Protected, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.chosen) == 0 {
+		return nil, fault.New(fault.NotFound, "nothing_to_export", "nothing that may come out is changed")
+	}
+	if c.decision.Effect == egress.Deny {
+		return nil, exportDenied(c.decision)
+	}
+	if req.Provenance {
+		if err := s.maySign(c.chosen, false); err != nil {
+			return nil, err
+		}
+	}
+	// A grant is not spent on what cannot be written. Until it is, the file is
+	// ours alone.
+	out, err := s.write(ctx, o, &c, req.Format)
+	if err != nil {
+		return nil, err
+	}
+	approval, err := s.settleExport(ctx, o, c, req.Format, req.Digest)
+	if err == nil {
+		err = s.recordExport(ctx, who, o, c, req.Format, approval)
+	}
+	if err == nil && req.Provenance {
+		out.Provenance, err = s.attest(ctx, who, o, c, released{out: req.Format, artifact: out.SHA256, approval: approval})
+	}
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return out, nil
+}
+
+const (
+	formatTar   = "tar"
+	formatPatch = "patch"
+)
+
+// write stages what was chosen and makes the file of it. What is chosen then
+// has the sums of what is in the file.
+func (s *Service) write(ctx context.Context, o *comparison, c *choice, format string) (_ *sandbox.Exported, err error) {
+	draft, err := s.kept.Begin(o.record.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, draft.Abort()) }()
+	list := c.chosen
+	if format == formatPatch {
+		// A patch knows directories only by what is in them.
+		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
+	}
+	list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, changeset.Bounds{})
+	if err != nil {
+		return nil, err
+	}
+	c.chosen = staged(c.chosen, list)
+	const name = "export"
+	f, err := draft.Files.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	// Whatever happens, the bytes go with the last descriptor.
+	if err := draft.Files.Remove(name); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	w := io.MultiWriter(f, sum)
+	if format == formatTar {
+		err = changeset.WriteTar(w, draft.Files, list)
+	} else {
+		err = s.patch(ctx, w, draft.Files, o, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.Exported{
+		ReadCloser: f, Size: size, Digest: c.digest, Files: len(list), Masked: changeset.CountMasked(list), SHA256: hex.EncodeToString(sum.Sum(nil)),
+	}, nil
+}
+
+// staged are changes as they were staged, where they were.
+func staged(all, some []changeset.Change) []changeset.Change {
+	by := make(map[string]changeset.Change, len(some))
+	for _, c := range some {
+		by[c.Path] = c
+	}
+	out := slices.Clone(all)
+	for i := range out {
+		if c, ok := by[out[i].Path]; ok {
+			out[i] = c
+		}
+	}
+	return out
+}
+
+func onlyDirectory(c changeset.Change) bool {
+	e := c.New
+	if e == nil {
+		e = c.Old
+	}
+	return e.Type == changeset.Dir
+}
+
+// patch is whole or an error: what does not fit into one is named.
+func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
+	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changeset.Bounds{})
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, held a sealed secret before, or whose earlier content is not known", len(left), left[0].Path).
+		WithHint("export a tar, or name the other paths")
+}

@@ -1,0 +1,24 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// Recover undoes what processes that were killed left half applied.
+func (s *Service) Recover(ctx context.Context) error {
+	if s.journals == "" {
+		return nil
+	}
+	left, err := changeset.Recover(ctx, s.journals)
+	for _, name := range left {
+		s.log.Error("a directory could not be put back to what it was before an apply that broke off", "file", name)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

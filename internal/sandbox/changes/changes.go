@@ -1,0 +1,122 @@
+// Package changes compares the files of a sandbox with what they were, and brings what
+// it changed out: into the host's directory, as an export, with a signed statement,
+// or beyond the sandbox's end as retained changes.
+package changes
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// Source finds sandboxes and opens their files for reading.
+type Source interface {
+	// Resolve returns the row of the sandbox that a caller means and may see.
+	Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
+	// Snapshot returns the snapshot that a caller means and may use.
+	Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error)
+	// Policy compiles the policy that is in force under an access.
+	Policy(a sandbox.Access) (*policy.Policy, error)
+	// HostBinds returns what of the host a sandbox's instance shows.
+	HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error)
+	// Open makes the files of a sandbox readable. A paused one is read in a copy.
+	Open(ctx context.Context, r sandbox.Row) (Opened, error)
+	// OpenSnapshot makes the files of a snapshot readable in a copy.
+	OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (Opened, error)
+	// Guest sends a request to the guest of an opened sandbox.
+	Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error)
+	// RetainedRedactor returns the redactor for names in an ended sandbox's changes.
+	RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error)
+	// Unchanged reports whether the instance is known to have changed no file of the
+	// workspace. In doubt it returns false.
+	Unchanged(ctx context.Context, r sandbox.Row) bool
+	// Log adds to the sandbox's own log.
+	Log(ctx context.Context, id, message string)
+	// Forget drops what an ended sandbox's retained changes were compared with, unless
+	// something else needs it.
+	Forget(id, copied string) error
+	// DropRecording drops what the commands of an ended sandbox printed.
+	DropRecording(ctx context.Context, id string) error
+}
+
+// Opened is a sandbox whose guest answers about its files.
+type Opened struct {
+	Row   sandbox.Row
+	Mask  *sandbox.Mask // what must not come out; nil masks nothing
+	Close func() error  // nil if there is nothing to close
+}
+
+// Audit writes the audit entries of what comes out.
+type Audit interface {
+	// Begin starts the entry of a caller's request.
+	Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, Action)
+	// Append writes entries before something happens that must not happen without them.
+	Append(ctx context.Context, drafts ...audit.Draft) error
+	// Note writes entries without waiting for the disk.
+	Note(drafts ...audit.Draft) error
+	// Checkpoint returns a signed tree head that covers all entries so far.
+	Checkpoint(ctx context.Context) (audit.Checkpoint, error)
+}
+
+// Action is the audit entry of one request.
+type Action interface {
+	// Commit writes the outcome, and returns an error if it cannot be written.
+	Commit(ctx context.Context, err error) error
+	// Finish writes the outcome of what stays done whether or not it can be written.
+	Finish(ctx context.Context, err error) error
+}
+
+// Deps is what a Service is made of. Source, Audit and Log are required.
+type Deps struct {
+	Source Source
+	Audit  Audit
+	Log    *slog.Logger
+	// Approvals decides where a policy asks people. Without it that is Denied.
+	Approvals sandbox.Questions
+	// Manifests note what workspaces were, Copies holds copies of workspaces, Retained
+	// what ended sandboxes have changed, and Journals is a directory for what is being
+	// applied. Without them nothing is compared, retained or applied.
+	Manifests *workspace.Manifests
+	Copies    *workspace.Copies
+	Retained  *retained.Store
+	Journals  string
+	// Provenance signs for what comes out, and Version is what it then says of this
+	// program. Without it nothing is signed for.
+	Provenance *provenance.Keys
+	Version    string
+}
+
+// Service compares and exports what sandboxes changed. It is safe for concurrent use.
+type Service struct {
+	source    Source
+	audit     Audit
+	log       *slog.Logger
+	questions sandbox.Questions
+	manifests *workspace.Manifests
+	copies    *workspace.Copies
+	kept      *retained.Store
+	journals  string
+	signing   *provenance.Keys
+	version   string
+	comparing turns
+}
+
+var _ sandbox.Changing = (*Service)(nil)
+
+// New makes a Service.
+func New(d Deps) *Service {
+	return &Service{
+		source: d.Source, audit: d.Audit, log: d.Log, questions: d.Approvals,
+		manifests: d.Manifests, copies: d.Copies, kept: d.Retained, journals: d.Journals,
+		signing: d.Provenance, version: d.Version, comparing: make(turns, maxComparing),
+	}
+}

@@ -1,0 +1,147 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Bounds of one answer. The digest is over all changes.
+const (
+	maxShown     = 20_000
+	maxShownText = 32 << 20
+)
+
+// Changes compares the files of a sandbox with what they were.
+func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ sandbox.ChangeSet, err error) {
+	in, err := policy.Chosen(req.Paths)
+	if err != nil {
+		return sandbox.ChangeSet{}, err
+	}
+	o, err := s.open(ctx, who, ref, req)
+	if err != nil {
+		return sandbox.ChangeSet{}, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	set, err := o.compare(ctx, true, req.Text)
+	if err != nil {
+		return sandbox.ChangeSet{}, err
+	}
+	out := sandbox.ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.kept}
+	list := slices.DeleteFunc(set.Changes, func(c changeset.Change) bool { return !in(c.Path) })
+	out.Digest, out.Files = changeset.Digest(list), len(list)
+	left := maxShownText
+	for i := range list {
+		c := &list[i]
+		out.Added += c.Added
+		out.Removed += c.Removed
+		if !o.shows(c.Path) {
+			c.Text = ""
+		}
+		if left -= len(c.Text); left < 0 {
+			c.Text, out.Truncated = "", true
+		}
+	}
+	all := list
+	if list = o.shown(list); len(list) > maxShown {
+		list, out.Truncated = list[:maxShown], true
+	}
+	if slices.ContainsFunc(list, func(c changeset.Change) bool { return c.Text != "" }) {
+		// What is in files is out once somebody has read it.
+		if err := s.audit.Note(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
+			return sandbox.ChangeSet{}, err
+		}
+	}
+	out.Changes = list
+	return out, nil
+}
+
+// shows reports whether the text of a file may appear in a diff. A file that the
+// policy denies to export does not leave as a diff either. A file that needs an
+// approval does, because the approver has to see it.
+func (o *comparison) shows(path string) bool {
+	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
+}
+
+// takes reports whether a path may be exported at all. The paths in a policy are
+// relative to the workspace. A file of the same name elsewhere does not match, or a
+// program inside could place a file there to have it exported.
+func (o *comparison) takes(path string) bool {
+	if o.dir != sandbox.WorkspaceDir {
+		return len(o.policy.Document().Filesystem.Export.Only) == 0
+	}
+	return o.policy.Takes(path)
+}
+
+// choice is what of the changes somebody wants, and may have.
+type choice struct {
+	chosen, left []changeset.Change
+	digest       string
+	removals     int
+	decision     egress.Decision
+}
+
+// choose finds what may come out of all that is changed: the floor first, then
+// what the policy names, then what is wanted.
+func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
+	in, err := policy.Chosen(paths)
+	if err != nil {
+		return choice{}, err
+	}
+	inside := func(c changeset.Change) bool { return in(c.Path) && o.takes(c.Path) }
+	chosen, left := changeset.Select(all, func(c changeset.Change) bool {
+		flagged := c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)
+		return inside(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
+	})
+	for _, c := range chosen {
+		// A directory that is taken along for what is in it is wanted as well,
+		// and its flags count as much.
+		if !protected && (c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)) || c.Refused() {
+			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
+		}
+	}
+	out := choiceOf(o, chosen, changeset.Digest(chosen))
+	out.left = slices.DeleteFunc(left, func(c changeset.Change) bool { return !inside(c) })
+	return out, nil
+}
+
+// choiceOf is a choice of exactly these changes.
+func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
+	out := choice{chosen: chosen, digest: digest}
+	for _, c := range chosen {
+		if c.New == nil {
+			out.removals++
+		}
+	}
+	out.decision = o.policy.Export(out.removals > 0)
+	return out
+}
+
+// settleExport has the policy's word on a choice: it returns the approval that was
+// spent, or why nothing comes out. What comes is to be recorded first.
+func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
+	if wanted != "" && wanted != c.digest {
+		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not those that were shown any more").
+			WithHint("look at them again: crannog diff")
+	}
+	switch c.decision.Effect {
+	case egress.Allow:
+		return "", nil
+	case egress.Ask:
+		return s.askExport(ctx, o, c, to)
+	case egress.Deny:
+		return "", exportDenied(c.decision)
+	default:
+		return "", exportDenied(c.decision)
+	}
+}
+
+func exportDenied(d egress.Decision) error {
+	return fault.Newf(fault.Denied, "export_denied", "the policy lets these changes out of no sandbox: %s of the %s layer", d.Rule, d.Layer)
+}

@@ -1,0 +1,160 @@
+package changes
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// exportHold is how long an export waits for an approval. It is long enough to use an
+// approval that was already given. A caller whose request is still pending retries
+// later.
+const exportHold = time.Second
+
+// Bounds of what a question lists. The digest is over all of it.
+const (
+	askedPaths = 100
+	askedBytes = 1800
+)
+
+// askExport asks people about exactly these changes. A grant is bound to what
+// the digest names and to where it goes, and is spent here.
+func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
+	if s.questions == nil {
+		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server asks no one")
+	}
+	doc := o.policy.Document().Approvals
+	kind, verb := egress.AskExport, "bring"
+	if c.decision.Rule == policy.RuleDeletions {
+		kind = egress.AskDelete
+	}
+	if !strings.HasPrefix(to, "/") {
+		verb = "write"
+	}
+	summary := fmt.Sprintf("%s %d changed files out to %s", verb, len(c.chosen)-c.removals, to)
+	if c.removals > 0 {
+		summary += fmt.Sprintf(", and remove %d", c.removals)
+	}
+	ask, cancel := context.WithTimeout(ctx, exportHold)
+	defer cancel()
+	answer, err := s.questions.Ask(ask, egress.Question{
+		Sandbox: o.record.ID, Kind: kind, Summary: summary,
+		Facts: map[string]string{
+			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
+			"paths": s.told(ctx, o)(namesOf(c.chosen)),
+		},
+		Rule: c.decision.Rule, Policy: o.policy.Digest(), Quorum: doc.Quorum, Expiry: int64(time.Duration(doc.Timeout) / time.Second),
+	})
+	if err != nil {
+		return "", err
+	}
+	if answer.Granted {
+		return answer.Approval, nil
+	}
+	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need people's approval, which is %s", answer.State)
+	switch {
+	case answer.State == "denied" && answer.Reason != "":
+		e = e.WithHint("the reason was: " + answer.Reason)
+	case answer.Approval != "":
+		e = e.WithHint(approval.Ways(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
+	}
+	return "", e
+}
+
+// namesOf names changes for a person: removals first, then what is flagged, as
+// many as fit.
+func namesOf(all []changeset.Change) string {
+	var b strings.Builder
+	shown := 0
+	for _, pass := range []func(changeset.Change) bool{
+		func(c changeset.Change) bool { return c.New == nil },
+		func(c changeset.Change) bool { return c.New != nil && len(c.Flags) > 0 },
+		func(c changeset.Change) bool { return c.New != nil && len(c.Flags) == 0 },
+	} {
+		for _, c := range all {
+			if !pass(c) {
+				continue
+			}
+			var entry strings.Builder
+			entry.WriteString(string(c.Op) + " " + plainName(c.Path))
+			for _, f := range c.Flags {
+				entry.WriteString(" (" + string(f) + ")")
+			}
+			if shown == askedPaths || b.Len()+len(entry.String())+2 > askedBytes {
+				return b.String() + fmt.Sprintf("; and %d more", len(all)-shown)
+			}
+			if shown++; b.Len() > 0 {
+				b.WriteString("; ")
+			}
+			b.WriteString(entry.String())
+		}
+	}
+	return b.String()
+}
+
+// plainName quotes a name that could pass for more than one.
+func plainName(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r == ';' || r == '"' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return strconv.QuoteToASCII(name)
+	}
+	return name
+}
+
+// recordExport keeps what is about to come out before it does: nothing leaves
+// unrecorded.
+func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) error {
+	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
+}
+
+// flaggedBytes bounds the paths that an entry names, which a box chooses: with
+// too many of its longest ones, nothing could be put on record any more.
+const flaggedBytes = 32 << 10
+
+// toDiff says of an export that it was shown as text.
+const toDiff = "diff"
+
+// exportDraft is the entry of what comes out.
+func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) audit.Draft {
+	e := payload.Export{
+		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
+		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changeset.CountMasked(c.chosen),
+	}
+	room := flaggedBytes
+	var told func(string) string
+	for _, ch := range c.chosen {
+		if len(ch.Flags) > 0 && len(e.Flagged) < askedPaths && len(ch.Path) <= room {
+			room -= len(ch.Path)
+			if told == nil {
+				told = s.told(ctx, o)
+			}
+			e.Flagged = append(e.Flagged, told(ch.Path))
+		}
+	}
+	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
+}
+
+// told is what the record and who is asked are told of names, which a box
+// chooses: no value of a secret, also where the policy shows values.
+func (s *Service) told(ctx context.Context, o *comparison) func(names string) string {
+	mask := o.mask
+	if o.kept {
+		var err error
+		if mask, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
+			s.log.Warn("names left out: what to mask in them is not known", "sandbox", o.record.ID, "err", err)
+			return func(string) string { return "(left out: what must be masked in it is not known)" }
+		}
+	}
+	return mask.Record().String
+}

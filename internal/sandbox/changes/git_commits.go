@@ -1,0 +1,156 @@
+package changes
+
+import (
+	"path"
+
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
+)
+
+// gitVerdict is the first hidden and the first protected file that a commit changes.
+type gitVerdict struct{ hidden, protected string }
+
+func (v gitVerdict) none() bool { return v == gitVerdict{} }
+
+func (v *gitVerdict) add(o gitVerdict) {
+	if o.hidden != "" {
+		v.hidden = first(v.hidden, o.hidden)
+	}
+	if o.protected != "" {
+		v.protected = first(v.protected, o.protected)
+	}
+}
+
+// brings finds what the commits of a name change of what is hidden and protected,
+// against what they were made upon; old is what the name meant before.
+func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
+	if r.err != nil {
+		return gitVerdict{}, r.err
+	}
+	v, err := j.judgeTip(r, top(dir), id, old)
+	if err != nil || v.none() || r.history.Whole() {
+		return v, err
+	}
+	// Before a reference is held back, it is certain what is new.
+	if err := r.history.Complete(); err != nil {
+		return gitVerdict{}, err
+	}
+	r.looked = nil
+	return j.judgeTip(r, top(dir), id, old)
+}
+
+func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, error) {
+	tip, err := r.history.Find(id)
+	if err != nil || tip == nil {
+		return gitVerdict{}, err
+	}
+	bases, err := r.history.Bases(tip)
+	if err != nil {
+		return gitVerdict{}, err
+	}
+	if len(bases) == 0 {
+		if old == "" {
+			return gitVerdict{}, nil // a history of its own, which takes nothing's place
+		}
+		was, err := r.history.Find(old)
+		if err != nil {
+			return gitVerdict{}, err
+		}
+		tree := ""
+		if was != nil {
+			tree = was.Tree
+		}
+		bases = []string{tree}
+	}
+	v, err := j.against(r, inside, bases, tip.Tree)
+	if err != nil || v.hidden != "" {
+		return v, err
+	}
+	// A commit in between that loses a hidden file loses it where that commit is
+	// checked out, picked, reverted or bisected, whatever a later one puts back.
+	made, err := r.history.New(tip)
+	if err != nil {
+		return gitVerdict{}, err
+	}
+	for _, c := range made {
+		between, err := j.judgeCommit(r, inside, c)
+		if err != nil {
+			return gitVerdict{}, err
+		}
+		v.add(between)
+	}
+	return v, nil
+}
+
+// judgeCommit judges one commit. Only what it changes against a parent is compared with
+// what it was made upon: a merge may take one side's file, and so may what follows it.
+func (j *gitJudge) judgeCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
+	if v, ok := r.looked[c]; ok {
+		return v, nil
+	}
+	v, err := j.compareCommit(r, inside, c)
+	if err == nil {
+		if r.looked == nil {
+			r.looked = map[*objects.Commit]gitVerdict{}
+		}
+		r.looked[c] = v
+	}
+	return v, err
+}
+
+func (j *gitJudge) compareCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
+	touched := false
+	for _, parent := range r.history.Parents(c) {
+		err := r.reader.Changed(parent, c.Tree, func(name, _ string) error {
+			touched = touched || j.guarded(path.Join(inside, name))
+			return nil
+		})
+		if err != nil {
+			return gitVerdict{}, err
+		}
+	}
+	if !touched {
+		return gitVerdict{}, nil
+	}
+	bases, err := r.history.Bases(c)
+	if err != nil {
+		return gitVerdict{}, err
+	}
+	return j.against(r, inside, bases, c.Tree)
+}
+
+func (j *gitJudge) guarded(inside string) bool { return j.hides(inside) || j.match.Protected(inside) }
+
+// against compares a tree with those that it was made upon. A file that is what it was
+// in one of them is not changed.
+func (j *gitJudge) against(r *judged, inside string, bases []string, tree string) (v gitVerdict, err error) {
+	changed := map[string]int{}
+	for _, base := range bases {
+		err := r.reader.Changed(base, tree, func(name, _ string) error {
+			if j.guarded(path.Join(inside, name)) {
+				changed[name]++
+			}
+			return nil
+		})
+		if err != nil {
+			return gitVerdict{}, err
+		}
+	}
+	for name, n := range changed {
+		switch {
+		case n < len(bases):
+		case j.hides(path.Join(inside, name)):
+			v.add(gitVerdict{hidden: name})
+		default:
+			v.add(gitVerdict{protected: name})
+		}
+	}
+	return v, nil
+}
+
+// first is the one that comes first of two names, of which the one may be none.
+func first(a, b string) string {
+	if a == "" || b < a {
+		return b
+	}
+	return a
+}

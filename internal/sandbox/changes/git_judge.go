@@ -1,0 +1,265 @@
+package changes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// scratch makes a private directory for files of a sandbox that are only looked at. If
+// the process is killed, a later start removes it.
+func (o *comparison) scratch() (*os.Root, func() error, error) {
+	kept := o.service.kept
+	if kept == nil {
+		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+	}
+	draft, err := kept.Begin(o.record.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	return draft.Files, draft.Abort, nil
+}
+
+// Bounds of what is fetched to be looked into. Beyond, references stay inside.
+const (
+	maxLooked     = 1 << 30
+	maxLookedAt   = 200_000
+	maxRefFile    = 16 << 20
+	maxKnownNames = 100_000
+)
+
+// gitJudge looks at what a sandbox changed in git repositories: what comes out as a
+// reference brings commits, and a commit that lacks a hidden file removes it wherever
+// it is checked out or merged.
+type gitJudge struct {
+	o       *comparison
+	was     *os.Root // the directory as the sandbox got it
+	match   policy.Matcher
+	hidden  func(inside string) string
+	deny    bool
+	guards  bool // something is hidden or protected
+	set     *changeset.Set
+	byPath  map[string]int
+	files   *os.Root          // what was fetched
+	fetched map[string]string // its names there
+	repos   map[string]*judged
+}
+
+// judged is a repository.
+type judged struct {
+	reader  *objects.Reader
+	history *objects.History // of commits that were there
+	known   []string         // their names
+	looked  map[*objects.Commit]gitVerdict
+	err     error
+	undo    []func() error
+}
+
+// judgeGit flags the references whose commits change what the policy hides or
+// protects, and gives indexes what they are to be outside: without marks, and with
+// the hidden files as they are there.
+func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
+	files := o.policy.Files()
+	j := &gitJudge{
+		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*judged{},
+		deny: len(files.Deny) > 0, hidden: sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
+	}
+	if j.was == nil {
+		return nil // it began empty
+	}
+	j.guards = j.deny || len(files.Protect)+len(files.ReadOnly) > 0
+	for i, c := range set.Changes {
+		j.byPath[c.Path] = i
+	}
+	var refs, indexes []int
+	for i, c := range set.Changes {
+		if c.New == nil || c.New.Type != changeset.Regular || c.Refused() {
+			continue
+		}
+		switch dir, rest := j.place(c.Path); {
+		case dir == "":
+		case rest == "index":
+			indexes = append(indexes, i)
+		case j.guards:
+			refs = append(refs, i)
+		}
+	}
+	if len(refs)+len(indexes) == 0 {
+		return nil
+	}
+	if err := j.judge(ctx, refs, indexes); err != nil {
+		return err
+	}
+	set.Digest = changeset.Digest(set.Changes)
+	return nil
+}
+
+func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
+	root, drop, err := j.o.scratch()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	defer func() {
+		for _, r := range j.repos {
+			for _, undo := range slices.Backward(r.undo) {
+				err = errors.Join(err, undo())
+			}
+		}
+	}()
+	j.files = root
+	list, whole := j.wanted(refs, indexes)
+	if j.fetched, err = changeset.Fetch(ctx, j.o.box, j.o.dir, list, root, changeset.Bounds{}); err != nil {
+		return err
+	}
+	for _, i := range refs {
+		c := &j.set.Changes[i]
+		if !whole {
+			j.unchecked(c)
+			continue
+		}
+		j.reference(c)
+	}
+	contents, same := map[string][]byte{}, map[string]bool{}
+	for _, i := range indexes {
+		c := &j.set.Changes[i]
+		text, equal := j.index(c)
+		switch {
+		case equal:
+			same[c.Path] = true
+		case text != nil:
+			e := *c.New
+			e.Size, e.Sum = int64(len(text)), sumOf(text)
+			c.New = &e
+			contents[c.Path] = text
+		}
+	}
+	j.packed(same)
+	if len(contents) > 0 {
+		j.o.box = changeset.Replace(j.o.box, j.o.dir, contents)
+	}
+	return nil
+}
+
+// wanted are the changes whose contents are to be looked at, and whether these are
+// all that is needed: references, indexes, and where there are references, objects.
+func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
+	for _, i := range slices.Concat(refs, indexes) {
+		list = append(list, j.set.Changes[i])
+	}
+	var bytes int64
+	var found []changeset.Change
+	for _, c := range j.set.Changes {
+		if len(refs) == 0 || c.New == nil || c.New.Type != changeset.Regular || !objectFile(c.Path) {
+			continue
+		}
+		bytes += c.New.Size
+		found = append(found, c)
+	}
+	if whole = bytes <= maxLooked && len(found) <= maxLookedAt; whole {
+		list = append(list, found...)
+	}
+	slices.SortFunc(list, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
+	return list, whole
+}
+
+// objectFile reports whether a path may be one of a repository's objects.
+func objectFile(name string) bool {
+	return strings.Contains("/"+name, "/objects/")
+}
+
+// place finds the repository of which a path is an index or a reference, and what it
+// is called there. "" is none.
+func (j *gitJudge) place(name string) (dir, rest string) {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch part {
+		case "refs", "reftable":
+			if last {
+				continue
+			}
+		case "index", "HEAD", "packed-refs":
+			if !last {
+				continue
+			}
+		default:
+			continue
+		}
+		if at := path.Join(parts[:i]...); j.isRepository(at) {
+			return cmp.Or(at, "."), strings.Join(parts[i:], "/")
+		}
+	}
+	return "", ""
+}
+
+// isRepository reports whether git takes a directory for a repository, or for the
+// part of one that a further work tree has.
+func (j *gitJudge) isRepository(dir string) bool {
+	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
+		return true
+	}
+	_, made := j.byPath[path.Join(dir, "objects")]
+	if !made {
+		info, err := j.was.Stat(path.Join(cmp.Or(dir, "."), "objects"))
+		made = err == nil && info.IsDir()
+	}
+	if !made {
+		return false
+	}
+	_, head := j.byPath[path.Join(dir, "HEAD")]
+	if !head {
+		_, err := j.was.Lstat(path.Join(cmp.Or(dir, "."), "HEAD"))
+		head = err == nil
+	}
+	return head
+}
+
+// top is the work tree of a repository, by its path inside. Where that is set
+// elsewhere, patterns that begin with ** match all the same.
+func top(dir string) string {
+	dir = gitfile.Common(dir)
+	if path.Base(dir) == ".git" {
+		dir = path.Dir(dir)
+	}
+	return path.Join(sandbox.WorkspaceDir, dir)
+}
+
+func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || j.hidden(inside) != "" }
+
+// unchecked flags a Git reference whose contents cannot be determined. It is denied,
+// or needs an approval, as the policy has it.
+func (j *gitJudge) unchecked(c *changeset.Change) {
+	if j.deny {
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
+		return
+	}
+	j.protect(c, "")
+}
+
+func (j *gitJudge) protect(c *changeset.Change, name string) {
+	if c.Because = name; !c.Has(changeset.Protected) {
+		c.Flags = append(c.Flags, changeset.Protected)
+	}
+}
+
+// text is what was fetched of a file.
+func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
+	name, ok := j.fetched[c.Path]
+	if !ok {
+		return nil, false
+	}
+	text, err := gitfile.Read(j.files, name, most)
+	return text, err == nil
+}

@@ -1,0 +1,163 @@
+package changes
+
+import (
+	"cmp"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
+)
+
+// reference flags a file of references.
+func (j *gitJudge) reference(c *changeset.Change) {
+	dir, rest := j.place(c.Path)
+	text, ok := j.text(c, maxRefFile)
+	if !ok || strings.HasPrefix(rest, "reftable/") {
+		j.unchecked(c)
+		return
+	}
+	r := j.repository(gitfile.Common(dir))
+	was := j.names(c.Path)
+	for name, id := range refNames(rest, string(text)) {
+		if was[name] == id || slices.Contains(r.known, id) {
+			continue
+		}
+		found, err := j.brings(r, dir, id, was[name])
+		switch {
+		case err != nil:
+			j.unchecked(c)
+		case found.hidden != "":
+			c.Flags, c.Because = append(c.Flags, changeset.HiddenChanged), found.hidden
+		case found.protected != "":
+			j.protect(c, found.protected)
+			continue
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// names are the references that a file had.
+func (j *gitJudge) names(file string) map[string]string {
+	text, err := gitfile.Read(j.was, file, maxRefFile)
+	if err != nil {
+		return nil
+	}
+	_, rest := j.place(file)
+	return refNames(rest, string(text))
+}
+
+// refNames reads a file of references.
+func refNames(file, text string) map[string]string {
+	all := map[string]string{}
+	if file != "packed-refs" {
+		if id := hash(text); id != "" {
+			all[file] = id
+		}
+		return all
+	}
+	for line := range strings.Lines(text) {
+		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if id = hash(strings.TrimPrefix(id, "^")); id != "" {
+			all[cmp.Or(name, id)] = id
+		}
+	}
+	return all
+}
+
+// repository opens the objects of a repository, as they were and as they came.
+func (j *gitJudge) repository(dir string) *judged {
+	if r := j.repos[dir]; r != nil {
+		return r
+	}
+	r := &judged{}
+	j.repos[dir] = r
+	came := cameFiles{root: j.files, names: map[string]string{}}
+	for name, as := range j.fetched {
+		if rest, ok := strings.CutPrefix(name, path.Join(dir, "objects")+"/"); ok {
+			came.names[rest] = as
+		}
+	}
+	sources := []objects.Files{came}
+	host, undo, err := hostObjects(j.was, path.Join(dir, "objects"))
+	r.undo = append(r.undo, undo)
+	if r.err = err; err != nil {
+		return r
+	}
+	if r.reader, r.err = objects.NewReader(append(sources, host...)...); r.err != nil {
+		return r
+	}
+	r.undo = append(r.undo, r.reader.Close)
+	if r.known, r.err = knownNames(j.was, dir); r.err == nil {
+		r.history, r.err = objects.NewHistory(r.reader, r.known)
+	}
+	return r
+}
+
+// cameFiles are objects that came out of the box.
+type cameFiles struct {
+	root  *os.Root
+	names map[string]string
+}
+
+// Open implements objects.Files.
+func (f cameFiles) Open(name string) (*os.File, error) {
+	as, ok := f.names[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return f.root.Open(as)
+}
+
+// Names implements objects.Files.
+func (f cameFiles) Names() ([]string, error) {
+	var out []string
+	for name := range f.names {
+		if rest, ok := strings.CutPrefix(name, "pack/"); ok {
+			out = append(out, rest)
+		}
+	}
+	return out, nil
+}
+
+// index finds what an index is to be outside. equal says that it tracks what is
+// tracked there, whatever it remembers of the files inside; nil that it stays as it is.
+func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
+	dir, _ := j.place(c.Path)
+	inside := top(dir)
+	hidden := func(name string) bool { return j.hides(path.Join(inside, name)) }
+	data, ok := j.text(c, index.MaxBytes)
+	var mine, theirs *index.Index
+	if ok {
+		mine, _ = index.Parse(data) // what is none is nil
+	}
+	if j.o.base.Outside != nil {
+		theirs, _ = gitfile.ReadIndex(j.o.base.Outside, c.Path)
+	}
+	switch {
+	case mine == nil && j.deny && (!ok || theirs != nil && theirs.Tracks(hidden)):
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
+		return nil, false
+	case mine == nil || theirs == nil || !mine.Fits(theirs):
+		return nil, false
+	}
+	restored := mine.Restore(theirs, hidden)
+	if mine.Same(theirs) {
+		return nil, true
+	}
+	// The next commit outside would bring what is staged there.
+	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
+		j.protect(c, name)
+	}
+	if !restored {
+		return nil, false
+	}
+	return mine.Bytes(), false
+}

@@ -1,0 +1,218 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func underGit(name string) string { return path.Join(sandbox.GitDir, name) }
+
+// isGit reports whether a path of the workspace is its .git, or below it.
+func isGit(name string) bool {
+	return name == sandbox.GitDir || strings.HasPrefix(name, sandbox.GitDir+"/")
+}
+
+// ofGit returns the path in the repository of a file that is below .git.
+func ofGit(name string) (string, bool) { return strings.CutPrefix(name, sandbox.GitDir+"/") }
+
+// notGit returns the path of a file that is not below .git.
+func notGit(name string) (string, bool) { return name, !isGit(name) }
+
+// splitGit parts entries into those of the work tree and those of the repository, which
+// get their paths there.
+func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
+	for _, e := range all {
+		if rest, ok := ofGit(e.Path); ok {
+			e.Path = rest
+			git = append(git, e)
+		} else if !isGit(e.Path) {
+			tree = append(tree, e)
+		}
+	}
+	return tree, git
+}
+
+// objectName are the files of objects that come out: loose ones and packs, which are
+// named by what they hold. All else there says how they are to be read.
+var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
+
+// comesOut reports whether a file of a shared repository may come out at all. Other
+// work trees have theirs there, and the main one its own: those are not this
+// sandbox's to change.
+func comesOut(g *sandbox.Shared, name string) bool {
+	top, rest, below := strings.Cut(name, "/")
+	switch top {
+	case "objects":
+		dir := !below || rest == "pack" || len(rest) == 2
+		return dir || objectName.MatchString(name)
+	case "refs":
+		// References of one work tree only, where it is not this one.
+		own, _, _ := strings.Cut(rest, "/")
+		return g.Worktree == "" || own != "bisect" && own != "worktree" && own != "rewritten"
+	case "logs":
+		return g.Worktree == "" || rest != "HEAD"
+	case "packed-refs", "shallow", "config", "hooks", "info":
+		return true
+	case "worktrees":
+		name, file, _ := strings.Cut(rest, "/")
+		if g.Worktree == "" || name != g.Worktree {
+			return false
+		}
+		return file != "" && file != "gitdir" && file != "commondir" && file != "locked"
+	}
+	return g.Worktree == "" && top != "modules"
+}
+
+// openShared makes the repository that a workspace shares a part of what is compared.
+func (s *Service) openShared(ctx context.Context, o *comparison) error {
+	g := o.record.Base.Git
+	if g == nil || o.dir != sandbox.WorkspaceDir || sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))(g.Target) != "" {
+		return nil
+	}
+	host, err := os.OpenRoot(g.Source)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(err, fault.NotFound, "repository_gone", "the repository that the workspace belongs to is not there any more")
+	case err != nil:
+		return fmt.Errorf("open the repository: %w", err)
+	}
+	o.undo = append(o.undo, host.Close)
+	o.git = o.part(g)
+	o.git.base.Outside = host
+	o.base.Start, o.git.base.Start = splitGit(o.base.Start)
+	o.base.Brought, o.git.base.Brought = splitGit(o.base.Brought)
+	if o.record.Base.Copy == "" {
+		return nil
+	}
+	was, err := s.copyOf(o, g)
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, was.Close)
+	o.git.base.Content = was
+	o.git.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil)
+	return err
+}
+
+// part is a comparison of a repository's files.
+func (o *comparison) part(g *sandbox.Shared) *comparison {
+	return &comparison{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
+}
+
+// copyOf opens the copy of a repository that was made at the start.
+func (s *Service) copyOf(o *comparison, g *sandbox.Shared) (*os.Root, error) {
+	i := slices.IndexFunc(o.record.Base.Mounts, func(m sandbox.Mount) bool { return g.Target == m.Target || strings.HasPrefix(g.Target, m.Target+"/") })
+	if i < 0 {
+		return nil, fault.New(fault.NotFound, "workspace_copy_gone", "the copy of the repository is gone")
+	}
+	dir, err := s.copies.FindPart(o.record.Base.Copy, i+1)
+	if err != nil {
+		return nil, err
+	}
+	top, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the copy of the repository: %w", err)
+	}
+	rest := strings.TrimPrefix(g.Target[len(o.record.Base.Mounts[i].Target):], "/")
+	if rest == "" {
+		return top, nil
+	}
+	defer top.Close()
+	return top.OpenRoot(rest)
+}
+
+// addRepository adds what is changed in a shared repository to what is changed in its
+// work tree, with the same checks as for a .git of the workspace's own.
+func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, lines, text bool) error {
+	g, shared := o.git, o.record.Base.Git
+	match := o.policy.Files().Matcher()
+	inside := path.Join(sandbox.WorkspaceDir, sandbox.GitDir)
+	ways := match.ProtectedWays()
+	hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
+	part, err := changeset.Compare(ctx, g.box, g.base, changeset.Options{
+		Dir: g.dir, Lines: lines, Text: text, Under: sandbox.GitDir, Ways: ways, Start: ways.Start(inside),
+		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
+		Ignore: func(name string) bool {
+			at := path.Join(g.dir, name)
+			return !comesOut(shared, name) || match.Denied(at) || match.Denied(path.Join(inside, name)) || hidden(at) != ""
+		},
+	})
+	if err != nil {
+		return err
+	}
+	part.Changes = slices.DeleteFunc(part.Changes, func(c changeset.Change) bool {
+		// Objects are only added: other work trees may need by now what git took for
+		// needless inside, and a pack that was made anew has what the old ones had.
+		return c.New == nil && (strings.HasPrefix(c.Path, "objects/") || c.Path == path.Join("worktrees", shared.Worktree, "HEAD"))
+	})
+	for i := range part.Changes {
+		// An object has the name of its content, so another content is none of git's.
+		if c := &part.Changes[i]; c.Op == changeset.Changed && c.New.Type == changeset.Regular && objectName.MatchString(c.Path) {
+			c.Flags = append(c.Flags, changeset.GitUnchecked)
+		}
+	}
+	if err := g.judgeGit(ctx, part); err != nil {
+		return err
+	}
+	for _, c := range part.Changes {
+		set.Changes = append(set.Changes, c.Renamed(underGit))
+		set.Added += c.Added
+		set.Removed += c.Removed
+	}
+	slices.SortFunc(set.Changes, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
+	o.box = changeset.Graft(o.box, o.dir, sandbox.GitDir, g.box, g.dir)
+	return nil
+}
+
+// bring applies changes to the workspace, and to the repository that it shares. All
+// that can fail before something is there is done first for both, and ready is called
+// once, with all. It returns what is there now, also with an error.
+func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
+	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
+		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
+	}
+	var tree, git []changeset.Change
+	for _, c := range chosen {
+		if _, ok := ofGit(c.Path); ok && o.git != nil {
+			git = append(git, c.Renamed(func(name string) string { rest, _ := ofGit(name); return rest }))
+		} else {
+			tree = append(tree, c)
+		}
+	}
+	if len(git) == 0 {
+		return changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, ready))
+	}
+	var now []changeset.Entry
+	there, err := changeset.Apply(ctx, o.git.box, o.git.base.Outside, git, options(o.git, func(come []changeset.Change) error {
+		var all []changeset.Change
+		for _, c := range come {
+			all = append(all, c.Renamed(underGit))
+		}
+		if len(tree) == 0 {
+			return ready(all)
+		}
+		var err error
+		now, err = changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, func(come []changeset.Change) error {
+			all = append(all, come...)
+			slices.SortFunc(all, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
+			return ready(all)
+		}))
+		return err
+	}))
+	for _, e := range there {
+		e.Path = underGit(e.Path)
+		now = append(now, e)
+	}
+	return now, err
+}

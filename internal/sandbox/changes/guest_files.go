@@ -1,0 +1,71 @@
+package changes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// guestFiles reads a running box's files through its guest. What leaves it by
+// what is read here passes its mask.
+type guestFiles struct {
+	source Source
+	row    sandbox.Row
+	mask   *sandbox.Mask
+}
+
+// Hide implements changeset.Box.
+func (b guestFiles) Hide() changeset.Hider {
+	if m := b.mask.Bytes(); m != nil {
+		return m
+	}
+	return nil
+}
+
+// Tree implements changeset.Box.
+func (b guestFiles) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathTree, req)
+}
+
+// Pack implements changeset.Box.
+func (b guestFiles) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathPack, req)
+}
+
+// maxComplaint bounds what a guest may say about why it cannot.
+const maxComplaint = 4 << 10
+
+func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadCloser, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := awaited(ctx, func(ctx context.Context) (*http.Response, error) {
+		return b.source.Guest(ctx, b.row, http.MethodPost, where, bytes.NewReader(body))
+	})
+	if err != nil {
+		if errors.Is(err, errGuestSilent) {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, sandbox.Canceled(context.Cause(ctx))
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "files_unavailable", "the sandbox does not answer about its files")
+	}
+	if res.StatusCode == http.StatusOK {
+		return res.Body, nil
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
+	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.mask.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
+		"the sandbox's guest does not list files; it is of an earlier version")
+}

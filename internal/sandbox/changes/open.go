@@ -1,0 +1,208 @@
+package changes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// open opens the files that a request is about, and their earlier state. The result must be closed.
+func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ *comparison, err error) {
+	o := &comparison{dir: req.Dir, since: req.Since, service: s}
+	if o.dir == "" {
+		o.dir = sandbox.WorkspaceDir
+	}
+	if o.since == "" {
+		o.since = sinceStart
+	}
+	if !path.IsAbs(o.dir) || path.Clean(o.dir) != o.dir || o.dir == "/" {
+		return nil, fault.New(fault.Invalid, "dir_invalid", "dir is an absolute path inside, without . and .., and not / itself")
+	}
+	if strings.HasPrefix(o.dir, sandbox.WorkspaceDir+"/") {
+		// What is protected, named or run by itself is told by paths from the
+		// workspace on, and the template knows nothing of what began there.
+		return nil, fault.New(fault.Invalid, "dir_invalid", "what is below "+sandbox.WorkspaceDir+" is compared as a part of it").
+			WithHint("leave the directory out, and name paths: crannog diff SANDBOX src/")
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
+	r, err := s.source.Resolve(ctx, who, ref)
+	maybeKept := (fault.KindOf(err) == fault.NotFound || err == nil && r.State == sandbox.Stopped) && s.kept != nil
+	if err != nil && !maybeKept {
+		return nil, err
+	}
+	var waited error
+	if o.until, o.done, waited = s.comparing.await(ctx); waited != nil {
+		return nil, waited
+	}
+	o.undo = append(o.undo, o.done)
+	ctx, cancel := inTime(ctx, o.until)
+	defer cancel()
+	if maybeKept {
+		// One that is not forgotten is meant by its name too.
+		if found, keptErr := s.openRetained(who, cmp.Or(r.ID, ref), o); found || keptErr != nil {
+			return o, keptErr
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.record = r
+	if o.policy, err = s.source.Policy(r.Access); err != nil {
+		return nil, err
+	}
+	if err := s.openBox(ctx, o); err != nil {
+		return nil, err
+	}
+	if o.since != sinceStart {
+		return o, s.openSnapshot(ctx, who, o)
+	}
+	return o, s.openStart(ctx, o)
+}
+
+// openBox opens the sandbox's files as they are now.
+func (s *Service) openBox(ctx context.Context, o *comparison) error {
+	r := o.record
+	if r.State == sandbox.Stopped && s.kept != nil && s.kept.Has(r.ID) {
+		return fault.Newf(fault.Conflict, "changes_expired", "the changes that were kept of sandbox %s have expired", r.ID)
+	}
+	opened, err := s.source.Open(ctx, r)
+	if err != nil {
+		return err
+	}
+	o.mask, o.box = opened.Mask, guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
+	if opened.Close != nil {
+		o.undo = append(o.undo, opened.Close)
+	}
+	return nil
+}
+
+// openSnapshot makes a snapshot what the files are compared with.
+func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *comparison) error {
+	n, err := s.source.Snapshot(ctx, who, o.since)
+	if err != nil {
+		return err
+	}
+	o.since = n.ID
+	opened, err := s.source.OpenSnapshot(ctx, o.record, n)
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, opened.Close)
+	box := guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
+	if err := s.fetchOld(ctx, o, box); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
+		return err
+	}
+	o.git = o.part(o.record.Base.Git)
+	err = s.fetchOld(ctx, o.git, box)
+	o.undo = append(o.undo, o.git.undo...)
+	return err
+}
+
+// openStart makes the sandbox's start what its files are compared with.
+func (s *Service) openStart(ctx context.Context, o *comparison) error {
+	if o.dir != sandbox.WorkspaceDir {
+		return s.openTemplate(ctx, o)
+	}
+	r := o.record
+	if r.Workspace == "" {
+		return nil // it began empty
+	}
+	host, err := os.OpenRoot(r.Workspace)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(err, fault.NotFound, "workspace_gone", "the directory that the sandbox shows is not there any more")
+	case err != nil:
+		return fmt.Errorf("open the workspace: %w", err)
+	}
+	o.undo = append(o.undo, host.Close)
+	o.base.Outside = host
+	if err := s.openManifest(o); err != nil {
+		return err
+	}
+	if r.Base.Copy == "" {
+		return s.openShared(ctx, o)
+	}
+	dir, err := s.copies.Find(r.Base.Copy)
+	if err != nil {
+		return err
+	}
+	was, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open the copy of the workspace: %w", err)
+	}
+	o.undo = append(o.undo, was.Close)
+	o.base.Content = was
+	if o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil); err != nil {
+		return err
+	}
+	return s.openShared(ctx, o)
+}
+
+// openTemplate compares a directory other than the workspace with what the
+// template has there. What is mounted below it on either side is left out.
+func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
+	root := o.record.Base.Root
+	if root.Dir == "" {
+		return o.record.Base.CheckRebuildable()
+	}
+	source, rest := root.Dir, o.dir
+	mounts, err := s.source.HostBinds(ctx, o.record, o.policy)
+	if err != nil {
+		return err
+	}
+	var below []string
+	for _, b := range slices.Concat(root.Binds, mounts) {
+		switch {
+		case o.dir == b.Target || strings.HasPrefix(o.dir, b.Target+"/"):
+			source, rest, below = b.Source, strings.TrimPrefix(o.dir, b.Target), nil
+		case strings.HasPrefix(b.Target, o.dir+"/"):
+			below = append(below, strings.TrimPrefix(b.Target, o.dir+"/"))
+		}
+	}
+	top, err := os.OpenRoot(source)
+	if err != nil {
+		return fmt.Errorf("open the template: %w", err)
+	}
+	o.undo = append(o.undo, top.Close)
+	was, err := top.OpenRoot(path.Join(".", rest)) // a mount of a file is none
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is all new
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unsupported, "dir_not_comparable", "the template's directory cannot be compared")
+	}
+	o.undo = append(o.undo, was.Close)
+	o.base.Content = was
+	o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
+	return err
+}
+
+// openManifest reads what the workspace was when the sandbox began.
+func (s *Service) openManifest(o *comparison) error {
+	if s.manifests == nil {
+		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no workspaces")
+	}
+	m, err := s.manifests.Find(o.record.ID)
+	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {
+		return nil // the copy itself is its earlier state
+	}
+	if err != nil {
+		return err
+	}
+	o.base.Start, o.base.Brought = m.Start, m.Brought
+	return nil
+}

@@ -1,0 +1,257 @@
+package changes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/retained"
+)
+
+// keptBounds are what one run may leave: what is larger is for a sandbox that
+// is kept itself.
+var keptBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
+
+// KeepChanges keeps what is changed below the workspace beyond the sandbox's
+// end.
+func (s *Service) KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
+	ctx, d := s.audit.Begin(ctx, who, "changes.keep", ref)
+	out, err := s.keepChanges(ctx, who, ref)
+	if err == nil && out.Files == 0 {
+		return out, nil // nothing was done
+	}
+	return out, d.Commit(ctx, err)
+}
+
+func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref string) (_ sandbox.KeptChanges, err error) {
+	if err := s.mayKeep(who); err != nil {
+		return sandbox.KeptChanges{}, err
+	}
+	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
+	if err != nil {
+		return sandbox.KeptChanges{}, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	r := o.record
+	if o.kept || r.Workspace == "" {
+		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that its changes could come out to")
+	}
+	if s.source.Unchanged(ctx, r) {
+		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
+	}
+	set, err := o.compare(ctx, true, false)
+	if err != nil || len(set.Changes) == 0 {
+		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, err
+	}
+	access, err := json.Marshal(r.Access)
+	if err != nil {
+		return sandbox.KeptChanges{}, err
+	}
+	var shown json.RawMessage
+	if r.Base.Git != nil {
+		if shown, err = json.Marshal(sandbox.Base{Mounts: r.Base.Mounts, Git: r.Base.Git}); err != nil {
+			return sandbox.KeptChanges{}, err
+		}
+	}
+	draft, err := s.kept.Begin(r.ID)
+	if err != nil {
+		return sandbox.KeptChanges{}, err
+	}
+	// What never comes out is kept as a line and not as content, and what is
+	// called after a secret not even so. What may be seen of the rest is known
+	// now: later, values may be gone.
+	// References of git are judged again when they are to come out.
+	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
+	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
+	if list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
+		return sandbox.KeptChanges{}, errors.Join(err, draft.Abort())
+	}
+	files := len(list) + len(refused)
+	if left := len(set.Changes) - files; left > 0 {
+		s.log.Warn("not kept: what has a secret's value in its name", "sandbox", r.ID, "files", left)
+	}
+	if files == 0 {
+		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
+	}
+	m := retained.Meta{
+		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Shown: shown, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(retained.Life),
+		Hidden: slices.Concat(r.Base.Hide, r.Base.Absent),
+		Files:  files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
+		Made: retained.Made{
+			Template: r.Template, TemplateID: r.TemplateID, Revision: r.Base.Revision, Engine: r.Engine, Boundary: string(r.Boundary),
+			Origin: r.Origin, Parent: r.Parent, StartedAt: r.StartedAt,
+		},
+	}
+	if err := draft.Commit(m, append(list, refused...)); err != nil {
+		return sandbox.KeptChanges{}, err
+	}
+	m.ID = r.ID
+	return toKept(m), s.Sweep()
+}
+
+// maskedOf are the files in which something was masked. One that was too large to
+// be looked into before may stand for a file with the same secret outside.
+func maskedOf(list []changeset.Change) []retained.Masked {
+	var out []retained.Masked
+	for _, c := range list {
+		if !c.Has(changeset.Masked) {
+			continue
+		}
+		m := retained.Masked{Path: []byte(c.Path), Conflict: c.Conflict}
+		if c.Omitted && c.Outside != nil {
+			m.Conflict = changeset.SecretOutside
+		}
+		if m.Conflict != changeset.SecretOutside {
+			m.Conflict = "" // what else there is, a comparison finds again
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func toKept(m retained.Meta) sandbox.KeptChanges {
+	return sandbox.KeptChanges{
+		ID: m.ID, Workspace: m.Workspace, TakenAt: m.TakenAt, ExpiresAt: m.ExpiresAt, Files: m.Files, Added: m.Added, Removed: m.Removed,
+	}
+}
+
+// mayKeep: what is kept is for the host's directories, and takes its disk.
+func (s *Service) mayKeep(who sandbox.Principal) error {
+	if err := who.Check(); err != nil {
+		return err
+	}
+	if !who.Local {
+		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine keep changes of ended sandboxes")
+	}
+	if s.kept == nil {
+		return fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+	}
+	return nil
+}
+
+// ListChanges returns what was kept, newest first.
+func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error) {
+	if err := s.mayKeep(who); err != nil {
+		return nil, err
+	}
+	list, err := s.kept.List()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sandbox.KeptChanges, len(list))
+	for i, m := range list {
+		out[i] = toKept(m)
+	}
+	return out, nil
+}
+
+// DiscardChanges drops what was kept of a sandbox.
+func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error {
+	ctx, d := s.audit.Begin(ctx, who, "changes.discard", id)
+	return d.Finish(ctx, s.discardChanges(ctx, who, id))
+}
+
+// discardChanges drops what commands printed, too: it is of the same run.
+func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id string) error {
+	if err := s.mayKeep(who); err != nil {
+		return err
+	}
+	if _, err := s.kept.Meta(id); err != nil {
+		return err
+	}
+	return errors.Join(s.dropKept(id), s.source.DropRecording(ctx, id))
+}
+
+// openRetained opens what was kept of a sandbox that is not there any more. It
+// reports whether there is anything.
+func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) (bool, error) {
+	m, err := s.kept.Meta(id)
+	if fault.KindOf(err) == fault.NotFound || err == nil && !who.Local {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if o.dir != m.Dir || o.since != sinceStart {
+		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; what was kept of it is what it changed in %s since its start", id, m.Dir)
+	}
+	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
+	for _, f := range m.Masked {
+		o.masked[string(f.Path)] = f.Conflict
+	}
+	was := m.Made
+	o.record = sandbox.Row{Base: sandbox.Base{Copy: m.Copy, Revision: was.Revision, Absent: m.Hidden}, Sandbox: sandbox.Sandbox{
+		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: sandbox.Stopped, StartedAt: was.StartedAt, Template: was.Template,
+		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
+	}}
+	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
+		return true, fmt.Errorf("kept changes of %s: %w", id, err)
+	}
+	if len(m.Shown) > 0 {
+		var shown sandbox.Base
+		if err := json.Unmarshal(m.Shown, &shown); err != nil {
+			return true, fmt.Errorf("kept changes of %s: %w", id, err)
+		}
+		o.record.Base.Mounts, o.record.Base.Git = shown.Mounts, shown.Git
+	}
+	if o.policy, err = s.source.Policy(o.record.Access); err != nil {
+		return true, err
+	}
+	if err := s.openStart(context.Background(), o); err != nil {
+		return true, err
+	}
+	if o.git == nil {
+		o.box, err = s.kept.Box(id, o.base.Start)
+		return true, err
+	}
+	if o.box, err = s.kept.Part(id, o.base.Start, notGit); err != nil {
+		return true, err
+	}
+	o.git.box, err = s.kept.Part(id, o.git.base.Start, ofGit)
+	return true, err
+}
+
+// dropKept drops what was kept of a sandbox, with what it was compared with,
+// unless the sandbox itself still needs that.
+func (s *Service) dropKept(id string) error {
+	copied := ""
+	if m, err := s.kept.Meta(id); err == nil {
+		copied = m.Copy
+	}
+	if err := s.kept.Remove(id); err != nil {
+		return err
+	}
+	return s.source.Forget(id, copied)
+}
+
+// ForgetAll removes all retained changes.
+func (s *Service) ForgetAll() error {
+	if s.kept == nil {
+		return nil
+	}
+	list, err := s.kept.List()
+	errs := []error{err}
+	for _, m := range list {
+		errs = append(errs, s.dropKept(m.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep removes retained changes that have expired.
+func (s *Service) Sweep() error {
+	if s.kept == nil {
+		return nil
+	}
+	gone, err := s.kept.Sweep()
+	errs := []error{err}
+	for _, id := range gone {
+		errs = append(errs, s.dropKept(id))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+package changes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// outApply says that files were brought into a directory.
+const outApply = "apply"
+
+// released is how a choice came out.
+type released struct {
+	out      string // tar, patch or apply
+	artifact string // SHA-256 of the file that was written, or ""
+	approval string
+}
+
+// maySign refuses what could not be signed for before anything is spent on it.
+func (s *Service) maySign(chosen []changeset.Change, files bool) error {
+	if s.signing == nil {
+		return fault.New(fault.Unsupported, "provenance_unavailable", "this service signs for nothing")
+	}
+	n := len(filesOf(chosen))
+	if files && n == 0 {
+		return provenance.Empty()
+	}
+	return provenance.Fits(n)
+}
+
+// filesOf are the regular files that come out, with the sums that each was
+// checked against, or that it has since something was masked in it.
+func filesOf(chosen []changeset.Change) []provenance.File {
+	var out []provenance.File
+	for _, c := range chosen {
+		if c.New != nil && c.New.Type == changeset.Regular {
+			out = append(out, provenance.File{Path: c.Path, SHA256: c.New.Sum})
+		}
+	}
+	return out
+}
+
+// attest signs for what comes out. Its export is on record, and is covered by
+// the checkpoint that the statement names; that it was signed is durable before
+// anybody has the signature, so the record has all signatures that there are.
+func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
+	point, err := s.audit.Checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := o.record
+	name, _, _ := strings.Cut(point.Note, "\n")
+	statement, err := provenance.Release{
+		Artifact: out.artifact, Files: filesOf(c.chosen),
+		Sandbox: r.ID, StartedAt: r.StartedAt, OutAt: time.Now(),
+		External: provenance.External{
+			Template: r.Template, Policy: o.policy.Digest(), Level: o.policy.Level(), Out: out.out, Dir: o.dir, Since: o.since,
+		},
+		Internal: provenance.Internal{
+			Engine: r.Engine, Boundary: string(r.Boundary), Origin: r.Origin, Parent: r.Parent,
+			Changes: c.digest, Removals: c.removals, Masked: changeset.CountMasked(c.chosen), Approval: out.approval,
+		},
+		TemplateID: r.TemplateID, Revision: r.Base.Revision, Commit: o.commit(),
+		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},
+		Server: strings.TrimPrefix(name, "crannog/"), Version: s.version,
+	}.Statement()
+	if err != nil {
+		return nil, err
+	}
+	signer, err := s.signing.Signer()
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := signer.Sign(statement)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(envelope)
+	return envelope, s.audit.Append(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: payload.Provenance{
+		Artifact: out.artifact, Subjects: len(statement.Subject), Envelope: hex.EncodeToString(sum[:]), Key: signer.Public.ID(),
+		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: point.Size,
+	}})
+}

@@ -1,0 +1,116 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// textSize is the largest file of a snapshot of which more than the sum is
+// fetched: of larger ones no text is shown.
+const textSize = 16 << 20
+
+// fetchOld makes what a snapshot had what o's files are compared with: the
+// list of it, with the sums of files that are not plainly the same now, and
+// their content in a directory of ours.
+func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Box) error {
+	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
+	if err != nil {
+		return err
+	}
+	now, err := treeOf(ctx, o.box, changeset.TreeRequest{Dir: o.dir})
+	if err != nil {
+		return err
+	}
+	o.base.Start = was
+	sums, err := treeOf(ctx, old, changeset.TreeRequest{
+		Dir: o.dir, Paths: differing(was, now), Sums: true, SumBytes: changeset.DefaultBounds.FileBytes,
+	})
+	if err != nil {
+		return err
+	}
+	var texts []changeset.Change
+	told := make(map[string]changeset.Entry, len(sums))
+	for i, e := range sums {
+		told[e.Path] = e
+		if e.Type == changeset.Regular && e.Sum != "" && e.Size <= textSize {
+			texts = append(texts, changeset.Change{Path: e.Path, Op: changeset.Created, New: &sums[i]})
+		}
+	}
+	for i, e := range o.base.Start {
+		if t, ok := told[e.Path]; ok {
+			o.base.Start[i] = t
+		}
+	}
+	return s.stageOld(ctx, o, old, texts)
+}
+
+func treeOf(ctx context.Context, box changeset.Box, req changeset.TreeRequest) ([]changeset.Entry, error) {
+	r, err := box.Tree(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return changeset.ReadTree(r, changeset.Bounds{})
+}
+
+// differing are the regular files of one tree that another does not plainly
+// have too.
+func differing(was, now []changeset.Entry) [][]byte {
+	there := make(map[string]changeset.Entry, len(now))
+	for _, e := range now {
+		there[e.Path] = e
+	}
+	out := [][]byte{}
+	for _, e := range was {
+		n, ok := there[e.Path]
+		same := ok && n.Type == e.Type && n.Size == e.Size && n.Mode == e.Mode && n.MTime.Equal(e.MTime) && n.CTime.Equal(e.CTime)
+		if e.Type == changeset.Regular && !same {
+			out = append(out, []byte(e.Path))
+		}
+	}
+	return out
+}
+
+// stageOld fetches files under their own names.
+func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Box, list []changeset.Change) error {
+	if s.kept == nil {
+		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
+	}
+	draft, err := s.kept.Begin(o.record.ID)
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, draft.Abort)
+	if err := errors.Join(draft.Files.Mkdir("staged", 0o700), draft.Files.Mkdir("tree", 0o700)); err != nil {
+		return err
+	}
+	staged, err := draft.Files.OpenRoot("staged")
+	if err != nil {
+		return err
+	}
+	defer staged.Close()
+	if _, err := changeset.Stage(ctx, old, o.dir, list, staged, changeset.Bounds{FileBytes: textSize}); err != nil {
+		return err
+	}
+	for i, c := range list {
+		name := path.Join("tree", c.Path)
+		if err := draft.Files.MkdirAll(path.Dir(name), 0o700); err != nil {
+			return err
+		}
+		if err := draft.Files.Rename(path.Join("staged", strconv.Itoa(i)), name); err != nil {
+			return err
+		}
+	}
+	tree, err := draft.Files.OpenRoot("tree")
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, tree.Close)
+	o.base.Content = tree
+	return nil
+}

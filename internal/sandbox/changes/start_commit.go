@@ -1,0 +1,84 @@
+package changes
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxGitFile bounds what is read of a file of git's.
+const maxGitFile = 4 << 20
+
+// commit returns the commit that the workspace was at when the sandbox was created.
+// It returns "", which claims nothing, if the Git files that name the commit have
+// changed since. Uncommitted changes of that time are not covered by it.
+func (o *comparison) commit() string {
+	if o.dir != sandbox.WorkspaceDir || o.base.Outside == nil || o.record.Base.Copy != "" {
+		return ""
+	}
+	head, _ := o.unmoved(".git/HEAD")
+	ref, symbolic := strings.CutPrefix(head, "ref: ")
+	if !symbolic {
+		return hash(head)
+	}
+	if ref = strings.TrimSpace(ref); !strings.HasPrefix(ref, "refs/") || path.Clean(ref) != ref {
+		return ""
+	}
+	text, there := o.unmoved(".git/" + ref)
+	if there {
+		return hash(text)
+	}
+	packed, _ := o.unmoved(".git/packed-refs")
+	for line := range strings.Lines(packed) {
+		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == ref {
+			return hash(id)
+		}
+	}
+	return ""
+}
+
+// unmoved reads a file of the workspace's host directory that is as it was
+// when the sandbox began. there says that it was or is there at all, in which
+// case nothing else may stand for it.
+func (o *comparison) unmoved(name string) (text string, there bool) {
+	var was *changeset.Entry
+	for i := range o.base.Start {
+		if o.base.Start[i].Path == name {
+			was = &o.base.Start[i]
+		}
+	}
+	// O_NONBLOCK: opening a pipe would otherwise block for ever.
+	f, err := o.base.Outside.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", was != nil || !errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || was == nil || !info.Mode().IsRegular() || info.Size() != was.Size || !info.ModTime().Equal(was.MTime) {
+		return "", true
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Ino != was.Ino {
+		return "", true
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxGitFile+1))
+	if err != nil || len(data) > maxGitFile { // what is cut off could end in another name
+		return "", true
+	}
+	return string(data), true
+}
+
+// hash is a commit's name if the text is one, and "" otherwise.
+func hash(text string) string {
+	text = strings.TrimSpace(text)
+	if len(text) != 40 && len(text) != 64 || strings.Trim(text, "0123456789abcdef") != "" {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,186 @@
+package intake
+
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// Survey lets the engine write down what became of files. It is called before
+// an instance ends, and does not stop it from ending.
+func (s *Service) Survey(ctx context.Context, id string) {
+	if s.spools == nil {
+		return
+	}
+	r, err := s.deps.Rows.Get(ctx, id)
+	if err != nil {
+		return // what has no row has no file either
+	}
+	o := s.deps.Observer(r.Engine)
+	if o == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	defer cancel()
+	err = o.Survey(ctx, id)
+	if err == nil || unknown(err) { // it runs no more
+		return
+	}
+	s.deps.Log.Warn("files of a sandbox not looked at", "sandbox", id, "err", err)
+	s.deps.Audit.AppendAnyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: auditlog.Server, Data: ingest.Gap{Of: "events", Reason: "survey"}})
+}
+
+// Drain takes in the rest of what was written down. What the audit log refuses
+// stays in the files, and is taken in when it works again.
+func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
+	if s.spools == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	defer cancel()
+	if err := errors.Join(s.spools.Drain(ctx, id, last), s.spools.Leave(id)); err != nil {
+		s.deps.Log.Warn("what a sandbox did is not in the audit log yet", "sandbox", id, "err", err)
+		s.behind.Store(true)
+		return false
+	}
+	s.deps.Masks.Release(id)
+	return true
+}
+
+// End ingests the remaining events of a sandbox that is ending. A warm sandbox that
+// was never handed out has no owner, so the events of its programs are dropped.
+func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) {
+	if r.State == sandbox.Waiting {
+		return false, s.Remove(r.ID)
+	}
+	return r.ID != "" && s.Drain(ctx, r.ID, true), nil
+}
+
+// Forget removes a sandbox's files, once everything in them is in the audit log. What
+// cannot be taken in now is looked at again by CatchUp.
+func (s *Service) Forget(ctx context.Context, id string) error {
+	if s.spools == nil {
+		return s.Remove(id)
+	}
+	if left, err := s.spools.Has(id); err != nil || !left {
+		return errors.Join(err, s.Remove(id))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	defer cancel()
+	if err := s.spools.Drain(ctx, id, true); err != nil {
+		s.deps.Log.Warn("what a sandbox did is not in the audit log yet", "sandbox", id, "err", err)
+		s.behind.Store(true)
+		return s.spools.Leave(id)
+	}
+	return s.Remove(id)
+}
+
+// Remove removes a sandbox's files.
+func (s *Service) Remove(id string) error {
+	var err error
+	if s.spools != nil {
+		err = s.spools.Remove(id)
+	}
+	if s.deps.Flows != nil {
+		err = errors.Join(err, s.deps.Flows.Remove(id))
+	}
+	return err
+}
+
+// Retry is CatchUp where something is known to be left.
+func (s *Service) Retry(ctx context.Context) error {
+	if !s.behind.Swap(false) {
+		return nil
+	}
+	return s.CatchUp(ctx)
+}
+
+// CatchUp ingests the written events of sandboxes that no goroutine follows, and
+// removes the event files of sandboxes that no longer exist.
+func (s *Service) CatchUp(ctx context.Context) error {
+	if s.spools == nil {
+		return nil
+	}
+	ids, err := s.spools.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, id := range ids {
+		if s.deps.Live(id) {
+			continue
+		}
+		errs = append(errs, s.deps.Locked(ctx, id, s.catchUpOne))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) catchUpOne(ctx context.Context, id string) error {
+	r, err := s.deps.Rows.Get(ctx, id)
+	switch {
+	case unknown(err):
+		return s.Forget(ctx, id)
+	case err != nil:
+		return err
+	case r.State == sandbox.Stopped || r.State == sandbox.Paused:
+		if s.Drain(ctx, id, r.State == sandbox.Stopped) && r.State == sandbox.Stopped {
+			return s.spools.Remove(id)
+		}
+	}
+	return nil
+}
+
+// RemoveEvents removes the events of an ended sandbox, all of which are in the audit log.
+func (s *Service) RemoveEvents(id string) error {
+	if s.spools == nil {
+		return nil
+	}
+	return s.spools.Remove(id)
+}
+
+// Exclusive runs write while no other process takes in the events of a sandbox. write is
+// told whether another process may have written the same before.
+func (s *Service) Exclusive(ctx context.Context, id string, write func(again bool) error) error {
+	if s.spools == nil {
+		return write(true)
+	}
+	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	err := s.spools.Exclusive(limited, id, write)
+	if left := s.spools.Leave(id); left != nil {
+		s.deps.Log.Warn("events not closed", "sandbox", id, "err", left)
+	}
+	if err != nil {
+		// The disk is full, or who holds the file is stuck. Ending goes first.
+		s.deps.Log.Warn("end of sandbox written without its place being held", "sandbox", id, "err", err)
+		return write(true)
+	}
+	return nil
+}
+
+// SweepFlows removes records of sandboxes that nothing else knows.
+func (s *Service) SweepFlows(ctx context.Context) error {
+	if s.deps.Flows == nil {
+		return nil
+	}
+	return sandbox.Sweep(s.deps.Flows, func(id string) (bool, error) {
+		if s.spools != nil {
+			// CatchUp removes it, once it is in the audit log.
+			if left, err := s.spools.Has(id); err != nil || left {
+				return true, err
+			}
+		}
+		_, err := s.deps.Rows.Get(ctx, id)
+		if unknown(err) {
+			return false, nil
+		}
+		return true, err
+	})
+}
+
+func unknown(err error) bool { return fault.KindOf(err) == fault.NotFound }

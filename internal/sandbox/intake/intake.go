@@ -1,0 +1,132 @@
+// Package intake takes what engines and the egress gateway wrote about sandboxes into
+// the audit log, and keeps their files until the log has everything in them.
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/events"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// surveyTimeout bounds how long an end waits for what became of files, and
+// for the rest of what was written down.
+const surveyTimeout = 5 * time.Second
+
+// Deps is what a Service is made of.
+type Deps struct {
+	// Dir is where engines write events of sandboxes. Without it nothing is taken in.
+	Dir string
+	// Flows are the records of network attachments, or nil.
+	Flows *flows.Dir
+	Audit *auditlog.Log
+	Rows  Rows
+	Masks Masks
+	// Observer returns an engine's ability to write events, or nil.
+	Observer func(engine string) engine.Observer
+	// Live reports whether this process watches a sandbox, whose files are followed then.
+	Live func(id string) bool
+	// Locked runs a function with the lock of the ID.
+	Locked func(ctx context.Context, id string, do func(context.Context, string) error) error
+	Log    *slog.Logger
+}
+
+// Rows reads the rows of sandboxes.
+type Rows interface {
+	Get(ctx context.Context, id string) (sandbox.Row, error)
+}
+
+// Masks knows what must not be seen in events.
+type Masks interface {
+	Unseen(ctx context.Context, id string) (func(string) string, error)
+	// Retain keeps the mask of a sandbox that ends, and Release drops it.
+	Retain(id string)
+	Release(id string)
+}
+
+// Service is safe for concurrent use.
+type Service struct {
+	deps   Deps
+	spools *ingest.Spools // nil takes in nothing
+	behind atomic.Bool    // something was not taken in that could have been
+}
+
+// New returns a Service.
+func New(d Deps) (*Service, error) {
+	s := &Service{deps: d}
+	if d.Dir == "" {
+		return s, nil
+	}
+	forms := []ingest.Form{ingest.Events(d.Dir, events.Free)}
+	if d.Flows != nil {
+		forms = append(forms, ingest.Flows(d.Flows.Path()))
+	}
+	hide := func(ctx context.Context, id string) (ingest.Hide, error) { return d.Masks.Unseen(ctx, id) }
+	var err error
+	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Hide: hide, Log: d.Log}); err != nil {
+		return nil, fmt.Errorf("open what engines wrote: %w", err)
+	}
+	return s, nil
+}
+
+// Close takes in what is known to be left, and lets go of the files.
+func (s *Service) Close(ctx context.Context) error {
+	if s.spools == nil {
+		return nil
+	}
+	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.spools.Close())
+}
+
+// Watches reports whether anything is taken in.
+func (s *Service) Watches() bool { return s.spools != nil }
+
+// Flows are the records of network attachments, or nil.
+func (s *Service) Flows() *flows.Dir { return s.deps.Flows }
+
+// Follow takes in what is written about a running sandbox as it comes.
+func (s *Service) Follow(id string) {
+	if s.spools != nil {
+		s.spools.Follow(id)
+	}
+}
+
+// Leave stops following a sandbox that another process sees to.
+func (s *Service) Leave(id string) error {
+	if s.spools == nil {
+		return nil
+	}
+	return s.spools.Leave(id)
+}
+
+// Open opens the file into which the engine writes what programs do; nil is
+// none. The caller closes it.
+func (s *Service) Open(r sandbox.Row) (*os.File, error) {
+	if s.spools == nil {
+		return nil, nil
+	}
+	f, err := s.spools.Create(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if s.deps.Observer(r.Engine) == nil {
+		return nil, f.Close() // an engine that sees nothing takes none
+	}
+	return f, nil
+}
+
+// Retain keeps what to redact of a sandbox whose events are still to be read.
+func (s *Service) Retain(id string) {
+	if s.spools != nil {
+		s.deps.Masks.Retain(id)
+	}
+}

@@ -1,0 +1,71 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/audit/events"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// unchangedBytes is how many events are read to see that nothing was changed: what
+// did more is compared.
+const unchangedBytes = 8 << 20
+
+// Unchanged reports whether the instance's kernel saw no change below the workspace since
+// the sandbox started, so that no file has to be compared. In any doubt it returns
+// false. The kernel writes these events itself, so that no program inside can hide a
+// change.
+func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
+	o := s.deps.Observer(r.Engine)
+	if o == nil || s.deps.Dir == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
+		return false // changes before its saved state are recorded elsewhere
+	}
+	if err := o.Survey(ctx, r.ID); err != nil {
+		return false
+	}
+	f, err := os.Open(filepath.Join(s.deps.Dir, r.ID+".ndjson"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() > unchangedBytes {
+		return false
+	}
+	return untouched(events.NewReader(f, 0, 0), r.Base)
+}
+
+// untouched reads events.
+func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) bool {
+	began := false
+	for {
+		e, err := from.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return began
+		case err != nil, e.Kind == events.Gap:
+			return false // something was not seen
+		case e.Kind == events.File && touches(b, e.Path):
+			return false
+		}
+		began = true
+	}
+}
+
+// touches reports whether a path is the workspace or the repository that it belongs
+// to, is in them or holds them, or whether it is not known where it is.
+func touches(b sandbox.Base, path string) bool {
+	if !strings.HasPrefix(path, "/") || path == "/" || sandbox.Overlap(path, sandbox.WorkspaceDir) {
+		return true
+	}
+	if b.Git == nil {
+		return false
+	}
+	return sandbox.Overlap(path, b.Git.Target) || slices.ContainsFunc(b.Links, func(l engine.Link) bool { return sandbox.Overlap(path, l.Path) })
+}

@@ -1,0 +1,63 @@
+package lifecycle
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// leastWait is long enough to use a decision that is already there: a grant stays for
+// the next try if no caller waits for it.
+const leastWait = 200 * time.Millisecond
+
+// AskAccess requests approval for a sandbox to reach a host for as long as it lives,
+// and adds the host once approved. A host that is allowed already is granted at once.
+// A host that no approval could allow is Denied. A repeated request is the same
+// request, whatever its reason: a program must not wear approvers down by rewording
+// it.
+func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.Wanted) (egress.Answer, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return egress.Answer{}, err
+	}
+	if r.State != sandbox.Running {
+		return egress.Answer{}, sandbox.NotRunning(r)
+	}
+	if !r.Access.Linked() {
+		return egress.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+			WithHint("only a new sandbox can have one")
+	}
+	q, granted, err := s.access.Question(r, who, w)
+	if err != nil || granted {
+		return egress.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
+	}
+	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
+	defer cancel()
+	answer, err := s.access.Ask(wait, q)
+	if err != nil || !answer.Granted {
+		return answer, err
+	}
+	// The grant is spent: what it is for must not depend on who waits.
+	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
+		return egress.Answer{}, err
+	}
+	return answer, nil
+}
+
+// Amend adds a host to what a sandbox may reach, because people have said so.
+func (s *Service) Amend(ctx context.Context, id, endpoint string) error {
+	_, err := s.setAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
+		if !slices.Contains(a.Allow, endpoint) {
+			a.Allow = append(slices.Clone(a.Allow), endpoint)
+		}
+		return a, nil
+	})
+	return err
+}

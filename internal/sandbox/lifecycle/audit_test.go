@@ -1,0 +1,301 @@
+package lifecycle_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// reads are the methods of the doors' interfaces that change nothing. A new
+// method is either here or in recorded, where it is shown to have an entry.
+var reads = []string{
+	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot",
+	"AskAccess", // is a question, which the approvals record
+}
+
+// recorded does each thing that a caller can do, with the name of its action.
+var recorded = []struct {
+	method, do string
+	act        func(ctx context.Context, r *rig, id string) error
+}{
+	{"SetTimeout", "timeout", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.SetTimeout(ctx, alice, id, time.Hour)
+		return err
+	}},
+	{"Extend", "extend", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.Extend(ctx, alice, id, 2*time.Hour)
+		return err
+	}},
+	{"SetAccess", "access", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.SetAccess(ctx, alice, id, func(a sandbox.Access) (sandbox.Access, error) { return a, nil })
+		return err
+	}},
+	{"Snapshot", "snapshot", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.Snapshot(ctx, alice, id, sandbox.SnapshotRequest{Name: "one"})
+		return err
+	}},
+	{"Rollback", "rollback", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.Rollback(ctx, alice, id, "one")
+		return err
+	}},
+	{"Reset", "reset", func(ctx context.Context, r *rig, id string) error { _, err := r.Reset(ctx, alice, id); return err }},
+	{"Fork", "fork", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.Fork(ctx, alice, id, sandbox.ForkRequest{Count: 2})
+		return err
+	}},
+	{"RemoveSnapshot", "snapshot.remove", func(ctx context.Context, r *rig, id string) error { return r.RemoveSnapshot(ctx, alice, "one") }},
+	{"Pause", "pause", func(ctx context.Context, r *rig, id string) error {
+		_, err := r.Pause(ctx, alice, id, false)
+		return err
+	}},
+	{"Resume", "resume", func(ctx context.Context, r *rig, id string) error {
+		_, _, err := r.Resume(ctx, alice, id, 0)
+		return err
+	}},
+	{"ResumeFiles", "resume", func(ctx context.Context, r *rig, id string) error {
+		_, _, err := r.ResumeFiles(ctx, alice, id, 0)
+		return err
+	}},
+	{"Remove", "remove", func(ctx context.Context, r *rig, id string) error { return r.Remove(ctx, alice, id) }},
+}
+
+func actions(t *testing.T, r *audittest.Record) []payload.Action {
+	t.Helper()
+	var out []payload.Action
+	for _, e := range r.Entries(audit.Action) {
+		var a payload.Action
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func kinds(r *audittest.Record, id string) map[audit.Kind]int {
+	n := make(map[audit.Kind]int)
+	for _, e := range r.Entries() {
+		if e.Sandbox == id {
+			n[e.Kind]++
+		}
+	}
+	return n
+}
+
+// P33: all that a caller does is one action with its name, and one entry for
+// what became of the sandbox.
+func TestActionsAreInTheAuditLog(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
+	want := []string{"create"}
+	for _, d := range recorded {
+		if err := d.act(t.Context(), r, sb.ID); err != nil {
+			t.Fatalf("%s: %v", d.do, err)
+		}
+		want = append(want, d.do)
+	}
+	var got []string
+	for i, e := range r.record.Entries(audit.Action) {
+		a := actions(t, r.record)[i]
+		got = append(got, a.Do)
+		if e.Actor != "key:alice" || e.Sandbox != sb.ID || a.Outcome != "ok" {
+			t.Errorf("%s of %s by %s: %+v", a.Do, e.Sandbox, e.Actor, a)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("actions %v, want %v", got, want)
+	}
+	// The fork's copies have theirs.
+	life := kinds(r.record, sb.ID)
+	for kind, n := range map[audit.Kind]int{
+		audit.SandboxStarted: 1, audit.SandboxEnded: 1, audit.SandboxPaused: 1, audit.SandboxResumed: 1, audit.SandboxReplaced: 2,
+		audit.SandboxCopied: 1, audit.SnapshotTaken: 1, audit.SnapshotRemoved: 1, audit.PolicyChanged: 1,
+	} {
+		if life[kind] != n {
+			t.Errorf("%d entries of the kind %s, want %d", life[kind], kind, n)
+		}
+	}
+	if n := len(r.record.Entries(audit.SandboxStarted)); n != 3 {
+		t.Errorf("%d started, want the sandbox and two copies", n)
+	}
+}
+
+// A method that is new is recorded, or somebody has said that it need not be.
+func TestEachMethodIsAnActionOrARead(t *testing.T) {
+	known := slices.Concat(reads, []string{"Create"})
+	for _, d := range recorded {
+		known = append(known, d.method)
+	}
+	for _, door := range []reflect.Type{
+		reflect.TypeFor[sandbox.Sandboxes](), reflect.TypeFor[sandbox.Networks](), reflect.TypeFor[sandbox.States](), reflect.TypeFor[sandbox.Snapshots](),
+	} {
+		for method := range door.Methods() {
+			if name := method.Name; !slices.Contains(known, name) {
+				t.Errorf("%s.%s: is it a read, or is it recorded?", door.Name(), name)
+			}
+		}
+	}
+}
+
+// What may not happen unrecorded does not, and leaves nothing; what ends a
+// sandbox happens, and a gap is there when the record works again.
+func TestRecordRefuses(t *testing.T) {
+	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
+		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
+	}
+	for _, broken := range [][]audit.Kind{nil, {audit.SandboxStarted}, {audit.Action}} {
+		r := newRig(t)
+		r.record.Fail(refuses(broken...))
+		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Name: "web"})
+		wantKind(t, err, fault.Unavailable, "record_unavailable")
+		r.nothing()
+		r.record.Fail(nil)
+		r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
+	}
+	for _, name := range []string{"SetAccess", "Fork", "Snapshot"} {
+		r := newRig(t)
+		sb := r.create(alice)
+		r.record.Fail(refuses())
+		d := recorded[slices.IndexFunc(recorded, func(d struct {
+			method, do string
+			act        func(ctx context.Context, r *rig, id string) error
+		},
+		) bool {
+			return d.method == name
+		})]
+		wantKind(t, d.act(t.Context(), r, sb.ID), fault.Unavailable, "record_unavailable")
+		if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+			t.Error(err)
+		}
+		r.nothing()
+	}
+}
+
+func TestPausedStaysPausedUnrecorded(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	r.record.Fail(func(audit.Draft) bool { return true })
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatalf("pause while the record refuses: %v", err)
+	}
+	_, _, err := r.Resume(t.Context(), alice, sb.ID, 0)
+	wantKind(t, err, fault.Unavailable, "record_unavailable")
+	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused {
+		t.Errorf("%s, %v", got.State, err)
+	}
+	r.record.Fail(nil)
+	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
+		t.Error(err)
+	}
+	gaps := r.record.Entries(audit.Gap)
+	var g ingest.Gap
+	if len(gaps) != 1 || json.Unmarshal(gaps[0].Data, &g) != nil || g.Lost != 2 || g.Of != "record" || g.Reason != "record_unavailable" {
+		t.Errorf("gaps %v: %+v, want one of the pause's two entries", gaps, g)
+	}
+}
+
+// A sandbox that ends by itself has exactly one end in the audit log, even if several
+// callers finish it.
+func TestEndsOnce(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
+	hosttest.Eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[audit.SandboxEnded] == 1 })
+	errs := make(chan error)
+	for range 4 {
+		go func() { errs <- r.Forget(context.Background(), alice, sb.ID) }()
+	}
+	for range 4 {
+		if err := <-errs; err != nil && fault.KindOf(err) != fault.NotFound {
+			t.Error(err)
+		}
+	}
+	if n := kinds(r.record, sb.ID); n[audit.SandboxEnded] != 1 || n[audit.LimitHit] != 1 {
+		t.Errorf("%v", n)
+	}
+}
+
+// A request for another owner's sandbox is audited, and cannot fill the audit log.
+func TestRefusedRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		for range 1000 {
+			if err := r.Remove(t.Context(), bob, "i0123456789012345678"); fault.KindOf(err) != fault.NotFound {
+				t.Fatal(err)
+			}
+		}
+		r.Refused("no caller", "GET /v1/sandboxes", "unauthenticated")
+		if n := len(actions(t, r.record)); n != 60 {
+			t.Errorf("%d entries of 1001 requests", n)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		all := actions(t, r.record)
+		if last := all[len(all)-1]; len(all) != 61 || last.Count != 941 {
+			t.Errorf("%d entries, the last %+v", len(all), last)
+		}
+		if first := all[0]; first.Outcome != "sandbox_not_found" || first.Ref != "i0123456789012345678" {
+			t.Errorf("%+v", first)
+		}
+		r.close()
+	})
+}
+
+// told expects that the record tells of each sandbox what the rows say.
+func (r *rig) told() {
+	r.t.Helper()
+	state := make(map[string]sandbox.State)
+	for _, e := range r.record.Entries() {
+		was := state[e.Sandbox]
+		switch e.Kind {
+		case audit.SandboxStarted:
+			if was != "" {
+				r.t.Errorf("%s has started twice", e.Sandbox)
+			}
+			state[e.Sandbox] = sandbox.Running
+		case audit.SandboxPaused:
+			state[e.Sandbox] = sandbox.Paused
+		case audit.SandboxResumed, audit.SandboxReplaced:
+			state[e.Sandbox] = sandbox.Running
+		case audit.SandboxEnded:
+			if was == sandbox.Stopped {
+				r.t.Errorf("%s has ended twice", e.Sandbox)
+			}
+			state[e.Sandbox] = sandbox.Stopped
+		default:
+			continue
+		}
+		if was == sandbox.Stopped {
+			r.t.Errorf("%s: %s after its end", e.Sandbox, e.Kind)
+		}
+	}
+	rows, err := r.store.List(r.t.Context(), sandbox.Query{AllOwners: true})
+	if err != nil {
+		r.t.Error(err)
+	}
+	live := make(map[string]bool)
+	for _, row := range rows {
+		live[row.ID] = true
+		if row.State != sandbox.Waiting && state[row.ID] != row.State {
+			r.t.Errorf("%s is %s, and %q in the record", row.ID, row.State, state[row.ID])
+		}
+	}
+	for id, s := range state {
+		if !live[id] && s != sandbox.Stopped {
+			r.t.Errorf("%s is gone, and %s in the record", id, s)
+		}
+	}
+}

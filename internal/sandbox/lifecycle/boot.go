@@ -1,0 +1,212 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/steps"
+)
+
+// boot is one boot of an instance: what it is made of, and what its steps open on the
+// way. A creation, the warm pool, a resumption and a replacement all take its steps, each
+// between others of its own.
+type boot struct {
+	s      *Service
+	row    sandbox.Row
+	policy *policy.Policy
+	spec   engine.Spec
+	config guest.Config
+	from   source
+	// launch hands over to the engine.
+	launch func(ctx context.Context) error
+
+	attachment *sandbox.Attachment // nil is no network
+	env        map[string]string   // of the network
+	state      *openState
+	// lasting replaces the caller's context once the old instance has no network, and
+	// stop ends it.
+	lasting context.Context
+	stop    func()
+}
+
+// newBoot prepares the boot of an instance from a source.
+func (s *Service) newBoot(r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) *boot {
+	b := &boot{s: s, row: r, policy: p, spec: spec, config: config, from: from}
+	b.launch = b.start
+	return b
+}
+
+// Names of the steps of each boot.
+const (
+	stepFiles   = "show the files of the host"
+	stepState   = "open the saved state"
+	stepPolicy  = "find out what the policy binds"
+	stepNetwork = "attach the network"
+	stepEvents  = "open the file for events"
+	stepStart   = "start the instance"
+	stepClose   = "close the saved state"
+)
+
+// steps are the steps of a boot. Whatever can be found out is found out before anything
+// is touched. Undone, they leave nothing of the instance; those of a replacement are not
+// undone, since the old instance may run on.
+func (b *boot) steps() []steps.Step {
+	list := []steps.Step{
+		{Name: stepFiles, Do: b.showFiles},
+		{Name: stepState, Do: b.openState, Finally: b.dropState},
+		{Name: stepPolicy, Do: b.resolve, Undo: b.cut},
+		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},
+		{Name: stepEvents, Do: b.openEvents, Finally: b.closeEvents},
+		{Name: stepStart, Do: func(ctx context.Context) error { return b.launch(ctx) }, Undo: b.remove},
+		{Name: stepClose, Do: func(context.Context) error { return b.state.close() }},
+	}
+	if b.from.replace {
+		for i := range list {
+			list[i].Undo = nil
+		}
+	}
+	return list
+}
+
+func (b *boot) showFiles(ctx context.Context) (err error) {
+	copies := b.s.workspaces.Copies()
+	if b.spec.Workspace, err = rootfs.Workspace(ctx, copies, b.row, b.policy, b.from.again); err != nil {
+		return err
+	}
+	if b.spec.Mounts, err = rootfs.Mounts(ctx, copies, b.row, b.policy, b.spec.Mounts, b.from.again); err != nil {
+		return err
+	}
+	b.spec.StandIns, err = b.s.shownCopies(b.from)
+	return err
+}
+
+func (b *boot) openState(ctx context.Context) (err error) {
+	if b.state, err = b.s.open(ctx, b.row.Engine, b.spec, b.from); err != nil {
+		return err
+	}
+	if b.state.dir == "" {
+		b.spec.StandIns = nil // no memory is restored
+	}
+	return nil
+}
+
+// dropState closes the state of a boot that failed.
+func (b *boot) dropState(error) {
+	if err := b.state.close(); err != nil {
+		b.s.log.Warn("saved state not closed", "sandbox", b.row.ID, "err", err)
+	}
+}
+
+func (b *boot) resolve(ctx context.Context) (err error) {
+	b.attachment, err = b.s.access.Plan(ctx, b.row, b.policy)
+	return err
+}
+
+// cut ends what a caller could see of the sandbox. The events of a new one are still to
+// be read.
+func (b *boot) cut(context.Context) error {
+	if !b.from.again {
+		b.s.intake.Retain(b.row.ID)
+	}
+	b.s.cut(b.row.ID)
+	return nil
+}
+
+func (b *boot) attach(ctx context.Context) error {
+	if b.from.replace && b.attachment != nil {
+		// A network attachment has one end: the new instance takes over the old
+		// one's. The old instance has no network from here on, so a caller that goes
+		// away does not stop the replacement.
+		ctx, b.stop = unlessRemoved(ctx)
+		b.lasting = ctx
+		if err := b.s.detach(ctx, b.row); err != nil {
+			return err
+		}
+	}
+	link, err := b.s.access.Attach(ctx, b.attachment)
+	if err != nil || link.Box == nil {
+		return err
+	}
+	b.spec.Egress, b.env = engine.Packets(link.Box), link.Env
+	b.config.Files = append(b.config.Files, link.Files...)
+	rootfs.AddEnv(b.config.Env, link.Env)
+	return nil
+}
+
+func (b *boot) detach(ctx context.Context) error { return b.s.detach(ctx, b.row) }
+
+// closeNetwork closes this process's copy of the sandbox's end.
+func (b *boot) closeNetwork(error) {
+	closeFile(b.spec.Egress.End)
+	if b.stop != nil {
+		b.stop()
+	}
+}
+
+func (b *boot) openEvents(context.Context) (err error) {
+	b.spec.Events, err = b.s.intake.Open(b.row)
+	return err
+}
+
+func (b *boot) closeEvents(error) { closeFile(b.spec.Events) }
+
+// closeFile closes a descriptor to which this process writes nothing.
+func closeFile(f *os.File) {
+	if f != nil {
+		_ = f.Close()
+	}
+}
+
+// start has the engine start the instance, whose guest makes all checks before it is
+// ready.
+func (b *boot) start(ctx context.Context) (err error) {
+	if b.lasting != nil {
+		ctx = b.lasting
+	}
+	most, dir := bootTimeout, b.state.dir
+	if b.state.archive != nil {
+		b.spec.Archive, b.config.Archive, most = b.state.archive, true, archiveTimeout
+	}
+	if b.state.archive != nil || dir != "" {
+		b.config.Renew = b.from.renew
+	}
+	if b.spec.GuestConfig, err = json.Marshal(b.config); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, most,
+		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
+	defer cancel()
+	if err := b.s.launch(ctx, b.row.Engine, b.spec, dir, b.from.replace); err != nil {
+		err = rootfs.BootError(err)
+		if late := context.Cause(ctx); late != nil {
+			err = errors.Join(canceled(late), err)
+		}
+		return err
+	}
+	return nil
+}
+
+func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }
+
+// undone is what a caller is told of a sequence that failed: why the context ended, or
+// the error of the step.
+func undone(ctx context.Context, err error) error {
+	if because := context.Cause(ctx); because != nil {
+		return canceled(because)
+	}
+	return err
+}
+
+// left reports whether a sequence that failed could not be undone.
+func left(err error) bool {
+	var e *steps.Error
+	return errors.As(err, &e) && e.Left != nil
+}

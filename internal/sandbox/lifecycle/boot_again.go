@@ -1,0 +1,63 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/steps"
+)
+
+// Names of the steps of a sandbox that had an instance before, beside those of its boot.
+const (
+	stepResuming = "make the row resuming"
+	stepOld      = "remove what is left of the old instance"
+	stepAgain    = "find out what the new instance is made of"
+)
+
+// bootAgain are the steps by which a sandbox that had an instance before gets another.
+// They write into the row what it is made of.
+func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
+	b := s.newBoot(*r, nil, engine.Spec{}, guest.Config{}, from)
+	prepare := steps.Step{Name: stepAgain, Do: func(ctx context.Context) (err error) {
+		if b.policy, err = s.compileOn(r.Engine, r.Access); err != nil {
+			return err
+		}
+		if !b.from.memory() {
+			// It can go on later as long as these programs are there.
+			was := r.Base.Root
+			b.from.root = &was
+			if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
+				return err
+			}
+		}
+		b.spec, b.config = s.machine(r, b.policy)
+		b.row = *r
+		return nil
+	}}
+	return append([]steps.Step{prepare}, b.steps()...)
+}
+
+// restart takes the steps of bootAgain.
+func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) error {
+	if err := steps.Run(ctx, undoTimeout, s.bootAgain(r, from)...); err != nil {
+		return fmt.Errorf("restart %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// notResumed is what a caller is told of a resumption that failed, and was undone as far
+// as that can be.
+func (s *Service) notResumed(ctx context.Context, id string, err error) error {
+	if left(err) {
+		err = errors.Join(err, s.owe(id)) // the attendant tries again
+	}
+	if because := context.Cause(ctx); because != nil {
+		err = errors.Join(canceled(because), err)
+	}
+	s.log.Warn("sandbox not resumed", "sandbox", id, "err", err)
+	return err
+}

@@ -1,0 +1,239 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// errStep is why a step fails.
+var errStep = fault.New(fault.Exhausted, "step_fails", "the step fails as the test wants")
+
+// breaking is a store, a gateway and a vault that fail where a test says so, and that
+// know what they hold.
+type breaking struct {
+	sandbox.Store
+	mu       sync.Mutex
+	fails    string
+	attached map[string]bool
+	kept     map[string]bool
+	ran      []string // which of the steps that can fail were taken
+}
+
+func (b *breaking) step(name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ran = append(b.ran, name)
+	if b.fails == name {
+		return errStep
+	}
+	return nil
+}
+
+func (b *breaking) fail(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fails, b.ran = name, nil
+}
+
+func (b *breaking) Insert(ctx context.Context, r sandbox.Row, most int) error {
+	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, most))
+}
+
+func (b *breaking) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	if m.To == sandbox.Running && slices.Contains(m.From, sandbox.Creating) {
+		if err := b.step("running"); err != nil {
+			return false, err
+		}
+	}
+	return b.Store.Move(ctx, id, m)
+}
+
+func (b *breaking) hold(list *map[string]bool, id string, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if *list == nil {
+		*list = make(map[string]bool)
+	}
+	if (*list)[id] = on; !on {
+		delete(*list, id)
+	}
+}
+
+func (b *breaking) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	b.hold(&b.attached, a.Sandbox, true)
+	if err := b.step("network"); err != nil {
+		return sandbox.Link{}, err
+	}
+	null, err := os.Open(os.DevNull)
+	return sandbox.Link{Box: null}, err
+}
+
+func (b *breaking) Detach(_ context.Context, id string) error {
+	b.hold(&b.attached, id, false)
+	return nil
+}
+
+func (b *breaking) Update(context.Context, sandbox.Attachment) error           { return nil }
+func (b *breaking) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
+
+func (b *breaking) Keep(_ context.Context, id, _ string, _ map[string]config.Secret) error {
+	b.hold(&b.kept, id, true)
+	return b.step("values")
+}
+
+func (b *breaking) Drop(_ context.Context, id, _ string) error {
+	b.hold(&b.kept, id, false)
+	return nil
+}
+
+func (b *breaking) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
+	return []egress.Secret{{Name: "KEY", Value: "a value of the sandbox alone"}}, b.step("policy")
+}
+
+// Whichever step of a creation fails, the caller gets its error and nothing is left: no
+// row, instance, attachment, sealed value, mask or file; and the next creation succeeds.
+func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
+	b := &breaking{}
+	events := filepath.Join(t.TempDir(), "events")
+	r := newRig(t, func(d *lifecycle.Deps) {
+		b.Store = d.Store
+		d.Store, d.Way, d.Sealed, d.Events = b, b, b, events
+	})
+	access := binding(t, "KEY")
+	access.Values = map[string]config.Secret{"KEY": "x"}
+	create := func() (sandbox.Sandbox, error) {
+		return r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: access})
+	}
+	clean := func(when string) {
+		t.Helper()
+		r.nothing()
+		if len(b.attached) > 0 || len(b.kept) > 0 {
+			t.Errorf("%s: attached %v, sealed %v", when, b.attached, b.kept)
+		}
+		if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) > 0 {
+			t.Errorf("%s: %d rows, %v", when, len(rows), err)
+		}
+		if left, err := os.ReadDir(events); err != nil || len(left) > 0 {
+			t.Errorf("%s: events %v, %v", when, left, err)
+		}
+	}
+	for _, step := range []string{"row", "values", "policy", "network", "events", "start", "entry", "running"} {
+		t.Run(step, func(t *testing.T) {
+			b.fail(step)
+			switch step {
+			case "events":
+				// A file in place of the directory: nothing can be made in it.
+				if err := errors.Join(os.RemoveAll(events), os.WriteFile(events, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			case "start":
+				r.failAt(fake.CreateReady, errStep)
+			case "entry":
+				r.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.SandboxStarted })
+			}
+			_, err := create()
+			b.fail("")
+			r.setFault(nil)
+			r.record.Fail(nil)
+			switch step {
+			case "events":
+				if err == nil {
+					t.Error("a sandbox without a place for its events was made")
+				}
+				// It could not be undone either: the row stays, until it can.
+				if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) != 1 || rows[0].State != sandbox.Stopping {
+					t.Errorf("%d rows, %v", len(rows), err)
+				}
+				if err := errors.Join(os.Remove(events), os.Mkdir(events, 0o700)); err != nil {
+					t.Fatal(err)
+				}
+				r.reconcile()
+				if _, err := r.Prune(t.Context(), local); err != nil {
+					t.Error(err)
+				}
+			case "entry":
+				wantKind(t, err, fault.Unavailable, "record_unavailable")
+			default:
+				wantKind(t, err, fault.Exhausted, "step_fails")
+			}
+			clean("after the failure")
+		})
+	}
+	// The control: all steps are taken where none fails.
+	b.fail("")
+	sb, err := create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"row", "values", "policy", "network", "running"} {
+		if !slices.Contains(b.ran, step) {
+			t.Errorf("a creation does not take the step %s, so that its failure was not tested", step)
+		}
+	}
+	if len(b.attached) != 1 || len(b.kept) != 1 {
+		t.Errorf("attached %v, sealed %v", b.attached, b.kept)
+	}
+	if err := r.Forget(t.Context(), local, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	clean("after its end")
+}
+
+// A resumption whose boot fails leaves the sandbox paused with its image, and nothing of
+// an instance; the next one succeeds.
+func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
+	b := &breaking{}
+	r := newRig(t, func(d *lifecycle.Deps) {
+		b.Store = d.Store
+		d.Store, d.Way, d.Sealed = b, b, b
+	})
+	sb, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Pause(t.Context(), local, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"policy", "network", "restore", "start", "entry"} {
+		b.fail(step)
+		switch step {
+		case "restore":
+			r.failAt(fake.RestoreBegin, errStep)
+		case "start":
+			r.failAt(fake.CreateReady, errStep)
+		case "entry":
+			r.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.SandboxResumed })
+		}
+		_, _, err := r.Resume(t.Context(), local, sb.ID, time.Minute)
+		b.fail("")
+		r.setFault(nil)
+		r.record.Fail(nil)
+		if err == nil {
+			t.Errorf("%s: it was resumed", step)
+		}
+		r.nothing()
+		r.images(1)
+		row, err := r.store.Get(t.Context(), sb.ID)
+		if err != nil || row.State != sandbox.Paused || len(b.attached) > 0 {
+			t.Errorf("%s: %s, attached %v, %v", step, row.State, b.attached, err)
+		}
+	}
+	if _, resumed, err := r.Resume(t.Context(), local, sb.ID, time.Minute); err != nil || !resumed {
+		t.Errorf("resumed %v, %v", resumed, err)
+	}
+}

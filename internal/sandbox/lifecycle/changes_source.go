@@ -1,0 +1,120 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/changes"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+)
+
+// Changes returns what compares and exports the changes of this Service's sandboxes.
+func (s *Service) Changes() *changes.Service { return s.changes }
+
+// changesSource gives package changes the sandboxes of a Service.
+type changesSource struct{ s *Service }
+
+// Resolve implements changes.Source.
+func (c changesSource) Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
+	return c.s.resolve(ctx, who, ref)
+}
+
+// Snapshot implements changes.Source.
+func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+	return c.s.findSnapshot(ctx, who, ref)
+}
+
+// Policy implements changes.Source.
+func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return c.s.access.Compile(a) }
+
+// HostBinds implements changes.Source.
+func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
+	return rootfs.Mounts(ctx, c.s.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
+}
+
+// Open implements changes.Source.
+func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened, error) {
+	switch r.State {
+	case sandbox.Running:
+		mask, err := c.s.Mask(ctx, r.ID)
+		return changes.Opened{Row: r, Mask: mask}, err
+	case sandbox.Paused:
+		mask, err := c.s.access.MaskOf(ctx, r)
+		if err != nil {
+			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
+		}
+		twin, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
+		return changes.Opened{Row: twin, Mask: mask, Close: drop}, err
+	case sandbox.Creating, sandbox.Stopping, sandbox.Pausing, sandbox.Resuming, sandbox.Waiting, sandbox.Stopped:
+	}
+	return changes.Opened{}, notNow(r)
+}
+
+// OpenSnapshot implements changes.Source.
+func (c changesSource) OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (changes.Opened, error) {
+	twin, drop, err := c.s.reading(ctx, r, n.Base, n.Limits, n.Workspace, n.SavedState())
+	return changes.Opened{Row: twin, Close: drop}, err
+}
+
+// Guest implements changes.Source.
+func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
+	return c.s.control(ctx, r, method, path, body)
+}
+
+// RetainedRedactor implements changes.Source.
+func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
+	return c.s.access.MaskOf(ctx, r)
+}
+
+// Unchanged implements changes.Source.
+func (c changesSource) Unchanged(ctx context.Context, r sandbox.Row) bool {
+	return c.s.intake.Unchanged(ctx, r)
+}
+
+// Log implements changes.Source.
+func (c changesSource) Log(ctx context.Context, id, message string) {
+	c.s.note(ctx, id, "info", message, nil)
+}
+
+// Forget implements changes.Source.
+func (c changesSource) Forget(id, copied string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if r, err := c.s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
+		return nil // it needs them itself
+	}
+	return errors.Join(c.s.workspaces.Forget(id), c.s.workspaces.DropCopyOf(ctx, copied))
+}
+
+// DropRecording implements changes.Source.
+func (c changesSource) DropRecording(ctx context.Context, id string) error {
+	return c.s.recordings.Discard(ctx, id)
+}
+
+// changesAudit writes the audit entries of package changes.
+type changesAudit struct{ s *Service }
+
+// Begin implements changes.Audit.
+func (c changesAudit) Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, changes.Action) {
+	return c.s.audit.Begin(ctx, who.Actor(), do, ref)
+}
+
+// Append implements changes.Audit.
+func (c changesAudit) Append(ctx context.Context, drafts ...audit.Draft) error {
+	return c.s.audit.Append(ctx, drafts...)
+}
+
+// Note implements changes.Audit.
+func (c changesAudit) Note(drafts ...audit.Draft) error { return c.s.audit.Note(drafts...) }
+
+// Checkpoint implements changes.Audit.
+func (c changesAudit) Checkpoint(ctx context.Context) (audit.Checkpoint, error) {
+	return c.s.audit.Recorder().Checkpoint(ctx)
+}

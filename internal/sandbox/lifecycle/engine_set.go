@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// engines are the engines of this process, with what the rules of sandboxes ask of them.
+type engines struct {
+	*engine.Registry
+	anyBoundary bool // accepts an engine without a boundary
+}
+
+// served reports whether the engine of a row is registered in this process. What is
+// not served is listed and otherwise left as it is: this process can neither see
+// whether its instance runs nor end it.
+func (e engines) served(r sandbox.Row) bool { return e.Has(r.Engine) }
+
+// mustServe refuses an operation on a sandbox whose engine is not registered. One
+// that has stopped is only a row, which needs no engine.
+func (e engines) mustServe(r sandbox.Row) error {
+	if r.State == sandbox.Stopped {
+		return nil
+	}
+	_, err := e.Of(r.Engine)
+	return err
+}
+
+// choice is what a policy says about the engine.
+func (e engines) choice(p *policy.Policy) engine.Choice {
+	return engine.Choice{Least: engine.Boundary(p.Document().Isolation.AtLeast), AnyBoundary: e.anyBoundary}
+}
+
+// chooseEngine returns the engine of a new sandbox. Saved memory is restored by the
+// engine that saved it and by no other; files alone start anew on any.
+func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stored) (engine.Engine, error) {
+	c := e.choice(p)
+	c.Name = asked
+	if from == nil || asked != "" && from.FilesOnly {
+		return e.Choose(c)
+	}
+	made, err := e.Of(from.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if asked != "" && asked != from.Engine {
+		if _, err := e.Named(asked); err != nil {
+			return nil, err
+		}
+		return nil, fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
+			WithHint("leave the engine out, or take a snapshot of files only")
+	}
+	return made, e.Check(c, made)
+}
+
+// checkpointer returns an engine's ability to save a state and to restore it.
+func (e engines) checkpointer(name string) (engine.Checkpointer, error) {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := one.(engine.Checkpointer)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
+	}
+	return c, nil
+}
+
+// archiver returns an engine's ability to write files alone.
+func (e engines) archiver(name string) (engine.Archiver, error) {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := one.(engine.Archiver)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
+	}
+	return a, nil
+}
+
+// meter returns an engine's ability to measure, or nil.
+func (e engines) meter(name string) engine.Meter {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil
+	}
+	m, _ := one.(engine.Meter)
+	return m
+}
+
+// observer returns an engine's ability to write down what programs do, or nil.
+func (e engines) observer(name string) engine.Observer {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil
+	}
+	o, _ := one.(engine.Observer)
+	return o
+}
+
+// warmer returns an engine's ability to prepare restores, or nil.
+func (e engines) warmer(name string) engine.Warmer {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil
+	}
+	w, _ := one.(engine.Warmer)
+	return w
+}

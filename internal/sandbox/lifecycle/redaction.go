@@ -1,0 +1,52 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Mask implements Traffic. The values of a sandbox that an earlier process
+// made are found again at its first request.
+func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
+	if m := s.access.Mask(id); m != nil {
+		return m, nil
+	}
+	if _, ok := s.Live(id); !ok {
+		return nil, s.absent(ctx, id, nil)
+	}
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != sandbox.Running {
+		return nil, notThere(r, nil)
+	}
+	if err := s.access.Recall(ctx, r); err != nil {
+		return nil, s.access.Unavailable(id, err)
+	}
+	if m := s.access.Mask(id); m != nil {
+		return m, nil
+	}
+	return nil, s.absent(ctx, id, nil)
+}
+
+// relearn takes over a policy that another process has put into force.
+func (s *Service) relearn(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if err != nil || r.State != sandbox.Running {
+		return ignoreUnknown(err)
+	}
+	p, err := s.access.Relearn(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.renew(r)
+	s.access.Settle(id, p)
+	return nil
+}

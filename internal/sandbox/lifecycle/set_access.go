@@ -1,0 +1,208 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// detach ends a sandbox's network attachment, if it has one.
+func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
+	if !r.Access.Linked() {
+		return nil
+	}
+	return s.access.Detach(ctx, r.ID)
+}
+
+// SetAccess changes what a running sandbox may reach. A sandbox without a
+// link stays without: a link is part of its machine.
+func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if r.State == sandbox.Running {
+		// Without the lock: people take their time.
+		if err := s.access.MayWiden(ctx, r, change); err != nil {
+			return sandbox.Sandbox{}, err
+		}
+	}
+	asked := r.PolicyDigest
+	return s.setAccess(ctx, who, r.ID, func(a sandbox.Access) (sandbox.Access, error) {
+		p, err := s.access.Compile(a)
+		if err != nil {
+			return a, err
+		}
+		if p.Level() == access.CarefulLevel && p.Digest() != asked {
+			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since you asked; ask again")
+		}
+		return change(a)
+	})
+}
+
+func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer unlock()
+	// Read again: another change may have come first.
+	if r, err = s.store.Get(ctx, r.ID); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if err := s.engines.mustServe(r); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if r.State != sandbox.Running {
+		return sandbox.Sandbox{}, sandbox.NotRunning(r)
+	}
+	next, err := change(r.Access)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if err := checkReferences(who, next, r.Access); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if next.Linked() && !r.Access.Linked() {
+		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
+	}
+	// The link stays even if nothing is left that could pass it.
+	if r.Access.Linked() && !next.Linked() {
+		next = next.Closed()
+	}
+	next = next.Settled()
+	p, err := s.compileOn(r.Engine, next)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	before := r.Access
+	// What its policy bound until now stays masked. A policy whose secrets are
+	// lost must still be replaceable.
+	if err := s.access.Recall(ctx, r); err != nil {
+		s.log.Warn("values of the replaced policy are not masked", "sandbox", r.ID, "err", err)
+	}
+	if r.Access, err = s.access.Reseal(ctx, r.ID, before, next); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	changed := payload.Policy{Old: r.PolicyDigest, New: p.Digest(), OldLevel: r.PolicyLevel, NewLevel: p.Level(), Net: string(r.Access.Net), OldDocument: s.access.Document(before)}
+	r.PolicyLevel, r.PolicyDigest = p.Level(), p.Digest()
+	err = s.audit.Append(ctx, auditlog.Entry(ctx, audit.PolicyChanged, r.ID, changed))
+	if err == nil {
+		err = s.enforce(ctx, r, p)
+	}
+	if err != nil {
+		return sandbox.Sandbox{}, errors.Join(err, s.access.DropValues(context.WithoutCancel(ctx), r.ID, before.Own))
+	}
+	if r.Access.Own != before.Own {
+		// What stays goes with the sandbox, and nothing names it.
+		if err := s.access.DropValues(ctx, r.ID, r.Access.Own); err != nil {
+			s.log.Warn("old values not dropped", "sandbox", r.ID, "err", err)
+		}
+	}
+	s.renew(r)
+	s.access.Settle(r.ID, p)
+	s.access.Retire(ctx, r.ID, r.PolicyDigest, "the policy has changed")
+	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
+	return r.Sandbox, nil
+}
+
+// enforce puts a changed policy in force and keeps it.
+func (s *Service) enforce(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
+	if r.Access.Linked() {
+		a, err := s.access.Resolve(ctx, r, p)
+		if err != nil {
+			return err
+		}
+		if err := s.access.Update(ctx, a); err != nil {
+			return fmt.Errorf("policy of %s: %w", r.ID, err)
+		}
+	} else if err := s.access.Redact(r.ID, p, nil); err != nil {
+		return err
+	}
+	return s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest)
+}
+
+// renew replaces what is known of a running sandbox's access.
+func (s *Service) renew(r sandbox.Row) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.live[r.ID]; b != nil {
+		b.record.Access, b.record.PolicyLevel, b.record.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
+	}
+}
+
+// relink finds out which of the running sandboxes have lost their link, and
+// takes over the others'. A lost link is not made again: the sandbox's end of
+// it is closed for good, and it reaches nothing.
+func (s *Service) relink(ctx context.Context) error {
+	var ids []string
+	for _, b := range s.boxes() {
+		if sb, ok := s.known(b.id); ok && sb.Access.Linked() {
+			ids = append(ids, sb.ID)
+		}
+	}
+	lost, err := s.access.Adopt(ctx, ids)
+	if err != nil {
+		return err
+	}
+	s.Unlinked(lost)
+	return nil
+}
+
+// Relink looks again which links there are, after their process has died.
+func (s *Service) Relink(ctx context.Context) {
+	s.pool.Load().dropLinked()
+	if err := s.relink(ctx); err != nil {
+		s.log.Error("lost links not found out", "err", err)
+	}
+}
+
+// Unlinked records that sandboxes have lost their links.
+func (s *Service) Unlinked(lost []string) {
+	for _, id := range lost {
+		s.mu.Lock()
+		b := s.live[id]
+		first := b != nil && !b.record.Unlinked
+		if first {
+			b.record.Unlinked = true
+		}
+		s.mu.Unlock()
+		if first {
+			s.noteLoss(id)
+		}
+	}
+}
+
+// lossNote is what a sandbox's log says of a lost link.
+const lossNote = "the process that held the link has died; nothing can be reached any more"
+
+// noteLoss adds the loss to a sandbox's log, once: each process finds it out
+// by itself.
+func (s *Service) noteLoss(id string) {
+	ctx := context.WithoutCancel(s.ctx)
+	entries, err := s.store.Entries(ctx, id)
+	if err == nil && slices.ContainsFunc(entries, func(e sandbox.LogEntry) bool { return e.Message == lossNote }) {
+		return
+	}
+	s.log.Warn("sandbox lost its network", "sandbox", id)
+	s.note(ctx, id, "error", lossNote, nil)
+}
+
+// describe says for a log which policy it is.
+func describe(p *policy.Policy, a sandbox.Access) string {
+	return fmt.Sprintf("%s, level %s, policy %s", a.Network(), p.Level(), p.Digest())
+}

@@ -1,0 +1,145 @@
+package lifecycle
+
+import (
+	"context"
+	"strings"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// findSnapshot finds what a caller means by an ID or name. A local caller's
+// own goes before a key's of the same name.
+func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+	if isSnapshotID(ref) {
+		n, err := s.store.GetSnapshot(ctx, ref)
+		if err == nil && !who.MayUse(n) {
+			err = sandbox.SnapshotUnknown(ref)
+		}
+		return n, err
+	}
+	if !sandbox.IsIdentifier(ref) || len(ref) > maxSnapshotName {
+		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
+	}
+	q := sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: ref}, Owner: who.KeyID, AllOwners: who.Local}
+	found, err := s.store.ListSnapshots(ctx, q)
+	if err != nil {
+		return sandbox.Stored{}, err
+	}
+	for _, n := range found {
+		if n.Owner == who.KeyID {
+			return n, nil
+		}
+	}
+	switch len(found) {
+	case 0:
+		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
+	case 1:
+		return found[0], nil
+	}
+	return sandbox.Stored{}, fault.Newf(fault.Conflict, "snapshot_ambiguous", "%q means more than one snapshot", ref).
+		WithHint("name it by its ID")
+}
+
+// seenSnapshot is findSnapshot for a caller's own words, also those of a
+// template reference.
+func (s *Service) seenSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+	if err := who.Check(); err != nil {
+		return sandbox.Stored{}, err
+	}
+	parsed, err := sandbox.ParseReference(ref)
+	if err != nil || parsed.Namespace != "" || parsed.Tag != sandbox.DefaultTag {
+		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
+	}
+	return s.findSnapshot(ctx, who, parsed.Name)
+}
+
+// FindSnapshot finds one by ID or name.
+func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+	n, err := s.seenSnapshot(ctx, who, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	page, err := s.sized(ctx, []sandbox.Stored{n})
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	return page[0], nil
+}
+
+// Snapshots returns a page of the caller's snapshots; local callers see all.
+func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	if err := who.Check(); err != nil {
+		return sandbox.SnapshotPage{}, err
+	}
+	if f.Limit < 0 || f.Limit > maxPage {
+		return sandbox.SnapshotPage{}, fault.Newf(fault.Invalid, "limit_invalid", "limit is %d, and must be from 1 to %d", f.Limit, maxPage)
+	}
+	if f.Limit == 0 {
+		f.Limit = maxPage
+	}
+	f.Name = strings.ToLower(strings.TrimSpace(f.Name))
+	q := sandbox.SnapshotQuery{SnapshotFilter: f, Owner: who.KeyID, AllOwners: who.Local}
+	// One row more than the page holds shows whether there is another page.
+	q.Limit++
+	rows, err := s.store.ListSnapshots(ctx, q)
+	if err != nil {
+		return sandbox.SnapshotPage{}, err
+	}
+	page := sandbox.SnapshotPage{More: len(rows) > f.Limit}
+	if page.More {
+		rows = rows[:f.Limit]
+	}
+	page.Snapshots, err = s.sized(ctx, rows)
+	return page, err
+}
+
+// sized adds what no row says: how much of the disk is a snapshot's alone.
+func (s *Service) sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
+	out := make([]sandbox.Snapshot, len(rows))
+	if len(rows) == 0 || s.images == nil {
+		return out, nil
+	}
+	sizes, err := s.images.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range rows {
+		n.OwnBytes, n.Needs = sizes[n.ID].Own, n.Base.Needs
+		out[i] = n.Snapshot
+	}
+	return out, nil
+}
+
+// RemoveSnapshot drops one. The row goes first: data without a row is found
+// again, a row without data would be a promise that cannot be kept.
+func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
+	n, err := s.seenSnapshot(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	auditlog.About(ctx, n.Sandbox)
+	return s.removeSnapshot(ctx, n)
+}
+
+func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotFact(n))); err != nil {
+		return err
+	}
+	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
+		return err
+	}
+	s.log.Info("snapshot removed", "snapshot", n.ID, "owner", n.Owner)
+	if s.images == nil {
+		return nil
+	}
+	// One in use goes with its user: the attendant looks again.
+	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
+		return err
+	}
+	return s.workspaces.DropCopyOf(ctx, n.Base.Copy)
+}

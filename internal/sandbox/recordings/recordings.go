@@ -1,0 +1,226 @@
+// Package recordings decides who may keep and read recordings of what commands printed,
+// and how long these outlive their sandbox.
+package recordings
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/state/retained"
+)
+
+var _ sandbox.Recorded = (*Service)(nil)
+
+// Deps is what a Service is made of.
+type Deps struct {
+	// Resolve finds the sandbox that a caller means and may see.
+	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
+	Rows    Rows
+	// Shelf holds the recordings. Without it there are none, and none are kept.
+	Shelf sandbox.Recordings
+	// HasChanges reports whether changes of an ended sandbox are retained.
+	HasChanges func(id string) bool
+	Log        *slog.Logger
+}
+
+// Rows reads the rows of sandboxes.
+type Rows interface {
+	Get(ctx context.Context, id string) (sandbox.Row, error)
+}
+
+// Service is safe for concurrent use.
+type Service struct{ deps Deps }
+
+// New returns a Service.
+func New(d Deps) *Service { return &Service{d} }
+
+// mostRecorded is the number of sandboxes whose recordings outlive them, beside those
+// with retained changes. Their size counts against the limit of all recordings.
+const mostRecorded = 100
+
+// mayKeep refuses callers that must not keep recordings.
+func (s *Service) mayKeep(who sandbox.Principal) error {
+	if err := who.Check(); err != nil {
+		return err
+	}
+	if !who.Local {
+		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine keep recordings of ended sandboxes")
+	}
+	if s.deps.Shelf == nil {
+		return fault.New(fault.Unsupported, "recordings_unavailable", "this service keeps no recordings")
+	}
+	return nil
+}
+
+// Recorded implements Recorded.
+func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
+	r, err := s.deps.Resolve(ctx, who, ref)
+	if err == nil || !unknown(err) || !who.Local || s.deps.Shelf == nil || !sandboxid.Valid(ref) {
+		return r.ID, err
+	}
+	if _, ok := s.deps.Shelf.Kept(ref); !ok {
+		return "", err
+	}
+	return ref, nil
+}
+
+// KeepRecordings implements Recorded.
+func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	out, err := s.keepRecordings(ctx, who, ref)
+	if err != nil || out.ID == "" { // nothing was done
+		return out, err
+	}
+	if err := auditlog.Commit(ctx); err != nil {
+		return sandbox.KeptRecordings{}, errors.Join(err, s.deps.Shelf.Let(out.ID))
+	}
+	return out, s.expire(ctx)
+}
+
+func (s *Service) keepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	if err := s.mayKeep(who); err != nil {
+		return sandbox.KeptRecordings{}, err
+	}
+	r, err := s.deps.Resolve(ctx, who, ref)
+	if err != nil {
+		return sandbox.KeptRecordings{}, err
+	}
+	now := time.Now().UTC().Round(0)
+	k := recording.Kept{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
+	if any, err := s.deps.Shelf.Keep(k); err != nil || !any {
+		return sandbox.KeptRecordings{}, err
+	}
+	return toKeptRecordings(k), nil
+}
+
+func toKeptRecordings(k recording.Kept) sandbox.KeptRecordings {
+	return sandbox.KeptRecordings{ID: k.Sandbox, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
+}
+
+// ListRecordings implements Recorded.
+func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sandbox.KeptRecordings, error) {
+	if err := s.mayKeep(who); err != nil {
+		return nil, err
+	}
+	list, err := s.deps.Shelf.ListKept()
+	if err != nil {
+		return nil, err
+	}
+	var out []sandbox.KeptRecordings
+	for _, k := range list {
+		if time.Now().Before(k.ExpiresAt) {
+			out = append(out, toKeptRecordings(k))
+		}
+	}
+	return out, nil
+}
+
+// DiscardRecordings implements Recorded.
+func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
+	if err := s.mayKeep(who); err != nil {
+		return err
+	}
+	if !sandboxid.Valid(id) {
+		return sandbox.Unknown(id)
+	}
+	if _, ok := s.deps.Shelf.Kept(id); !ok {
+		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings were kept of %.64q", id)
+	}
+	return s.Discard(ctx, id)
+}
+
+// Discard drops what was kept of an ended sandbox. Recordings of a sandbox that is there
+// stay as long as it does.
+func (s *Service) Discard(ctx context.Context, id string) error {
+	if s.deps.Shelf == nil {
+		return nil
+	}
+	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
+	if err := s.deps.Shelf.Let(id); err != nil {
+		return err
+	}
+	_, err := s.deps.Rows.Get(ctx, id)
+	if unknown(err) {
+		return s.deps.Shelf.Remove(id)
+	}
+	return err
+}
+
+// Drop removes the recordings of a sandbox whose row is being removed, unless they are kept.
+func (s *Service) Drop(id string) error {
+	if s.deps.Shelf == nil {
+		return nil
+	}
+	if _, ok := s.deps.Shelf.Kept(id); ok {
+		return s.deps.Shelf.Release(id)
+	}
+	return s.deps.Shelf.Remove(id)
+}
+
+// Close closes the recordings of a sandbox that has ended.
+func (s *Service) Close(id string) {
+	if s.deps.Shelf == nil {
+		return
+	}
+	if err := s.deps.Shelf.Release(id); err != nil {
+		s.deps.Log.Warn("recordings not closed", "sandbox", id, "err", err)
+	}
+}
+
+// Sweep removes recordings of sandboxes that nothing else knows.
+func (s *Service) Sweep(ctx context.Context) error {
+	if s.deps.Shelf == nil {
+		return nil
+	}
+	err := sandbox.Sweep(s.deps.Shelf, func(id string) (bool, error) {
+		_, err := s.deps.Rows.Get(ctx, id)
+		if !unknown(err) {
+			return true, err
+		}
+		// Asked last: who forgets a sandbox has said before that they stay.
+		_, stays := s.deps.Shelf.Kept(id)
+		return stays, nil
+	})
+	return errors.Join(err, s.expire(ctx))
+}
+
+// expire drops what has been kept for long enough, and the oldest above the limit.
+func (s *Service) expire(ctx context.Context) error {
+	list, err := s.deps.Shelf.ListKept()
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, k := range list {
+		if time.Now().Before(k.ExpiresAt) {
+			if s.deps.HasChanges(k.Sandbox) {
+				continue
+			}
+			if n++; n <= mostRecorded {
+				continue
+			}
+		}
+		err = errors.Join(err, s.Discard(ctx, k.Sandbox))
+	}
+	return err
+}
+
+// DiscardAll drops everything that was kept.
+func (s *Service) DiscardAll(ctx context.Context) error {
+	if s.deps.Shelf == nil {
+		return nil
+	}
+	list, err := s.deps.Shelf.ListKept()
+	for _, k := range list {
+		err = errors.Join(err, s.Discard(ctx, k.Sandbox))
+	}
+	return err
+}
+
+func unknown(err error) bool { return fault.KindOf(err) == fault.NotFound }

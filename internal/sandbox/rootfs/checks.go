@@ -1,0 +1,141 @@
+package rootfs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxProbed bounds the paths that are tried. All are mounted in one way, so a
+// few stand for all.
+const maxProbed = 8
+
+// checks are what the sandbox's first process tries before it is ready, and
+// the same in words.
+func checks(r sandbox.Row, p *policy.Policy, c Covered) (probe.Checks, []string) {
+	if r.Boundary == engine.NoBoundary {
+		return probe.Checks{}, nil // there is no wall that could hold anything
+	}
+	look := p.Look()
+	checks := probe.Checks{
+		Refused:  look.Refused,
+		Dropped:  look.Dropped,
+		Hidden:   firstOf(c.hide),
+		ReadOnly: firstOf(c.readOnly),
+	}
+	if r.Base.NoRoot {
+		checks.Sealed = unwritten(p.Files())
+	}
+	if r.Access.Linked() {
+		checks.Known, checks.Unknown, checks.Reached, checks.Closed = look.Known, look.Unknown, look.Reached, look.Closed
+	} else {
+		// Without an egress gateway there is no resolver to query.
+		checks.Offline = true
+	}
+	for _, l := range []struct {
+		limit engine.Limit
+		have  int64
+		want  *int64
+	}{
+		{engine.LimitMemory, r.Limits.MemoryBytes, &checks.MemoryBytes}, {engine.LimitDisk, r.Limits.DiskBytes, &checks.DiskBytes},
+		{engine.LimitInodes, r.Limits.DiskInodes, &checks.DiskInodes}, {engine.LimitPIDs, r.Limits.PIDs, &checks.PIDs},
+	} {
+		if slices.Contains(r.Enforced, l.limit) {
+			*l.want = l.have
+		}
+	}
+	if r.Base.Knows < 1 {
+		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
+	}
+	return checks, words(checks)
+}
+
+func firstOf(list []string) []string { return list[:min(len(list), maxProbed)] }
+
+func words(c probe.Checks) []string {
+	var list []string
+	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	if c.Offline {
+		say("no address outside has a route")
+	}
+	for _, a := range c.Refused {
+		say("no connection to %s", a)
+	}
+	for _, a := range c.Dropped {
+		say("no answer to a datagram to %s", a)
+	}
+	for _, n := range c.Unknown {
+		say("the name %s has no address", n)
+	}
+	for _, n := range c.Known {
+		say("the name %s has an address", n)
+	}
+	for _, at := range c.Reached {
+		say("a connection to %s opens", at)
+	}
+	for _, at := range c.Closed {
+		say("no connection to %s", at)
+	}
+	for _, f := range c.Hidden {
+		say("%s shows nothing", f)
+	}
+	for _, f := range c.ReadOnly {
+		say("%s cannot be written", f)
+	}
+	for _, f := range c.Sealed {
+		say("no file can be made in %s", f)
+	}
+	if c.MemoryBytes > 0 {
+		say("no more than %d bytes of memory", c.MemoryBytes)
+	}
+	if c.DiskBytes > 0 {
+		say("no more than %d bytes of disk", c.DiskBytes)
+	}
+	if c.DiskInodes > 0 {
+		say("no more than %d files", c.DiskInodes)
+	}
+	if c.PIDs > 0 {
+		say("no more than %d processes", c.PIDs)
+	}
+	return list
+}
+
+// BootError gives a boot that the guest broke off an error that says why, where the
+// guest said so.
+func BootError(err error) error { return outgrown(disagreed(err)) }
+
+// outgrown gives the failure of a guest in saved memory that does not know all of
+// what this version asks of it an error that says so. What it does not know it
+// does not do, and what is asked is that limits and policy hold.
+func outgrown(err error) error {
+	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
+		return err
+	}
+	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know what this version asks of it").
+		WithHint("go on with the files alone: crannog resume --files-only; or use the version that saved it")
+}
+
+// maxFinding bounds what is told of a look from inside that failed.
+const maxFinding = 400
+
+// disagreed gives a boot that the guest broke off, because the policy did not
+// hold, an error that says so: who is told of an internal error alone would
+// only try again. The words come out of a box, so they are bounded, and lines
+// and controls in them are nothing that a terminal or log would act on.
+func disagreed(err error) error {
+	if err == nil || !strings.Contains(err.Error(), probe.Failure) {
+		return err
+	}
+	found := err.Error()
+	found = text.Line(found[strings.Index(found, probe.Failure):], maxFinding)
+	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", found).
+		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
+}

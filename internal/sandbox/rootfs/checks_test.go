@@ -1,0 +1,34 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/probe"
+)
+
+// What a look from inside has found reaches the caller, in words that are
+// bounded and that no terminal acts on; any other failure stays ours.
+func TestFailedLookIsTold(t *testing.T) {
+	found := fmt.Errorf("create: guest: %w", errors.New(probe.Failure+": /etc/x can be read\x1b[2J\nsecond "+strings.Repeat("ä", 500)))
+	err := disagreed(found)
+	text := fault.PublicText(err)
+	if fault.CodeOf(err) != "policy_not_effective" || !errors.Is(err, found) || !strings.Contains(text, "/etc/x can be read") {
+		t.Errorf("got %q (%v)", text, err)
+	}
+	if strings.ContainsAny(text, "\x1b\n") || len(text) > 600 || strings.ToValidUTF8(text, "?") != text {
+		t.Errorf("told %q", text)
+	}
+	old := fmt.Errorf("restore: guest: %w", errors.New(guest.Unknown+` "pids"`))
+	if got := outgrown(old); fault.CodeOf(got) != "snapshot_guest" || !errors.Is(got, old) || fault.HintOf(got) == "" {
+		t.Errorf("got %v", got)
+	}
+	other := errors.New("create: no such file")
+	if got := outgrown(disagreed(other)); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
+		t.Errorf("got %v", got)
+	}
+}

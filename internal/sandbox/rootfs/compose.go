@@ -1,0 +1,107 @@
+package rootfs
+
+import (
+	"maps"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/offline"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Compose returns what the engine and the guest are asked for, and the search for keys in
+// the workspace, which is nil without one. It notes in the row what the guest will check
+// from inside.
+func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec, guest.Config, *KeySearch, error) {
+	covered, err := cover(r.Workspace, r.Base, p)
+	if err == nil {
+		err = covered.coverPrograms(t.Root, p.Files().Matcher())
+	}
+	if err == nil {
+		err = covered.coverTools(t.Tools, p.Files().Matcher())
+	}
+	if err == nil && r.Boundary != engine.NoBoundary {
+		// The guest's own files are read-only for every user inside, so that no
+		// program can change the code that inspects it. They also give each sandbox a
+		// read-only path on which the inspection tries to write.
+		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
+		err = covered.coverTree(t.Root, p.Files())
+	}
+	if err != nil {
+		return engine.Spec{}, guest.Config{}, nil, err
+	}
+	covered.settle()
+	var search *KeySearch
+	if r.Workspace != "" {
+		search = &KeySearch{workspace: r.Workspace, files: covered.files}
+	}
+	spec, config := ComposeCovered(r, t, p, covered, sealed(p.Files()), r.Hostname())
+	for _, f := range firstOf(covered.absent) {
+		r.Checked = append(r.Checked, f+" is not there")
+	}
+	if r.ShowsHost() && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
+		r.Base.Copy = r.ID
+	}
+	return spec, config, search, nil
+}
+
+// ComposeCovered is Compose for what is known already of the files. It notes what the
+// machine is made of.
+func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
+	r.Base = sandbox.Base{
+		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
+		Repos: covered.repos, Tools: t.Tools,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+		Knows: sandbox.GuestKnows - t.Older,
+	}.WithMountsOf(r.Base)
+	config := guestConfig(*r, t, hostname)
+	config.NoRoot = noRoot
+	config.Absent = covered.absent
+	config.Skip = covered.skips()
+	config.Tools = guestTools(t.Tools)
+	config.Checks, r.Checked = checks(*r, p, covered)
+	if !r.Access.Linked() {
+		config.Offline = true
+		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
+	}
+	return engine.Spec{
+		ID: r.ID, Hostname: hostname, Root: t.Root,
+		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
+		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
+	}, config
+}
+
+// AddEnv adds variables that are not set yet.
+func AddEnv(env, more map[string]string) {
+	for name, value := range more {
+		if _, set := env[name]; !set {
+			env[name] = value
+		}
+	}
+}
+
+func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Config {
+	c := guest.Config{
+		SandboxID: r.ID, TemplateID: r.TemplateID, Hostname: hostname,
+		AccessToken: r.AccessToken, ControlToken: r.ControlToken,
+		Env:         make(map[string]string, len(t.Env)+len(r.Env)+3),
+		DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir,
+		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.GuestEnd(),
+		MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU,
+		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
+	}
+	if c.DefaultUser == "" {
+		c.DefaultUser = "user"
+	}
+	if r.Workspace != "" {
+		c.DefaultDir = "/workspace"
+	}
+	for _, env := range []map[string]string{t.Env, r.Env, {
+		// Last, so that what programs inside read of the sandbox is true.
+		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
+	}} {
+		maps.Copy(c.Env, env)
+	}
+	return c
+}

@@ -1,0 +1,166 @@
+package rootfs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Bounds of the look at a workspace's contents. It happens beside the boot and takes less time than
+// that, however large the workspace is: what is left out is counted, and said.
+const (
+	maxKeyFiles  = 512
+	maxKeyBytes  = 4 << 20
+	maxFileBytes = 64 << 10
+	// maxCandidates bounds what is remembered of each rank.
+	maxCandidates = 4096
+)
+
+// candidates are the files of a workspace that are shown, the likeliest to hold keys first.
+type candidates struct {
+	ranks [3][]string // below the workspace
+	seen  int
+}
+
+// likely are parts of names under which people keep what programs sign in with.
+var likely = []string{"env", "secret", "token", "key", "cred", "passw", "auth", "config", "conf", "setting", "rc", "local", "deploy", "account", "note", "todo", "tfvars", "tfstate", "compose"}
+
+// texts are the ends of names of files that people write.
+var texts = []string{".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".sh", ".py", ".js", ".ts", ".tsx", ".go", ".rb", ".php", ".java", ".ipynb", ".tf", ".http", ".sql", ".log"}
+
+// others are directories whose files come from elsewhere, and not from the people who work here.
+var others = []string{"node_modules", "vendor", "site-packages", ".venv", "venv", "target", "dist", ".tox", "__pycache__"}
+
+// add takes one file by its path inside.
+func (c *candidates) add(inside string) {
+	rel := strings.TrimPrefix(inside, sandbox.WorkspaceDir+"/")
+	parts := strings.Split(rel, "/")
+	if slices.Contains(parts[:len(parts)-1], ".git") && !strings.HasSuffix(rel, ".git/config") {
+		return // packed, and found as files of the work tree
+	}
+	c.seen++
+	name := strings.ToLower(parts[len(parts)-1])
+	rank := 2
+	switch {
+	case slices.ContainsFunc(others, func(o string) bool { return slices.Contains(parts[:len(parts)-1], o) }):
+	case slices.ContainsFunc(likely, func(l string) bool { return strings.Contains(name, l) }):
+		rank = 0
+	case slices.ContainsFunc(texts, func(end string) bool { return strings.HasSuffix(name, end) }):
+		rank = 1
+	}
+	if len(c.ranks[rank]) < maxCandidates {
+		c.ranks[rank] = append(c.ranks[rank], rel)
+	}
+}
+
+// inOrder lists them: by rank, and in each those first that lie higher.
+func (c *candidates) inOrder() []string {
+	var all []string
+	for _, rank := range c.ranks {
+		slices.SortStableFunc(rank, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") })
+		all = append(all, rank...)
+	}
+	return all
+}
+
+// forms knows keys by their form alone.
+var forms = sync.OnceValue(func() *redact.Redactor {
+	r, err := redact.New(nil, redact.Options{Patterns: true})
+	if err != nil {
+		panic(err) // no value that could be unfit
+	}
+	return r
+})
+
+// KeySearch looks at the contents of a workspace beside the boot of its sandbox. The nil search has
+// found nothing.
+type KeySearch struct {
+	workspace string
+	files     candidates
+	done      chan struct{}
+	keys      sandbox.Keys
+}
+
+// Start begins the search, on a goroutine of its own.
+func (k *KeySearch) Start() {
+	if k == nil {
+		return
+	}
+	k.done = make(chan struct{})
+	go func() {
+		defer close(k.done)
+		k.keys = k.look()
+	}()
+}
+
+// Found waits for the end of a search that was started.
+func (k *KeySearch) Found() sandbox.Keys {
+	if k == nil || k.done == nil {
+		return sandbox.Keys{}
+	}
+	<-k.done
+	return k.keys
+}
+
+func (k *KeySearch) look() sandbox.Keys {
+	keys := sandbox.Keys{Left: k.files.seen}
+	root, err := os.OpenRoot(k.workspace)
+	if err != nil {
+		return keys
+	}
+	defer root.Close()
+	left := int64(maxKeyBytes)
+	buf := make([]byte, maxFileBytes)
+	for _, name := range k.files.inOrder() {
+		if keys.Looked == maxKeyFiles || left <= 0 {
+			break
+		}
+		text, ok := beginning(root, name, buf[:min(left, maxFileBytes)])
+		if !ok {
+			continue
+		}
+		left -= int64(len(text))
+		keys.Looked++
+		keys.Left--
+		kinds := forms().Found(text)
+		if len(kinds) == 0 {
+			continue
+		}
+		if keys.Count++; len(keys.Files) < sandbox.MaxNamed {
+			keys.Files = append(keys.Files, sandbox.KeyFile{Name: path.Clean(name), Kinds: kinds})
+		}
+	}
+	return keys
+}
+
+// beginning reads the beginning of a regular file. Whatever took its place since it was seen is not
+// waited for, and a link is not followed: it could lead to a file that the policy hides. A root follows
+// links within itself in spite of O_NOFOLLOW, so what was opened is compared with what has the name.
+func beginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, false
+	}
+	if named, err := root.Lstat(name); err != nil || !os.SameFile(info, named) {
+		return nil, false
+	}
+	n, err := io.ReadFull(f, buf)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, false
+	}
+	return buf[:n], true
+}

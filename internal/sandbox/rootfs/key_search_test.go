@@ -1,0 +1,169 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// aToken has the form of a token of GitHub's, and is none.
+const aToken = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+
+// searched makes a workspace of files and looks at it, as under a level.
+func searched(t *testing.T, level string, files map[string]string) sandbox.Keys {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: level}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// None of these is waited for, or followed.
+	if err := syscall.Mkfifo(filepath.Join(dir, "secret.pipe"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "secret.link")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := cover(dir, sandbox.Base{}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	search := &KeySearch{workspace: dir, files: c.files}
+	search.Start()
+	return search.Found()
+}
+
+// S8: contents that look like keys are found whatever the name of the file is. What the policy hides
+// is not inside, and not named.
+func TestS8ContentsThatLookLikeKeys(t *testing.T) {
+	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n-----END RSA PRIVATE KEY-----\n"
+	got := searched(t, "standard", map[string]string{
+		"a/b/innocent.dat": "x = " + aToken + "\n", "README.md": "see AKIA" + "ABCDEFGHIJKLMNOP and " + aToken, "deep/er/x.bin": pem, ".git/config": "url = https://me:" + aToken + "@github.com/x/y\n",
+		".env": aToken, "plain.txt": "nothing: ghp_short, sk-and-words-joined-by-dashes-alone\n", ".git/objects/aa/b": aToken,
+	})
+	var names []string
+	for _, f := range got.Files {
+		names = append(names, f.Name+" "+strings.Join(f.Kinds, ","))
+	}
+	slices.Sort(names)
+	want := []string{".git/config github-token", "README.md aws-key,github-token", "a/b/innocent.dat github-token", "deep/er/x.bin private-key"}
+	if !slices.Equal(names, want) || got.Count != 4 || got.Looked != 5 || got.Left != 0 {
+		t.Errorf("%+v", got)
+	}
+	// A control: the same file is named where it is shown.
+	if got := searched(t, "minimal", map[string]string{".env": aToken}); got.Count != 1 || got.Files[0].Name != ".env" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The look is bounded by files and bytes, begins with likely names, and counts what it leaves out.
+func TestS8TheLookIsBounded(t *testing.T) {
+	files := map[string]string{"zzz/deploy-notes.txt": aToken, "node_modules/x/secret.js": aToken}
+	for i := range 2 * maxKeyFiles {
+		files[fmt.Sprintf("src/%04d.dat", i)] = "x"
+	}
+	got := searched(t, "standard", files)
+	if got.Looked != maxKeyFiles || got.Left != len(files)-maxKeyFiles || got.Count != 1 || got.Files[0].Name != "zzz/deploy-notes.txt" {
+		t.Errorf("%+v", got)
+	}
+	large := strings.Repeat("some text. ", maxFileBytes/8)
+	files = map[string]string{}
+	for i := range 2 * maxKeyBytes / maxFileBytes {
+		files[fmt.Sprintf("%04d.txt", i)] = large + aToken // behind what is looked at
+	}
+	got = searched(t, "standard", files)
+	if got.Looked != maxKeyBytes/maxFileBytes || got.Left != got.Looked || got.Count != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// S8: a program on the host may put something else in a file's place before it is looked at. It is not
+// waited for, not followed, and not taken for the file.
+func TestS8WhatTookAFilesPlace(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	for _, name := range []string{filepath.Join(dir, "file"), outside} {
+		if err := os.WriteFile(name, []byte(aToken), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644), os.Mkdir(filepath.Join(dir, "dir"), 0o755),
+		os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("file", filepath.Join(dir, "alias"))); err != nil {
+		t.Fatal(err)
+	}
+	search := &KeySearch{workspace: dir}
+	for _, name := range []string{"pipe", "dir", "link", "alias", "gone", "file"} {
+		search.files.add(sandbox.WorkspaceDir + "/" + name)
+	}
+	search.Start()
+	select {
+	case <-search.done:
+	case <-hosttest.Late():
+		t.Fatal("it waits for a writer")
+	}
+	// The file itself is the control.
+	if got := search.Found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// S8: of many files all are counted, and the first few are named.
+func TestS8FewAreNamed(t *testing.T) {
+	files := map[string]string{}
+	for i := range 2 * sandbox.MaxNamed {
+		files[fmt.Sprintf("%02d.txt", i)] = aToken
+	}
+	if got := searched(t, "standard", files); got.Count != len(files) || len(got.Files) != sandbox.MaxNamed {
+		t.Errorf("%d, of which %d are named", got.Count, len(got.Files))
+	}
+}
+
+// S8: what is remembered of a workspace is bounded before it is put into order, however many files it
+// has, and of each rank by itself: many of one kind are no place to hide one of another.
+func TestS8TheListIsBounded(t *testing.T) {
+	var c candidates
+	const n = 3 * maxCandidates
+	for i := range n {
+		c.add(fmt.Sprintf("%s/%d.bin", sandbox.WorkspaceDir, i))
+	}
+	c.add(sandbox.WorkspaceDir + "/deep/er/token.bin")
+	c.add(sandbox.WorkspaceDir + "/a.txt")
+	list := c.inOrder()
+	if len(list) != maxCandidates+2 || list[0] != "deep/er/token.bin" || list[1] != "a.txt" || c.seen != n+2 {
+		t.Errorf("%d of %d, the first are %q", len(list), c.seen, list[:2])
+	}
+}
+
+func BenchmarkKeySearch(b *testing.B) {
+	dir := b.TempDir()
+	search := &KeySearch{workspace: dir}
+	for i := range maxKeyFiles {
+		name := fmt.Sprintf("%04d.txt", i)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("func some(text string) error { return nil }\n", 186)), 0o644); err != nil {
+			b.Fatal(err)
+		}
+		search.files.add(sandbox.WorkspaceDir + "/" + name)
+	}
+	for b.Loop() {
+		if k := search.look(); k.Looked != maxKeyFiles {
+			b.Fatal(k)
+		}
+	}
+}

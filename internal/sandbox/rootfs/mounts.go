@@ -1,0 +1,176 @@
+package rootfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxTarget bounds the length of a place inside.
+const maxTarget = 1024
+
+// taken are places at and below which nothing is mounted: the workspace, and those
+// that the kernel, the guest or its programs fill.
+var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
+
+// ResolveMounts checks what a caller names, with links followed here, once, where the
+// caller's own rights decide.
+func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
+	if len(list) > sandbox.MaxMounts {
+		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
+	}
+	var out []sandbox.Mount
+	for _, m := range list {
+		if m.Name != "" {
+			if m, err = sharedMount(s, m); err != nil {
+				return nil, err
+			}
+		}
+		if !filepath.IsAbs(m.Source) {
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is none", m.Source)
+		}
+		if m.Target == "" {
+			m.Target = filepath.Clean(m.Source)
+		}
+		real, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount does not exist or cannot be reached")
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+		}
+		// A pipe, a device or a socket would be a way out.
+		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory that is not the root, and %.200q is none", m.Source)
+		}
+		m.Source = real
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// AddMounts gives a machine the mounts that a caller asked for.
+func AddMounts(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match policy.Matcher) error {
+	for _, m := range list {
+		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
+			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Source).
+				WithHint("crannog policy explain says which rule; another --level or --policy may show it")
+		}
+		if err := checkTarget(b, root, m.Target); err != nil {
+			return err
+		}
+		b.Mounts = append(b.Mounts, m)
+	}
+	return nil
+}
+
+// checkTarget refuses a path inside that cannot be given to a mount or a link.
+func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
+	refuse := func(why string) error {
+		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
+			WithHint("name another place, such as --mount SRC:/mnt/data")
+	}
+	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
+		return refuse("a place is an absolute path without . and .., and not / itself")
+	}
+	for _, t := range taken {
+		if sandbox.Overlap(target, t) {
+			return refuse(t + " is not for mounts")
+		}
+	}
+	for _, bind := range root.Binds {
+		if sandbox.Overlap(target, bind.Target) {
+			return refuse("the template has " + bind.Target)
+		}
+	}
+	for _, m := range b.Mounts {
+		if sandbox.Overlap(target, m.Target) {
+			return refuse("another mount is at " + m.Target)
+		}
+	}
+	for _, l := range b.Links {
+		if sandbox.Overlap(target, l.Path) {
+			return refuse("a link is at " + l.Path)
+		}
+	}
+	if root.Dir == "" {
+		return nil
+	}
+	for end := 1; end <= len(target); end++ {
+		if end < len(target) && target[end] != '/' {
+			continue
+		}
+		info, err := os.Lstat(filepath.Join(root.Dir, target[:end]))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case end == len(target) || !info.IsDir():
+			return refuse("the template has " + target[:end])
+		}
+	}
+	return nil
+}
+
+// coverMounts finds what a policy hides or makes read-only below mounts.
+func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
+	files := p.Files()
+	for _, m := range b.Mounts {
+		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {
+			continue // the repository with the history of a hidden file
+		}
+		git := b.Git != nil && m.Target == b.Git.Target
+		if whole, _ := onList(files.Write, m.Target); m.ReadOnly || !files.Writable || !git && sealed(files) && !whole {
+			c.readOnly = append(c.readOnly, m.Target)
+		}
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+		}
+		if !info.IsDir() {
+			if files.Workspace == workspaceCopy {
+				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy shows copies, and %.200q is a file: only directories are copied", m.Source).
+					WithHint("mount the directory that it is in, or use --level standard")
+			}
+			continue
+		}
+		w := c.walk(m.Source, m.Target, files)
+		look := w.look
+		if git {
+			look = w.onlyGit(b.Git, look)
+		}
+		if err := w.below(m.Source, m.Target, look); err != nil {
+			return err
+		}
+		if err := w.findTracked(files, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharedMount is a mount of a directory that the server's settings share.
+func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
+	shared, ok := s.Mounts[m.Name]
+	switch {
+	case m.Source != "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount has a source or a name, not both")
+	case !ok:
+		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
+			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
+	case m.Target == "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name says where it is inside")
+	}
+	m.Source, m.ReadOnly = shared.Source, m.ReadOnly || shared.ReadOnly
+	return m, nil
+}

@@ -1,0 +1,175 @@
+package rootfs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// MaxPrograms is how many files and directories of the host a sandbox may be
+// shown beside its template. A template has a place for each.
+const MaxPrograms = 4
+
+// ProgramsDir is where they are inside.
+const ProgramsDir = "/.crannog/programs"
+
+// ProgramPlace is where the program with a number, from 1, is inside. A file
+// cannot be mounted on a directory, so files have places of their own.
+func ProgramPlace(number int, dir bool) string {
+	if dir {
+		return ProgramsDir + "/" + strconv.Itoa(number)
+	}
+	return ProgramsDir + "/file-" + strconv.Itoa(number)
+}
+
+// ResolvePrograms decides what of the host is shown, with links followed here,
+// once, where the caller's own rights decide.
+func ResolvePrograms(list []string) ([]engine.Bind, error) {
+	if len(list) > MaxPrograms {
+		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be shown", MaxPrograms)
+	}
+	var binds []engine.Bind
+	for i, name := range list {
+		if !filepath.IsAbs(name) {
+			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is named by an absolute path")
+		}
+		real, err := filepath.EvalSymlinks(name)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host does not exist or cannot be reached")
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host cannot be reached")
+		}
+		// A pipe, a device or a socket would be a way out.
+		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
+			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file or a directory, and not the root")
+		}
+		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
+	}
+	return binds, nil
+}
+
+// programsOf are those of a root's binds that its sandbox was shown beside the
+// template.
+func programsOf(root engine.Root) (list []engine.Bind) {
+	for _, b := range root.Binds {
+		if strings.HasPrefix(b.Target, ProgramsDir+"/") {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// AddPrograms adds programs of the host to a template.
+func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
+	if len(binds) == 0 {
+		return nil
+	}
+	if t.Origin != nil {
+		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the programs that it was taken with").
+			WithHint("leave the programs out")
+	}
+	t.Root.Binds = append(t.Root.Binds[:len(t.Root.Binds):len(t.Root.Binds)], binds...)
+	revision, err := programsRevision(t.Root)
+	t.Revision += revision
+	return err
+}
+
+// ShowsPrograms reports whether a root shows programs of the host beside its template.
+func ShowsPrograms(root engine.Root) bool { return len(programsOf(root)) > 0 }
+
+// Revision names the state of all that a root shows beside its template: programs of
+// the host and directories of version managers.
+func Revision(root engine.Root) (string, error) {
+	programs, err := programsRevision(root)
+	return programs + toolsRevision(root), err
+}
+
+// programsRevision names the state of the programs that a sandbox was shown:
+// memory that was saved maps pages of them.
+func programsRevision(root engine.Root) (string, error) {
+	binds := programsOf(root)
+	if len(binds) == 0 {
+		return "", nil
+	}
+	sum := sha256.New()
+	for _, b := range binds {
+		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
+			info, err := d.Info()
+			if err == nil {
+				fmt.Fprintf(sum, "%q %v %d %d\n", name, info.Mode(), info.Size(), info.ModTime().UnixNano())
+			}
+			return ignoreGone(err)
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return "+" + hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// coverPrograms hides what a policy does not let come in, also of programs.
+func (c *Covered) coverPrograms(root engine.Root, match policy.Matcher) error {
+	for _, b := range programsOf(root) {
+		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
+			rel, err := filepath.Rel(b.Source, name)
+			if err != nil {
+				return err
+			}
+			inside := path.Join(b.Target, filepath.ToSlash(rel))
+			if d.Type()&fs.ModeSymlink != 0 || !match.Denied(inside) && (!d.IsDir() || !match.Denied(inside+"/x")) {
+				return nil // what a link shows is hidden itself, or not inside
+			}
+			if c.hide = append(c.hide, inside); d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if n := c.count(); n > maxCovered {
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, and %d is the most", n, maxCovered)
+	}
+	return nil
+}
+
+// walkProgram looks at all that a program consists of.
+func walkProgram(source string, look func(string, fs.DirEntry) error) error {
+	seen := 0
+	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if err = ignoreGone(err); err == nil && d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if seen++; seen > maxWalked {
+			return fault.Newf(fault.Exhausted, "programs_too_large", "a program of the host has more than %d files", maxWalked)
+		}
+		return look(name, d)
+	})
+}
+
+// ignoreGone drops the error of a file that has vanished or that this user may not
+// read.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func TestProgramsOfTheHost(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"tree/bin/x", "tree/.env", "tree/deep/.env", "tree/ok/a", "alone"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("1"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{"link": "alone", "tree/linked": "deep"} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binds, err := ResolvePrograms([]string{filepath.Join(dir, "link"), filepath.Join(dir, "tree")})
+	want := []engine.Bind{{Source: real + "/alone", Target: "/.crannog/programs/file-1", Owned: true}, {Source: real + "/tree", Target: "/.crannog/programs/2", Owned: true}}
+	if err != nil || !slices.Equal(binds, want) {
+		t.Fatalf("%v %+v", err, binds)
+	}
+	shared := []engine.Bind{{Source: "/usr", Target: "/usr"}}
+	one := sandbox.Template{Root: engine.Root{Binds: shared}, Revision: "r"}
+	two := one
+	if err := AddPrograms(&one, binds); err != nil {
+		t.Fatal(err)
+	}
+	if len(two.Root.Binds) != 1 || len(one.Root.Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
+		t.Errorf("%+v, and of another %+v", one, two)
+	}
+	// Saved memory is restored only with the same programs.
+	same, err := programsRevision(one.Root)
+	if err != nil || "r"+same != one.Revision {
+		t.Errorf("%v: %s is not %s", err, same, one.Revision)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tree/ok/a"), []byte("22"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if other, err := programsRevision(one.Root); err != nil || other == same {
+		t.Errorf("%v: a changed program has the same revision", err)
+	}
+	if none, err := programsRevision(engine.Root{Binds: shared}); err != nil || none != "" {
+		t.Errorf("without programs: %v %q", err, none)
+	}
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Covered
+	if err := c.coverPrograms(one.Root, p.Files().Matcher()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(c.hide)
+	if want := []string{"/.crannog/programs/2/.env", "/.crannog/programs/2/deep/.env"}; !slices.Equal(c.hide, want) {
+		t.Errorf("hidden are %v", c.hide)
+	}
+	of := sandbox.Template{Origin: &sandbox.Stored{}}
+	if err := AddPrograms(&of, binds); fault.CodeOf(err) != "snapshot_programs" {
+		t.Errorf("with a snapshot: %v", err)
+	}
+}

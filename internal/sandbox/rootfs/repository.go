@@ -1,0 +1,146 @@
+package rootfs
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/pointer"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// AddRepository shows the repository that the workspace's .git names. What is not
+// shown is noted: git would be dead inside without a word.
+func AddRepository(b *sandbox.Base, workspace string, root engine.Root, match policy.Matcher) {
+	if workspace == "" || match.Denied(sandbox.WorkspaceDir+"/.git") || match.Denied(sandbox.WorkspaceDir+"/.git"+anyFile) {
+		return
+	}
+	repo, err := pointer.Find(workspace)
+	if err != nil {
+		noteGit(b, err)
+		return
+	}
+	if repo == nil {
+		noteBorrowed(b, pointer.Borrows(workspace))
+		return
+	}
+	if match.Denied(repo.Dir) || match.Denied(repo.Dir+anyFile) {
+		b.Notes = append(b.Notes, "git does not work inside: the policy hides "+repo.Dir)
+		return
+	}
+	if !showsItself(b, repo.Dir) {
+		if err := checkTarget(b, root, repo.Dir); err != nil {
+			noteGit(b, err)
+			return
+		}
+		b.Mounts = append(b.Mounts, sandbox.Mount{Source: repo.Dir, Target: repo.Dir})
+	}
+	b.Git = &sandbox.Shared{Source: repo.Dir, Target: repo.Dir, Worktree: repo.Worktree}
+	// The repository names its work tree by the host's path, or by the way from one to
+	// the other; and so does the work tree.
+	linkAt(b, root, workspace, sandbox.WorkspaceDir)
+	if _, err := os.Lstat(filepath.Join(workspace, ".gitmodules")); repo.Relative || err == nil {
+		if way, err := filepath.Rel(workspace, repo.GitDir); err == nil {
+			linkAt(b, root, path.Join(sandbox.WorkspaceDir, way), repo.GitDir)
+		}
+	}
+	noteBorrowed(b, repo.Borrowed)
+}
+
+// linkAt makes a link inside if its place is free, and is not where it leads to.
+func linkAt(b *sandbox.Base, root engine.Root, at, target string) {
+	if at != target && checkTarget(b, root, at) == nil {
+		b.Links = append(b.Links, engine.Link{Path: at, Target: target})
+	}
+}
+
+// showsItself reports whether mounts show a path of the host's at the same path.
+func showsItself(b *sandbox.Base, name string) bool {
+	return slices.ContainsFunc(b.Mounts, func(m sandbox.Mount) bool {
+		return m.Source == m.Target && (name == m.Source || strings.HasPrefix(name, m.Source+"/"))
+	})
+}
+
+func noteGit(b *sandbox.Base, err error) {
+	text := "its repository cannot be read"
+	if fault.KindOf(err) != fault.Internal {
+		text = fault.PublicText(err)
+	}
+	if !strings.HasPrefix(text, "git ") {
+		text = "git does not work inside: " + text
+	}
+	if hint := fault.HintOf(err); hint != "" {
+		text += " (" + hint + ")"
+	}
+	b.Notes = append(b.Notes, text)
+}
+
+// noteBorrowed names directories of objects that a repository uses and that are not
+// shown. Any repository can name those of any other, and nothing in these says
+// that it may: a tree that somebody else wrote would show the user's other projects.
+func noteBorrowed(b *sandbox.Base, list []string) {
+	for _, dir := range list {
+		if !showsItself(b, dir) {
+			b.Notes = append(b.Notes, "git lacks objects inside: the repository borrows them from "+dir+" (--mount "+dir+":ro shows them)")
+		}
+	}
+}
+
+// gitDirs are the directories that git has at the top of a repository.
+var gitDirs = []string{
+	"annex", "branches", "common", "filter-repo", "hooks", "info", "lfs", "logs", "modules", "objects", "rebase-apply", "rebase-merge", "refs",
+	"reftable", "rr-cache", "sequencer", "svn", "worktrees",
+}
+
+// outsideRepository returns a function that reports whether a path below a mount is outside the
+// repository that the mount shows. A bare repository often has work trees beside its
+// own directories. The workspace is one of them; the others must not be visible
+// inside.
+func outsideRepository(b sandbox.Base, target string) func(name string) bool {
+	if b.Git == nil || b.Git.Target != target {
+		return func(string) bool { return false }
+	}
+	return func(name string) bool {
+		name = strings.TrimPrefix(name, "/")
+		if otherModules(b.Git, name) {
+			return true
+		}
+		top, _, _ := strings.Cut(name, "/")
+		if top == "" || path.Base(target) == ".git" || slices.Contains(gitDirs, top) {
+			return false
+		}
+		info, err := os.Lstat(filepath.Join(b.Git.Source, top))
+		return err != nil || info.IsDir()
+	}
+}
+
+// otherModules reports whether a directory of a repository has submodules of another work tree.
+func otherModules(g *sandbox.Shared, rel string) bool {
+	if g.Worktree == "" {
+		return false
+	}
+	parts := strings.Split(rel, "/")
+	return rel == "modules" || len(parts) == 3 && parts[0] == "worktrees" && parts[1] != g.Worktree && parts[2] == "modules"
+}
+
+// onlyGit hides what is no part of a repository, or of other work trees' submodules, and
+// looks at the rest.
+func (w *walk) onlyGit(git *sandbox.Shared, look func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
+	bare := path.Base(git.Target) != ".git"
+	return func(name, inside string, d fs.DirEntry) error {
+		rel := strings.TrimPrefix(inside, git.Target+"/")
+		if !d.IsDir() || !otherModules(git, rel) && (!bare || strings.Contains(rel, "/") || slices.Contains(gitDirs, rel)) {
+			return look(name, inside, d)
+		}
+		if !w.copied {
+			w.hide = append(w.hide, inside)
+		}
+		return fs.SkipDir
+	}
+}

@@ -1,0 +1,130 @@
+package rootfs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// ToolsDir is where the directories of version managers are inside. Links at the paths that they
+// have on the host lead there: the managers' own programs name them.
+const ToolsDir = "/.crannog/tools"
+
+// ToolPlace is where the directory with a number, from 1, is inside.
+func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
+
+// ResolveTools finds the version managers that a request asks for. A request for all of them
+// gets those that are installed and that the policy allows; one that is named must be both.
+func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
+	named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == hosttools.All })
+	switch {
+	case from != nil && len(named) == 0:
+		if from.FilesOnly && p.Files().Tools {
+			return from.Base.Tools, nil // it boots anew, and its files lead to them
+		}
+		return nil, nil
+	case from != nil:
+		return nil, fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the version managers that it was taken with").
+			WithHint("leave the tools out")
+	case len(names) == 0:
+		return nil, nil
+	case !p.Files().Tools:
+		if len(named) == 0 {
+			return nil, nil
+		}
+		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy shows no programs of version managers in the home").
+			WithHint("filesystem.tools: allow, or a level other than strict")
+	}
+	return settings.Tools.Find(names)
+}
+
+// AddTools adds the directories of version managers to a template.
+func AddTools(t *sandbox.Template, trees []hosttools.Tree) {
+	if len(trees) == 0 {
+		return
+	}
+	t.Tools = trees
+	binds := t.Root.Binds[:len(t.Root.Binds):len(t.Root.Binds)]
+	env := maps.Clone(t.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	for i, tree := range trees {
+		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1), Owned: true})
+		AddEnv(env, tree.Env)
+	}
+	t.Root.Binds, t.Env = binds, env
+	t.Revision += toolsRevision(t.Root)
+}
+
+// toolsRevision names the state of version managers' directories: what is installed shows in the
+// times of the upper directories, and reading all of a toolchain would take longer than a start.
+func toolsRevision(root engine.Root) string {
+	sum, any := sha256.New(), false
+	for _, b := range root.Binds {
+		if !strings.HasPrefix(b.Target, ToolsDir+"/") {
+			continue
+		}
+		any = true
+		for _, pattern := range []string{"", "*", "*/*"} {
+			// A matching pattern is well-formed, unless the path itself has its signs: then less is seen.
+			names, _ := filepath.Glob(filepath.Join(b.Source, pattern))
+			for _, name := range names {
+				if info, err := os.Lstat(name); err == nil {
+					fmt.Fprintf(sum, "%q %v %d\n", name, info.Mode(), info.ModTime().UnixNano())
+				}
+			}
+		}
+	}
+	if !any {
+		return ""
+	}
+	return "+" + hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+// coverTools hides credentials in the directories of version managers, and what the policy does not
+// let come in.
+func (c *Covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error {
+	for i, tree := range trees {
+		hide, err := tree.Credentials(func(name string, dir bool) bool {
+			return match.Denied(name) || dir && match.Denied(name+anyFile)
+		})
+		if err != nil {
+			return err
+		}
+		for _, rel := range hide {
+			c.hide = append(c.hide, path.Join(ToolPlace(i+1), filepath.ToSlash(rel)))
+		}
+	}
+	if n := c.count(); n > maxCovered {
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "%d paths are hidden or protected, many of them in the directories of version managers, and %d is the most", n, maxCovered).
+			WithHint("name the version managers that are needed")
+	}
+	return nil
+}
+
+// guestTools is what the guest does so that programs find them.
+func guestTools(trees []hosttools.Tree) (t guest.Tools) {
+	for i, tree := range trees {
+		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPlace(i + 1)})
+		t.Path = append(t.Path, tree.Bin...)
+		for _, name := range slices.Sorted(maps.Keys(tree.Copy)) {
+			t.Files = append(t.Files, guest.File{Path: name, Mode: 0o644, Data: tree.Copy[name]})
+		}
+	}
+	return t
+}

@@ -1,0 +1,194 @@
+package rootfs
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// walk looks at all files of a workspace for those that a policy hides or makes
+// read-only, and for git repositories.
+type walk struct {
+	*Covered
+	root   string // the workspace or a mount, on the host
+	inside string // where that is inside
+	match  policy.Matcher
+	copied bool
+	fixed  map[string]bool // read-only, and not below another
+	left   []string        // hidden, and not in the copy
+	tops   []string        // directories with a .git, by their path inside
+	// behind are the directories that were looked at through links, each with
+	// what the link's path means to the policy.
+	behind map[string]bool
+}
+
+// walk begins a look at a directory of the host's. What is looked at counts over all
+// of them.
+func (c *Covered) walk(root, inside string, files policy.Files) *walk {
+	return &walk{
+		Covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
+		behind: map[string]bool{}, fixed: map[string]bool{},
+	}
+}
+
+// anyFile stands for the name of any file in a directory. No file and no
+// pattern has it as a name of its own.
+const anyFile = "/\x00"
+
+// below looks at what is in a directory of the workspace, by the path inside
+// that leads there.
+func (w *walk) below(dir, inside string, look func(name, inside string, d fs.DirEntry) error) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
+			// The file has vanished, or this user may not read it. The sandbox cannot
+			// read it either, because its files are served as this user.
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case err != nil:
+			return err
+		case name == dir:
+			return nil
+		}
+		if w.seen++; w.seen > maxWalked {
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxWalked).
+				WithHint("show a smaller directory with --workspace")
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		return look(name, path.Join(inside, filepath.ToSlash(rel)), d)
+	})
+}
+
+// whole returns how a policy masks a path. A pattern that matches everything below a
+// directory covers the directory too, or new files could be made in it.
+func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
+	below := inside
+	if d.IsDir() {
+		below += anyFile
+	}
+	if w.match.Denied(inside) || w.match.Denied(below) {
+		return true, false
+	}
+	return false, w.match.ReadOnly(inside) || w.match.ReadOnly(below)
+}
+
+// look decides about one file. What is covered as a whole is not entered.
+func (w *walk) look(name, inside string, d fs.DirEntry) error {
+	var skip error
+	if d.IsDir() {
+		skip = fs.SkipDir
+	}
+	link := d.Type()&fs.ModeSymlink != 0
+	hide, readOnly := w.whole(inside, d)
+	// What is in a directory that is read-only needs no mount of its own, and no
+	// link in it can be replaced.
+	readOnly = readOnly && !w.inFixed(inside)
+	if path.Base(inside) == ".git" && !hide {
+		w.tops = append(w.tops, path.Dir(inside))
+	}
+	switch {
+	case hide && link:
+		return w.hideTarget(name)
+	case hide:
+		if w.copied { // it does not come in
+			w.left = append(w.left, inside)
+		} else {
+			w.absent = append(w.absent, inside)
+		}
+		return skip
+	case readOnly && link:
+		return readOnlyLink(inside)
+	case readOnly:
+		// What is below is looked at all the same: it may be hidden.
+		w.readOnly, w.fixed[inside] = append(w.readOnly, inside), true
+	case link:
+		return w.follow(name, inside)
+	}
+	if d.Type().IsRegular() {
+		w.files.add(inside)
+	}
+	return nil
+}
+
+// inFixed reports whether a path is below a read-only directory.
+func (w *walk) inFixed(inside string) bool {
+	for dir := path.Dir(inside); len(dir) > 1; dir = path.Dir(dir) {
+		if w.fixed[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+func readOnlyLink(inside string) error {
+	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, and a symbolic link leads there or is there: it could be replaced inside", inside).
+		WithHint("list it under filesystem.protect instead, which keeps its changes inside, or make read-only what the link points to")
+}
+
+// target is the file of the workspace that a link shows, if it is one.
+func (w *walk) target(name string) (real, inside string, ok bool) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return "", "", false // it points to nothing, here as inside
+	}
+	rel, err := filepath.Rel(w.root, real)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", "", false // nothing outside the workspace is inside
+	}
+	return real, path.Join(w.inside, filepath.ToSlash(rel)), true
+}
+
+// hideTarget hides what a hidden link shows, as far as that is inside.
+func (w *walk) hideTarget(name string) error {
+	if _, inside, ok := w.target(name); ok {
+		w.hideOnce(inside)
+	}
+	return nil
+}
+
+func (w *walk) hideOnce(inside string) {
+	if !slices.Contains(w.absent, inside) {
+		w.absent = append(w.absent, inside)
+	}
+}
+
+// follow looks at what a link to a directory shows, where the policy speaks of
+// paths that go by the link. What it hides there is hidden where it lies.
+func (w *walk) follow(name, inside string) error {
+	way, could := w.match.Behind(inside)
+	if !could {
+		return nil
+	}
+	dir, _, ok := w.target(name)
+	key := dir + "\x00" + way
+	if !ok || w.behind[key] {
+		return nil
+	}
+	w.behind[key] = true
+	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
+		hide, readOnly := w.whole(inside, d)
+		switch {
+		case hide:
+			if err := w.hideTarget(name); err != nil || !d.IsDir() {
+				return err
+			}
+			return fs.SkipDir
+		case readOnly:
+			return readOnlyLink(inside)
+		case d.Type()&fs.ModeSymlink != 0:
+			return w.follow(name, inside)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,88 @@
+package rootfs
+
+import (
+	"context"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// ResolveWorkspace follows links once, here, where the caller's own rights
+// decide, so that what is shown inside is what was checked.
+func ResolveWorkspace(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	if !filepath.IsAbs(dir) {
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not an absolute path")
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or cannot be reached")
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace cannot be reached")
+	}
+	if !info.IsDir() {
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not a directory")
+	}
+	return real, nil
+}
+
+// Workspace is the directory that a sandbox's workspace is made of: the caller's
+// own, which its writes never reach, or a copy where the policy wants one. A
+// sandbox's later machines show what the first did.
+func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, again bool) (string, error) {
+	of := r.Base.Copy
+	if of == "" {
+		return r.Workspace, nil
+	}
+	if copies == nil {
+		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy wants a copy of the workspace, and this service makes none")
+	}
+	if again {
+		return copies.Find(of)
+	}
+	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
+	return copies.Make(ctx, of, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
+		name = path.Join(sandbox.WorkspaceDir, name)
+		return match.Denied(name) || hidden(name) != ""
+	})
+}
+
+// Mounts are what the engine shows of the host: the directories themselves, which
+// no write reaches, or copies where the policy wants them. A sandbox's later machines
+// show what the first did.
+func Mounts(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
+	of := r.Base.Copy
+	if of == "" || len(list) == 0 {
+		return list, nil
+	}
+	list = slices.Clone(list)
+	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
+	for i := range list {
+		var err error
+		if again {
+			list[i].Source, err = copies.FindPart(of, i+1)
+		} else {
+			target := list[i].Target
+			outside := outsideRepository(r.Base, target)
+			list[i].Source, err = copies.MakePart(ctx, of, i+1, list[i].Source, r.Limits.DiskBytes, func(name string) bool {
+				at := path.Join(target, name)
+				return match.Denied(at) || hidden(at) != "" || outside(name)
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

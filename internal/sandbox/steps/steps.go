@@ -1,0 +1,97 @@
+// Package steps runs a list of named steps, each of which can be undone.
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Step is one step of a sequence. It is named for people: what it does, as in "attach
+// the network".
+type Step struct {
+	Name string
+	Do   func(ctx context.Context) error
+	// Undo takes back what Do did, wholly or in part: it is also called if Do itself
+	// fails. It must be possible to call it twice. Nil is a step that leaves nothing.
+	Undo func(ctx context.Context) error
+	// Finally is called once the sequence is over, in any case, with its error. It frees
+	// what was only needed on the way. Only that of a step whose Do was called is called.
+	Finally func(err error)
+}
+
+// Error says which step failed, and what could not be undone.
+type Error struct {
+	// Step is the name of the step that failed.
+	Step  string
+	Cause error
+	// Stuck is the name of the step whose undo failed, or "" if nothing is left.
+	Stuck string
+	// Left is why it could not be undone.
+	Left error
+}
+
+func (e *Error) Error() string {
+	if e.Left == nil {
+		return e.Step + ": " + e.Cause.Error()
+	}
+	return fmt.Sprintf("%s: %v; cannot undo %q: %v", e.Step, e.Cause, e.Stuck, e.Left)
+}
+
+// Unwrap returns the cause, and what could not be undone.
+func (e *Error) Unwrap() []error {
+	if e.Left == nil {
+		return []error{e.Cause}
+	}
+	return []error{e.Cause, e.Left}
+}
+
+// Run takes the steps in order. If one fails, it undoes that one and those before it, the
+// last one first, within the time and even if ctx has ended. The undo stops at the first
+// that fails: the earlier steps are what others find the rest by, such as a row that
+// names an instance. An error is an *Error.
+func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) {
+	begun := 0
+	defer func() {
+		for i := begun - 1; i >= 0; i-- {
+			if f := list[i].Finally; f != nil {
+				f(err)
+			}
+		}
+	}()
+	for i, step := range list {
+		begun = i + 1
+		if cause := step.Do(ctx); cause != nil {
+			failed := &Error{Step: step.Name, Cause: cause}
+			failed.Stuck, failed.Left = Undo(ctx, undoTime, list[:begun]...)
+			return failed
+		}
+	}
+	return nil
+}
+
+// Undo takes the steps back, the last one first, and returns the name of the first whose
+// undo fails.
+func Undo(ctx context.Context, within time.Duration, list ...Step) (stuck string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Undo == nil {
+			continue
+		}
+		if err := list[i].Undo(ctx); err != nil {
+			return list[i].Name, err
+		}
+	}
+	return "", nil
+}
+
+// Failed returns the name of the step that failed, or "".
+func Failed(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Step
+	}
+	return ""
+}

@@ -1,0 +1,68 @@
+package workspaces
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// DropCopy removes the copy of a sandbox's workspace, if there is one and
+// nothing else refers to it.
+func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
+	of := r.Base.Copy
+	if of == "" && r.Base.CheckRebuildable() != nil {
+		of = r.ID // a row of an earlier version does not say
+	}
+	if s.deps.Copies == nil || of == "" {
+		return nil
+	}
+	held, err := s.holdsCopy(ctx, of, r.ID)
+	if err != nil || held {
+		return err
+	}
+	return s.deps.Copies.Remove(of)
+}
+
+// holdsCopy reports whether anything but a sandbox needs the copy of a
+// workspace. What is kept is asked last: it is kept while its sandbox still
+// holds the copy.
+func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
+	held, err := s.deps.Rows.Holds(ctx, of, but)
+	if err != nil || held {
+		return held, err
+	}
+	return s.deps.Retained != nil && s.deps.Retained.Needs(of), nil
+}
+
+// SweepCopies removes copies that nothing refers to.
+func (s *Service) SweepCopies(ctx context.Context) error {
+	if s.deps.Copies == nil {
+		return nil
+	}
+	return sandbox.Sweep(s.deps.Copies, func(id string) (bool, error) {
+		held, err := s.holdsCopy(ctx, id, "")
+		if err != nil || held {
+			return held, err
+		}
+		r, err := s.deps.Rows.Get(ctx, id)
+		if unknown(err) {
+			return false, nil
+		}
+		return err == nil && r.State != sandbox.Stopped && r.Base.CheckRebuildable() != nil, err
+	})
+}
+
+// DropCopyOf drops the copy of a workspace if nothing refers to it.
+func (s *Service) DropCopyOf(ctx context.Context, of string) error {
+	if s.deps.Copies == nil || of == "" {
+		return nil
+	}
+	held, err := s.holdsCopy(ctx, of, "")
+	if err != nil || held {
+		return err
+	}
+	if r, err := s.deps.Rows.Get(ctx, of); err == nil && r.State != sandbox.Stopped || err != nil && !unknown(err) {
+		return err
+	}
+	return s.deps.Copies.Remove(of)
+}

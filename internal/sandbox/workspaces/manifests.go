@@ -1,0 +1,84 @@
+package workspaces
+
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// Note begins to write the manifest of a workspace, beside the boot of the sandbox that
+// shows it. The returned function waits for the end of that. continues says that the
+// sandbox begins with the files of a snapshot.
+func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait func()) {
+	if s.deps.Manifests == nil || r.Workspace == "" || r.Base.Copy != "" {
+		return func() {} // a copy says by itself what it was
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.noteOrRefer(ctx, r, continues); err != nil && ctx.Err() == nil {
+			// Without it nothing can be compared, which is said then.
+			s.deps.Log.Warn("workspace not noted", "sandbox", r.ID, "err", err)
+		}
+	}()
+	return func() { <-done }
+}
+
+// noteOrRefer records the manifest of a new workspace. A sandbox that continues from
+// a saved state refers to the manifest of the sandbox that was saved.
+func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool) error {
+	if first := s.beganAs(ctx, r, continues); first != "" {
+		err := s.deps.Manifests.Refer(r.ID, first)
+		if fault.CodeOf(err) != "manifest_gone" {
+			return err
+		}
+	}
+	if g := r.Base.Git; g != nil {
+		return s.deps.Manifests.Make(ctx, r.ID, r.Workspace, nil, workspace.Part{Under: sandbox.GitDir, Source: g.Source})
+	}
+	return s.deps.Manifests.Make(ctx, r.ID, r.Workspace, nil)
+}
+
+// beganAs returns the sandbox whose files a new one continues from, or "".
+func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) string {
+	switch {
+	case r.Parent != "":
+		return r.Parent
+	case r.Origin == "" || !continues:
+		return ""
+	}
+	// If the snapshot is gone by now, the workspace is taken as it is.
+	n, err := s.deps.Rows.GetSnapshot(ctx, r.Origin)
+	if err != nil {
+		return ""
+	}
+	return n.Sandbox
+}
+
+// Forget drops the manifest of a sandbox's workspace, unless retained changes need it.
+func (s *Service) Forget(id string) error {
+	if s.deps.Manifests == nil || s.deps.Retained != nil && s.deps.Retained.Has(id) {
+		return nil
+	}
+	return s.deps.Manifests.Remove(id)
+}
+
+// SweepManifests drops manifests of sandboxes that are not there any more.
+func (s *Service) SweepManifests(ctx context.Context) error {
+	if s.deps.Manifests == nil {
+		return nil
+	}
+	list, err := s.deps.Manifests.List()
+	errs := []error{err}
+	for _, id := range list {
+		r, err := s.deps.Rows.Get(ctx, id)
+		if err == nil && r.State != sandbox.Stopped || err != nil && !unknown(err) {
+			continue
+		}
+		errs = append(errs, s.Forget(id))
+	}
+	return errors.Join(errs...)
+}
