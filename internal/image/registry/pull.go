@@ -21,7 +21,7 @@ import (
 )
 
 // pullFrom fetches an image from one registry. Once the manifest is known, everything is
-// asked for by its digest, so that a tag that moves meanwhile changes nothing.
+// asked for by its digest, so that a tag that moves during the pull changes nothing.
 func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
 	repo, err := c.open(ctx, ref.Context(), toPull)
 	if err != nil {

@@ -274,7 +274,7 @@ func TestAStalledRegistryIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestATagThatMovesMeanwhileChangesNothing(t *testing.T) {
+func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	h, blobs := newHost(t), store(t)
 	img := publish(t, h, "app:1")
 	want, err := img.Digest()
