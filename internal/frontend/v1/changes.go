@@ -54,7 +54,7 @@ func (s *server) changes(ctx context.Context, who sandbox.Principal, in *changes
 	}
 	return &changesOutput{api.Changes{
 		Sandbox: set.Sandbox, Since: set.Since, Dir: set.Dir, TakenAt: set.TakenAt, Files: set.Files, Added: set.Added, Removed: set.Removed,
-		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Kept: set.Kept,
+		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Retained: set.Kept, Kept: set.Kept,
 	}}, nil
 }
 
@@ -127,7 +127,7 @@ func (s *server) export(ctx context.Context, who sandbox.Principal, in *exportIn
 	}}, nil
 }
 
-type keptOutput struct{ Body api.KeptChanges }
+type keptOutput struct{ Body api.RetainedChanges }
 
 func (s *server) keepChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*keptOutput, error) {
 	kept, err := s.Changing.KeepChanges(ctx, who, in.ID)
@@ -141,22 +141,22 @@ func (s *server) discardChanges(ctx context.Context, who sandbox.Principal, in *
 	return nil, s.Changing.DiscardChanges(ctx, who, in.ID)
 }
 
-type keptListOutput struct{ Body api.KeptList }
+type keptListOutput struct{ Body api.RetainedList }
 
 func (s *server) listChanges(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
 	list, err := s.Changing.ListChanges(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptListOutput{api.KeptList{Changes: make([]api.KeptChanges, 0, len(list))}}
+	out := &keptListOutput{api.RetainedList{Changes: make([]api.RetainedChanges, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Changes = append(out.Body.Changes, toKept(k))
 	}
 	return out, nil
 }
 
-func toKept(k sandbox.KeptChanges) api.KeptChanges {
-	return api.KeptChanges{
+func toKept(k sandbox.KeptChanges) api.RetainedChanges {
+	return api.RetainedChanges{
 		ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt, Files: k.Files, Added: k.Added, Removed: k.Removed,
 	}
 }

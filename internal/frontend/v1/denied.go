@@ -33,7 +33,7 @@ func (s *server) mark(sb sandbox.Sandbox) mark {
 // denied is what a sandbox was refused since. Without a network these are the
 // names that were asked for, if the command failed: one that did not fail has
 // not missed them.
-func (s *server) denied(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, since mark, failed bool) []api.Refusal {
+func (s *server) denied(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, since mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()
 	var list denial.List

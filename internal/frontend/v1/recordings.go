@@ -122,7 +122,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-type keptRecordingsOutput struct{ Body api.KeptRecordings }
+type keptRecordingsOutput struct{ Body api.RetainedRecordings }
 
 func (s *server) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
 	kept, err := s.Recorded.KeepRecordings(ctx, who, in.ID)
@@ -136,20 +136,20 @@ func (s *server) discardRecordings(ctx context.Context, who sandbox.Principal, i
 	return nil, s.Recorded.DiscardRecordings(ctx, who, in.ID)
 }
 
-type keptRecordingListOutput struct{ Body api.KeptRecordingList }
+type keptRecordingListOutput struct{ Body api.RetainedRecordingList }
 
 func (s *server) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
 	list, err := s.Recorded.ListRecordings(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptRecordingListOutput{api.KeptRecordingList{Recordings: make([]api.KeptRecordings, 0, len(list))}}
+	out := &keptRecordingListOutput{api.RetainedRecordingList{Recordings: make([]api.RetainedRecordings, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Recordings = append(out.Body.Recordings, toKeptRecordings(k))
 	}
 	return out, nil
 }
 
-func toKeptRecordings(k sandbox.KeptRecordings) api.KeptRecordings {
-	return api.KeptRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
+func toKeptRecordings(k sandbox.KeptRecordings) api.RetainedRecordings {
+	return api.RetainedRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
 }
