@@ -21,7 +21,7 @@ tab key starts none.
 It takes effect in the next shell.
 `
 
-func (a *app) completionCommand() *cobra.Command {
+func completionCommand(a *app) *cobra.Command {
 	var bare bool
 	print := map[string]func(*cobra.Command, io.Writer) error{
 		"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, !bare) },

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/cli/manual"
 )
 
-func (a *app) manCommand() *cobra.Command {
+func manCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the man pages", Args: cobra.ExactArgs(1),
 		Long: "Write a man page for each command and each topic of help, below a directory of\n" +
