@@ -8,8 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+type otherCalls = Changes
+
 // changed has the change set of a sandbox that has ended.
-type changed struct{ sandbox.Changing }
+type changed struct{ otherCalls }
 
 func (changed) Changes(context.Context, sandbox.Principal, string, sandbox.ChangesRequest) (sandbox.ChangeSet, error) {
 	return sandbox.ChangeSet{Files: 2, Kept: true}, nil
@@ -32,8 +34,8 @@ func TestEarlierNamesOfFieldsAreSent(t *testing.T) {
 	if n := created.Network; n == nil || n.Linked == nil || n.Attached == nil || *n.Linked || *n.Attached {
 		t.Errorf("%+v", n)
 	}
-	s := &server{Deps: Deps{Changing: changed{}}}
-	out, err := s.changes(t.Context(), sandbox.Principal{}, &changesInput{})
+	h := &changeHandlers{service: changed{}}
+	out, err := h.changes(t.Context(), sandbox.Principal{}, &changesInput{})
 	if err != nil {
 		t.Fatal(err)
 	}
