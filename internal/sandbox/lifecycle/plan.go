@@ -10,6 +10,7 @@ import (
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -136,11 +137,11 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		rootfs.AddRepository(&base, workspace, template.Image, match)
 	}
 	req.Access = access.NameValues(req.Access.Settled())
-	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
+	r := sandbox.Row{ControlToken: ids.NewToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
-		AccessToken: newToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
+		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: req.Access, PolicyLevel: compiled.Level(), PolicyDigest: compiled.Digest(),
 	}}
@@ -148,7 +149,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		r.Template, r.Origin, r.At = o.Template, o.ID, o.ID
 	}
 	if req.PrivatePorts {
-		r.TrafficToken = newToken()
+		r.TrafficToken = ids.NewToken()
 	}
 	if ttl > 0 {
 		r.EndAt = r.StartedAt.Add(ttl)
