@@ -120,6 +120,10 @@ func (a *app) shellCommand() *cobra.Command {
 				return a.exec(cmd.Context(), &f.commandFlags, args[0], pairs, shell)
 			}
 			f.rm = true
+			if f.bare = f.image != ""; f.bare {
+				// Small images have no bash.
+				shell = []string{"sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -l; fi; exec sh -l"}
+			}
 			return a.run(cmd.Context(), &f, shell)
 		},
 		ValidArgsFunction: a.completeOne,

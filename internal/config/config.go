@@ -43,17 +43,20 @@ type Config struct {
 	HeaderTimeout                     time.Duration // how long the head of a request may take
 	IdleTimeout                       time.Duration // how long a client may send, or read, nothing
 	MaxPaused                         int64         // sandboxes paused at once
-	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
-	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
-	DefaultTimeout                    time.Duration // life of a sandbox that asks for none
-	MaxTimeout                        time.Duration // longest life that a key may ask for
-	Retention                         time.Duration // how long records of ended sandboxes are kept
-	Pool                              Pool          // memory of sandboxes that wait for callers
-	PoolLanguages                     Languages     // what their code interpreter has loaded
-	RecordAge                         time.Duration // how long entries of the record are kept
-	RecordBytes                       int64         // most that the record may take of the disk
-	RecordCheckpoints                 string        // where its checkpoints go besides
-	RecordingBytes                    int64         // most that recordings of output may take of the disk
+	// Registries that images come from, and the bytes of the disk for them.
+	ImageRegistries, ImageMirrors, ImageInsecure string
+	ImageBudget                                  int64
+	SnapshotBudget                               int64         // bytes of the disk for saved states; zero is a share of what is free
+	SnapshotRetention                            time.Duration // how long snapshots are kept; zero is until they are removed
+	DefaultTimeout                               time.Duration // life of a sandbox that asks for none
+	MaxTimeout                                   time.Duration // longest life that a key may ask for
+	Retention                                    time.Duration // how long records of ended sandboxes are kept
+	Pool                                         Pool          // memory of sandboxes that wait for callers
+	PoolLanguages                                Languages     // what their code interpreter has loaded
+	RecordAge                                    time.Duration // how long entries of the record are kept
+	RecordBytes                                  int64         // most that the record may take of the disk
+	RecordCheckpoints                            string        // where its checkpoints go besides
+	RecordingBytes                               int64         // most that recordings of output may take of the disk
 
 	// Client.
 	URL string // server to talk to; "" is the local one

@@ -38,6 +38,13 @@ type Templates interface {
 	Resolve(ctx context.Context, ref Reference) (Template, error)
 }
 
+// ImageTemplates finds OCI images as templates.
+type ImageTemplates interface {
+	// ResolveImage finds an image by its reference, such as python:3.12-slim. One that is
+	// not on this machine is pulled if mayPull is set, and is NotFound otherwise.
+	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
+}
+
 // Rows keeps one row per sandbox. Several processes may use the same rows at once,
 // so every change names the state that it expects to find.
 type Rows interface {

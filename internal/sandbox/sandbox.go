@@ -102,7 +102,9 @@ type OnEnd struct {
 // CreateRequest describes the sandbox to create.
 type CreateRequest struct {
 	Template string // a reference: alias or ID, with an optional tag
-	Name     string // optional
+	// Image is an OCI image to start from, in place of Template, or "".
+	Image string
+	Name  string // optional
 	// RequestID is what the caller calls this request, or "". It is shown while
 	// the request waits in the queue.
 	RequestID string

@@ -66,12 +66,35 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	if err := l.roots.Touch(r); err != nil {
 		return sandbox.Template{}, err
 	}
-	user := r.User
+	user, dir := r.User, r.Dir
 	if user == "" {
 		user = "root"
 	}
+	if dir == "" {
+		dir = "/"
+	}
 	return sandbox.Template{
-		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: r.Dir, Env: r.Env, Revision: r.Config.Hex,
+		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex,
 		Image: engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget}),
 	}, nil
+}
+
+// Templates are the images of a library beside other templates.
+type Templates struct {
+	*Library
+	host sandbox.Templates
+}
+
+// Beside returns the images of the library and the templates of this host.
+func (l *Library) Beside(host sandbox.Templates) *Templates { return &Templates{l, host} }
+
+// Resolve implements sandbox.Templates.
+func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	found, err := t.host.Resolve(ctx, ref)
+	if fault.KindOf(err) == fault.NotFound {
+		if image, missing := t.Library.Resolve(ctx, ref); missing == nil || fault.KindOf(missing) != fault.NotFound {
+			return image, missing
+		}
+	}
+	return found, err
 }

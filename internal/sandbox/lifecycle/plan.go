@@ -73,11 +73,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	ref, err := sandbox.ParseReference(req.Template)
-	if err != nil {
-		return sandbox.Row{}, sandbox.Template{}, nil, err
-	}
-	template, err := s.startingPoint(ctx, who, ref)
+	template, asked, err := s.startsFrom(ctx, who, req)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -138,7 +134,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	}
 	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
-		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
+		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: asked, State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,

@@ -87,3 +87,8 @@ func document(setting, path string) (*policy.Document, error) {
 	}
 	return &d, nil
 }
+
+// ImagesOf returns the settings of the image store.
+func ImagesOf(c config.Config) Images {
+	return Images{Registries: c.ImageRegistries, Mirrors: c.ImageMirrors, Insecure: c.ImageInsecure, Budget: c.ImageBudget}
+}
