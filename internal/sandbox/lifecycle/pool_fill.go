@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -63,9 +64,9 @@ func (p *pool) fill(k *kind) error {
 func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Spec, guest.Config, error) {
 	info := k.engine.Info()
 	now := time.Now().UTC().Round(0)
-	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Sandbox: sandbox.Sandbox{
+	r := sandbox.Row{ControlToken: ids.NewToken(), Process: s.self, Sandbox: sandbox.Sandbox{
 		ID: newID(), TemplateID: k.template.ID, Template: k.asked, State: sandbox.Waiting, StartedAt: now, EndAt: now.Add(waitFor),
-		Limits: k.limits, AccessToken: newToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
+		Limits: k.limits, AccessToken: ids.NewToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
 	}}
 	spec, config := rootfs.ComposeCovered(&r, k.template, closed, k.covered, k.noRoot, r.ID)
