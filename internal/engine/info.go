@@ -47,6 +47,7 @@ type Capability string
 const (
 	CanMeasure    Capability = "meter"
 	CanObserve    Capability = "observer"
+	CanFreeze     Capability = "freezer"
 	CanCheckpoint Capability = "checkpointer"
 	CanBind       Capability = "binder"
 	CanArchive    Capability = "archiver"
@@ -65,6 +66,8 @@ func Implemented(e any) []Capability {
 	add(CanMeasure, ok)
 	_, ok = e.(Observer)
 	add(CanObserve, ok)
+	_, ok = e.(Freezer)
+	add(CanFreeze, ok)
 	_, ok = e.(Checkpointer)
 	add(CanCheckpoint, ok)
 	_, ok = e.(Binder)

@@ -61,6 +61,7 @@ type Engine struct {
 var (
 	_ engine.Engine       = (*Engine)(nil)
 	_ engine.Meter        = (*Engine)(nil)
+	_ engine.Freezer      = (*Engine)(nil)
 	_ engine.Checkpointer = (*Engine)(nil)
 	_ engine.Archiver     = (*Engine)(nil)
 	_ engine.Warmer       = (*Engine)(nil)
