@@ -24,7 +24,7 @@ type netTarget struct {
 	name, host string
 	box        *loneBox // nil is the host
 	proxy      string
-	// kernel is where the client runs on the host's kernel, in the place of a box.
+	// kernel is where the client runs instead of a box: on the host's kernel.
 	kernel *kernelBox
 }
 

@@ -34,7 +34,7 @@ type kernelBox struct {
 // proxyForm is the one that is no interface: a socket.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels are what an arena needs to make such boxes in the place of sandboxes.
+// kernels are what an arena needs to make such boxes instead of sandboxes.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
