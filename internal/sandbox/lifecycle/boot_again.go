@@ -28,8 +28,8 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 		}
 		if !b.from.memory() {
 			// It can go on later as long as these programs are there.
-			was := r.Base.Root
-			b.from.root = &was
+			was := r.Base.Image
+			b.from.image = &was
 			if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
 				return err
 			}

@@ -106,6 +106,9 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	info := chosen.Info()
+	if err := template.Image.Check(info.Images); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	if err := s.checkOnEnd(req.OnEnd, info.Name); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -118,17 +121,19 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	rootfs.AddTools(&template, tools)
+	if err := rootfs.AddTools(&template, tools); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	var base sandbox.Base
 	if o := template.Origin; o != nil {
 		base = base.WithMountsOf(o.Base)
 		base.Copy = ""
 	} else {
 		match := compiled.Files().Matcher()
-		if err := rootfs.AddMounts(&base, mounts, template.Root, match); err != nil {
+		if err := rootfs.AddMounts(&base, mounts, template.Image, match); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
-		rootfs.AddRepository(&base, workspace, template.Root, match)
+		rootfs.AddRepository(&base, workspace, template.Image, match)
 	}
 	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{

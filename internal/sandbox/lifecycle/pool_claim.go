@@ -22,7 +22,7 @@ import (
 // error: the sandbox is then made anew.
 func (s *Service) claim(ctx context.Context, r sandbox.Row, t sandbox.Template, p *policy.Policy, spec engine.Spec, config guest.Config) (sandbox.Sandbox, bool, error) {
 	pool := s.pool.Load()
-	if pool == nil || r.ShowsHost() || rootfs.ShowsPrograms(spec.Root) || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
+	if pool == nil || r.ShowsHost() || rootfs.ShowsPrograms(spec.Image) || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := pool.hand(r, t, spec, config)

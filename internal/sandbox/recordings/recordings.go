@@ -16,8 +16,6 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-var _ sandbox.Recorded = (*Service)(nil)
-
 // Deps is what a Service is made of.
 type Deps struct {
 	// Resolve finds the sandbox that a caller means and may see.
