@@ -63,6 +63,7 @@ type Sandbox struct {
 	Name            string            `json:"name,omitempty"`
 	Template        string            `json:"template"`
 	TemplateID      string            `json:"template_id"`
+	ImageDigest     string            `json:"image_digest,omitempty" doc:"Of the OCI image that it started from; template is its name then."`
 	State           string            `json:"state" enum:"creating,running,pausing,paused,resuming,stopping,stopped"`
 	Reason          string            `json:"reason,omitempty" doc:"Why it stopped: killed, timeout, oom, exited, crashed or lost."`
 	Owner           string            `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`

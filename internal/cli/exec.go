@@ -60,7 +60,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 		}
 		tty := !f.noTTY && !a.json && a.interactive()
 		cmd := sb.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(a.environment(f.user, sb.Info().Tools, tty), env...)
+		cmd.Env = append(a.environment(f.user, sb.Info(), tty), env...)
 		if err := f.apply(cmd); err != nil {
 			return err
 		}

@@ -339,7 +339,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
 	// What was said for the sandbox counts, also where we would say something ourselves.
-	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info().Tools, tty), func(pair string) bool {
+	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]
 		return said

@@ -20,6 +20,8 @@ type Template struct {
 	DefaultDir  string
 	// Env is set for every process, below what the caller sets.
 	Env map[string]string
+	// ImageDigest is the digest of the OCI image that it is; "" is a view of the host.
+	ImageDigest string
 	// Revision identifies the programs in the template. Saved memory
 	// refers to them, and can be restored with no others.
 	Revision string

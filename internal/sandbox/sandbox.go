@@ -63,6 +63,8 @@ type Sandbox struct {
 	Notes  []string
 	// Tracked are hidden files that git tracks: its history shows them.
 	Tracked Tracked
+	// ImageDigest is the digest of the OCI image that it started from, or "".
+	ImageDigest string
 	// Tools are the directories of version managers that it is shown.
 	Tools []Tool
 	// Keys are files of the workspace whose contents look like keys.

@@ -91,7 +91,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 	}
 	slices.Sort(enforced)
 	return api.Sandbox{
-		ID: sb.ID, Name: sb.Name, Template: sb.Template, TemplateID: sb.TemplateID,
+		ID: sb.ID, Name: sb.Name, Template: sb.Template, ImageDigest: sb.ImageDigest, TemplateID: sb.TemplateID,
 		State: string(sb.State), Reason: sb.Reason, Owner: sb.Owner, Ephemeral: sb.Ephemeral,
 		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
 		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,

@@ -78,7 +78,7 @@ func (p *Passwd) byNumber(text string) (User, error) {
 		}
 	}
 	if err != nil {
-		return User{}, &UnknownError{Name: text, Why: "there is no such group"}
+		return User{}, &UnknownError{Name: text}
 	}
 	// The group that is named takes the place of all others, as with other runtimes.
 	u.GID, u.Groups = uint32(gid), nil

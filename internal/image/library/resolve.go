@@ -74,7 +74,7 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 		dir = "/"
 	}
 	return sandbox.Template{
-		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex,
+		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex, ImageDigest: r.Image.String(),
 		Image: engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget}),
 	}, nil
 }

@@ -67,7 +67,7 @@ func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref 
 	b := n.Base
 	return sandbox.Template{
 		ID: n.TemplateID, Name: n.Template, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
-		Env: b.Env, Revision: b.Revision, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
+		Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
 	}, nil
 }
 

@@ -50,7 +50,7 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeCovered(r, sandbox.Template{
-		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
+		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
 	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
