@@ -25,11 +25,11 @@ func (s *Service) act(ctx context.Context, who sandbox.Principal, ref string) (c
 }
 
 func (s *Service) actOn(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error) {
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, sandbox.Row{}, nil, err
 	}
-	ctx, done, err := s.begin(ctx, id)
+	ctx, done, err := s.operations.begin(ctx, id)
 	if err != nil {
 		unlock()
 		return nil, sandbox.Row{}, nil, err
@@ -75,26 +75,14 @@ func (s *Service) stranded(r sandbox.Row) bool {
 	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 		return false
 	}
-	s.mu.RLock()
-	owed := s.unwritten[r.ID]
-	s.mu.RUnlock()
-	return owed || r.Actor != s.self && !s.alive(r.Actor)
+	return s.operations.owes(r.ID) || r.Actor != s.self && !s.alive(r.Actor)
 }
 
 // move takes a sandbox that this Service acts on to its next state. What
 // cannot be written is found again by the attendant.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch code := fault.CodeOf(err); {
-	case err == nil:
-		delete(s.unwritten, id)
-	case code == sandbox.CodeTooMany || code == sandbox.CodeTooManyPaused:
-		// Its row is as it was: whatever state it is in later is not ours.
-	default:
-		s.unwritten[id] = true
-	}
+	s.operations.moved(id, err)
 	return moved, err
 }
 

@@ -26,30 +26,30 @@ func (s *Service) attend() {
 	defer ticker.Stop()
 	for round := 0; ; round++ {
 		select {
-		case <-s.ctx.Done():
+		case <-s.work.ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		s.audit.Tick(s.ctx)
-		if err := s.intake.Retry(s.ctx); err != nil && s.ctx.Err() == nil {
+		s.audit.Tick(s.work.ctx)
+		if err := s.intake.Retry(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 			s.log.Warn("record not caught up", "err", err)
 		}
-		if err := s.follow(s.ctx); err != nil && s.ctx.Err() == nil {
+		if err := s.follow(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 			s.log.Warn("store not read", "err", err)
 		}
 		if round%retireRounds == 0 {
-			if err := s.retire(s.ctx); err != nil && s.ctx.Err() == nil {
+			if err := s.retire(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("old records not dropped", "err", err)
 			}
-			if err := s.intake.CatchUp(s.ctx); err != nil && s.ctx.Err() == nil {
+			if err := s.intake.CatchUp(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("record not caught up", "err", err)
 			}
-			if err := s.sweepAllPaused(s.ctx); err != nil && s.ctx.Err() == nil {
+			if err := s.sweepAllPaused(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("machines of paused sandboxes not removed", "err", err)
 			}
 		}
 		// The machine may have slept, which timers do not notice.
-		s.rouse()
+		s.deadlines.rouse()
 	}
 }
 
@@ -85,9 +85,9 @@ func (s *Service) follow(ctx context.Context) error {
 			s.log.Warn("sandbox not settled", "sandbox", r.ID, "err", err)
 		}
 	}
-	for _, b := range s.boxes() {
+	for _, b := range s.live.list() {
 		if !seen[b.id] {
-			if err := s.locked(ctx, b.id, s.refresh); err != nil {
+			if err := s.operations.locked(ctx, b.id, s.refresh); err != nil {
 				s.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
 			}
 		}
@@ -101,31 +101,27 @@ func (s *Service) settle(ctx context.Context, r sandbox.Row) error {
 	case !s.engines.served(r):
 		return nil
 	case s.abandoned(r):
-		return s.locked(ctx, r.ID, s.abandon)
+		return s.operations.locked(ctx, r.ID, s.abandon)
 	case r.State == sandbox.Stopping:
-		return s.locked(ctx, r.ID, s.finishEnd)
+		return s.operations.locked(ctx, r.ID, s.finishEnd)
 	case s.stranded(r):
-		return s.locked(ctx, r.ID, s.mend)
+		return s.operations.locked(ctx, r.ID, s.mend)
 	case r.State != sandbox.Running:
 		return nil
 	}
-	s.mu.RLock()
-	b := s.live[r.ID]
-	known := b != nil && b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
-	changed := b != nil && b.record.PolicyDigest != r.PolicyDigest
-	s.mu.RUnlock()
-	if changed {
-		if err := s.locked(ctx, r.ID, s.relearn); err != nil {
+	there, same, policyChanged := s.live.compare(r)
+	if policyChanged {
+		if err := s.operations.locked(ctx, r.ID, s.relearn); err != nil {
 			return err
 		}
 	}
 	switch {
-	case b == nil:
+	case !there:
 		return ignoreUnknown(s.adopt(ctx, r.ID))
-	case known:
+	case same:
 		return nil
 	}
-	return s.locked(ctx, r.ID, s.retell)
+	return s.operations.locked(ctx, r.ID, s.retell)
 }
 
 // abandoned reports whether the process is dead without which the row means
@@ -157,28 +153,10 @@ func (s *Service) retell(ctx context.Context, id string) error {
 	if err := s.refresh(ctx, id); err != nil {
 		return err
 	}
-	s.mu.RLock()
-	b := s.live[id]
-	var r sandbox.Row
-	owed := false
-	if b != nil {
-		r, owed = b.record, b.owed
-	}
-	s.mu.RUnlock()
-	if owed {
-		s.tell(ctx, r)
+	if r, owed := s.live.owed(id); owed {
+		s.deadlines.tell(ctx, r)
 	}
 	return nil
-}
-
-// locked does something to a sandbox under its lock.
-func (s *Service) locked(ctx context.Context, id string, do func(context.Context, string) error) error {
-	unlock, err := s.locks.acquire(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return do(ctx, id)
 }
 
 // retire drops records of sandboxes that stopped long ago.

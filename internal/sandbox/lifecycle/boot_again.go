@@ -53,7 +53,7 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 // as that can be.
 func (s *Service) notResumed(ctx context.Context, id string, err error) error {
 	if steps.Left(err) {
-		err = errors.Join(err, s.owe(id)) // the attendant tries again
+		s.operations.owe(id) // the attendant tries again
 	}
 	if because := context.Cause(ctx); because != nil {
 		err = errors.Join(canceled(because), err)

@@ -32,7 +32,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, censusTime)
 	defer cancel()
-	res, err := s.control(ctx, r, http.MethodGet, guest.PathCensus, nil)
+	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathCensus, nil)
 	if err != nil {
 		return census.Census{}, guestFailed(err)
 	}
@@ -80,7 +80,7 @@ func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref 
 	}
 	ctx, cancel := context.WithTimeout(ctx, censusTime)
 	defer cancel()
-	res, err := s.control(ctx, r, http.MethodPost, guest.PathSignal, bytes.NewReader(body))
+	res, err := s.engines.askGuest(ctx, r, http.MethodPost, guest.PathSignal, bytes.NewReader(body))
 	if err != nil {
 		return guestFailed(err)
 	}

@@ -65,7 +65,7 @@ func (c changesSource) OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbo
 
 // Guest implements changes.Source.
 func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
-	return c.s.control(ctx, r, method, path, body)
+	return c.s.engines.askGuest(ctx, r, method, path, body)
 }
 
 // RetainedRedactor implements changes.Source.

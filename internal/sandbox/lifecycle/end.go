@@ -27,12 +27,12 @@ func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string)
 // record.
 func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	id := r.ID
-	defer s.goBefore(id)()
+	defer s.operations.precede(id)()
 	// Once begun, a removal is finished even if its caller goes away: a half-removed
 	// sandbox is of no use.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -47,25 +47,6 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 		return err
 	}
 	return s.erase(ctx, id)
-}
-
-// goBefore cancels the running operation of a sandbox that is to be removed, and
-// rejects the waiting ones until done is called. Otherwise a client could keep a
-// sandbox alive by requesting one state after the other.
-func (s *Service) goBefore(id string) (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removing[id]++
-	if cancel := s.creating[id]; cancel != nil {
-		cancel(removedMeanwhile())
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.removing[id]--; s.removing[id] == 0 {
-			delete(s.removing, id)
-		}
-	}
 }
 
 // Forget ends a sandbox, if it runs, and drops its record.

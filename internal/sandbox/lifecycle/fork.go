@@ -186,12 +186,12 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
 	spec, config := s.machine(&r, p)
-	ctx, done, err := s.begin(ctx, r.ID)
+	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

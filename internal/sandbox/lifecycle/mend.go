@@ -40,9 +40,7 @@ func (s *Service) mend(ctx context.Context, id string) error {
 		err = s.mendReplace(ctx, r)
 	}
 	if err != nil {
-		s.mu.Lock()
-		s.unwritten[id] = true // it is this process now that owes it
-		s.mu.Unlock()
+		s.operations.owe(id) // it is this process now that owes it
 	}
 	return err
 }
@@ -59,7 +57,7 @@ func (s *Service) mendPause(ctx context.Context, r sandbox.Row) error {
 		_, err = s.end(ctx, r.ID, sandbox.ReasonLost, time.Time{})
 		return err
 	}
-	ctx, done, err := s.takeUp(ctx, r.ID)
+	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
 	if err != nil {
 		return err
 	}
@@ -95,7 +93,7 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 // be known which instance exists, if any.
 func (s *Service) mendReplace(ctx context.Context, r sandbox.Row) (err error) {
 	s.cut(r.ID)
-	ctx, done, err := s.takeUp(ctx, r.ID)
+	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
 	if err != nil {
 		return err
 	}
@@ -124,17 +122,6 @@ func (s *Service) mendReplace(ctx context.Context, r sandbox.Row) (err error) {
 	return lost
 }
 
-// takeUp is begin for a caller that may have begun already.
-func (s *Service) takeUp(ctx context.Context, id string) (context.Context, func(), error) {
-	s.mu.RLock()
-	begun := s.creating[id] != nil
-	s.mu.RUnlock()
-	if begun {
-		return ctx, func() {}, nil
-	}
-	return s.begin(ctx, id)
-}
-
 // sweepPaused removes the instance of a paused sandbox that the pause failed to
 // remove. The state keeps other processes from resuming the sandbox at the same time.
 func (s *Service) sweepPaused(ctx context.Context, id string) error {
@@ -155,13 +142,13 @@ func (s *Service) sweepAllPaused(ctx context.Context) error {
 	list, err := s.instances(ctx)
 	errs := []error{err}
 	for _, one := range list {
-		if _, runs := s.known(one.id); runs {
+		if _, runs := s.live.get(one.id); runs {
 			continue
 		}
 		// Looked at first, since who starts one holds its lock for long.
 		r, err := s.store.Get(ctx, one.id)
 		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
-			err = s.locked(ctx, r.ID, s.sweepPaused)
+			err = s.operations.locked(ctx, r.ID, s.sweepPaused)
 		}
 		errs = append(errs, ignoreUnknown(err))
 	}
@@ -196,7 +183,7 @@ func (s *Service) lostImages(ctx context.Context) error {
 	var errs []error
 	for _, r := range paused {
 		if _, there := sizes[r.Saved.Image]; !there && s.engines.served(r) {
-			errs = append(errs, s.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
+			errs = append(errs, s.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
 		}
 	}
 	for _, n := range kept {

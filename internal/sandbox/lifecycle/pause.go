@@ -184,7 +184,8 @@ func (s *Service) runOn(ctx context.Context, r sandbox.Row, draft sandbox.Draft,
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
 	if err := s.gate(ctx, r, true); err != nil {
 		// Running with its way out shut it would stay so: the attendant opens it.
-		return errors.Join(cause, err, s.owe(r.ID), draft.Abort())
+		s.operations.owe(r.ID)
+		return errors.Join(cause, err, draft.Abort())
 	}
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Running, Change: &sandbox.Change{Saved: &sandbox.Saved{}}})
 	if moved {

@@ -21,31 +21,26 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	if _, ok := s.Live(id); !ok {
 		return nil, s.absent(ctx, id, nil)
 	}
-	s.mu.RLock()
-	b, run, name := s.live[id], int64(0), ""
-	if b != nil {
-		run, name = b.record.Run, b.record.Engine
-	}
-	s.mu.RUnlock()
+	b, r := s.live.find(id)
 	if b == nil {
 		return nil, s.absent(ctx, id, nil)
 	}
-	e, err := s.engines.Of(name)
+	e, err := s.engines.Of(r.Engine)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := e.Dial(ctx, id, port)
 	if err != nil {
-		return nil, s.undialed(ctx, b, run, err)
+		return nil, s.undialed(ctx, b, r.Run, err)
 	}
 	return &stream{conn, b.gone}, nil
 }
 
 // undialed translates a failed dial. If the instance is being replaced or saved, the
 // engine's error describes that instance and not the sandbox.
-func (s *Service) undialed(ctx context.Context, b *box, run int64, cause error) error {
+func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause error) error {
 	left := b.left()
-	if !left && fault.CodeOf(cause) == codePortClosed || ctx.Err() != nil || s.ctx.Err() != nil {
+	if !left && fault.CodeOf(cause) == codePortClosed || ctx.Err() != nil || s.work.ctx.Err() != nil {
 		return cause
 	}
 	r, err := s.store.Get(ctx, b.id)
@@ -79,7 +74,7 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 		return err
 	case ctx.Err() != nil:
 		return canceled(context.Cause(ctx))
-	case s.ctx.Err() != nil:
+	case s.work.ctx.Err() != nil:
 		return shuttingDown()
 	}
 	return err
@@ -96,14 +91,4 @@ func notThere(r sandbox.Row, cause error) error {
 	case sandbox.Creating, sandbox.Waiting: // has no owner yet, or is not ready
 	}
 	return sandbox.Unknown(r.ID)
-}
-
-// left reports whether the sandbox, as it was, has gone.
-func (b *box) left() bool {
-	select {
-	case <-b.gone:
-		return true
-	default:
-		return false
-	}
 }

@@ -31,12 +31,12 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
 	spec, config := s.machine(&c, p)
-	ctx, done, err := s.begin(ctx, c.ID)
+	ctx, done, err := s.operations.begin(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, c.ID)
+	unlock, err := s.operations.locks.acquire(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}

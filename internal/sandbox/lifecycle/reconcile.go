@@ -142,20 +142,20 @@ func (s *Service) reconcile(ctx context.Context, r sandbox.Row, there bool, repo
 	case !s.engines.served(r):
 		return &report.Unserved, nil
 	case s.abandoned(r):
-		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
+		return &report.Abandoned, s.operations.locked(ctx, r.ID, s.abandon)
 	case s.stranded(r):
-		return &report.Mended, s.locked(ctx, r.ID, s.mend)
+		return &report.Mended, s.operations.locked(ctx, r.ID, s.mend)
 	case r.State == sandbox.Stopping:
-		return &report.Finished, s.locked(ctx, r.ID, s.finishEnd)
+		return &report.Finished, s.operations.locked(ctx, r.ID, s.finishEnd)
 	case r.State != sandbox.Running:
 		return &report.Left, nil
 	case !there:
-		return &report.Lost, s.locked(ctx, r.ID, func(ctx context.Context, id string) error {
+		return &report.Lost, s.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error {
 			return s.endRun(ctx, id, r.Run, sandbox.ReasonLost, time.Time{})
 		})
 	case r.OnEnd.Pause: // the clock pauses it if its time was up
 	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
-		return &report.Expired, s.locked(ctx, r.ID, s.overdue)
+		return &report.Expired, s.operations.locked(ctx, r.ID, s.overdue)
 	}
 	if err := s.adopt(ctx, r.ID); err != nil {
 		return nil, ignoreUnknown(err) // removed since the rows were read
@@ -185,7 +185,7 @@ func (s *Service) dropEnded(ctx context.Context) error {
 	errs := []error{err}
 	for _, r := range rows {
 		if r.Ephemeral && r.Process != s.self && !s.alive(r.Process) {
-			errs = append(errs, s.locked(ctx, r.ID, s.erase))
+			errs = append(errs, s.operations.locked(ctx, r.ID, s.erase))
 		}
 	}
 	return errors.Join(errs...)
@@ -194,7 +194,7 @@ func (s *Service) dropEnded(ctx context.Context) error {
 // orphan removes what only the engine holds.
 func (s *Service) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
 	id := one.id
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, err
 	}

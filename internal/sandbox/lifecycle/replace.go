@@ -153,7 +153,8 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	s.log.Warn("sandbox not put back", "sandbox", r.ID, "err", cause)
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
-		return errors.Join(cause, err, s.owe(r.ID))
+		s.operations.owe(r.ID)
+		return errors.Join(cause, err)
 	}
 	if !runs || isReplaceFailed(cause) {
 		_, err := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
@@ -175,14 +176,6 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	}
 	s.note(ctx, r.ID, "warn", "not put back: "+fault.PublicText(cause), nil)
 	return cause
-}
-
-// owe leaves a sandbox in a passing state to the attendant.
-func (s *Service) owe(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unwritten[id] = true
-	return nil
 }
 
 func isReplaceFailed(err error) bool { return fault.CodeOf(err) == codeReplaceFailed }

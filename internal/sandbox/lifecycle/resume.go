@@ -50,7 +50,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	if !idPattern.MatchString(id) {
 		return sandbox.Sandbox{}, sandbox.Unknown(id)
 	}
-	if sb, ok := s.known(id); ok {
+	if sb, ok := s.live.get(id); ok {
 		return sb, nil
 	}
 	r, err := s.store.Get(ctx, id)
@@ -97,11 +97,11 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnl
 	}
 	// Who waited while another tried shares what came of it: a sandbox that
 	// does not come back is not tried once per waiting request.
-	if err := s.failedSince(id, began); err != nil {
+	if err := s.operations.failedSince(id, began); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
 	r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
-	s.remember(id, err)
+	s.operations.resumed(id, err)
 	return r.Shown(), true, err
 }
 
@@ -114,37 +114,12 @@ func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sa
 		}
 		if changed {
 			r.EndAt = end
-			s.ends(r)
-			s.tell(ctx, r)
+			s.deadlines.set(r)
+			s.deadlines.tell(ctx, r)
 		}
 	}
 	s.track(r)
 	return r, nil
-}
-
-// failure is how the latest try to resume a sandbox went.
-type failure struct {
-	at  time.Time
-	err error
-}
-
-func (s *Service) failedSince(id string, began time.Time) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if f := s.failures[id]; f.err != nil && f.at.After(began) {
-		return f.err
-	}
-	return nil
-}
-
-func (s *Service) remember(id string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.failures, id)
-	// Who went away tells nothing about the others.
-	if err != nil && fault.KindOf(err) != fault.Canceled {
-		s.failures[id] = failure{time.Now(), err}
-	}
 }
 
 // slowStart is how long a resumption may take of the time that it is for.
@@ -223,7 +198,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	}
 	s.track(r)
 	if !r.EndAt.Equal(end) {
-		s.tell(ctx, r)
+		s.deadlines.tell(ctx, r)
 	}
 	if err := s.images.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)

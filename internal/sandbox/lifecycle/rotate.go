@@ -37,7 +37,7 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 		if !r.Access.Linked() || r.Owner != owner && r.State != sandbox.Waiting {
 			continue
 		}
-		if !s.beside(func() { done <- s.rotate(s.ctx, r.ID, owner) }) {
+		if !s.work.start(func() { done <- s.rotate(s.work.ctx, r.ID, owner) }) {
 			return shuttingDown()
 		}
 		left++
@@ -63,23 +63,11 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	return errors.Join(errs...)
 }
 
-// beside does something that Close waits for and whose context is the
-// Service's, unless that has ended.
-func (s *Service) beside(do func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return false
-	}
-	s.loops.Go(do)
-	return true
-}
-
 // rotate gives new values to one sandbox, once no other operation changes it.
 func (s *Service) rotate(ctx context.Context, id, owner string) error {
 	for {
 		again := false
-		err := s.locked(ctx, id, func(ctx context.Context, id string) (err error) {
+		err := s.operations.locked(ctx, id, func(ctx context.Context, id string) (err error) {
 			again, err = s.rotateLocked(ctx, id, owner)
 			return err
 		})

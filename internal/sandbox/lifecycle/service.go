@@ -17,7 +17,6 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/diskroom"
-	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
@@ -106,31 +105,16 @@ type Service struct {
 	self       sandbox.Process
 	alive      func(sandbox.Process) bool
 
-	locks     locks
 	admission *admission.Queue
 	room      diskroom.Room
 	changes   *changes.Service
-	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
 	unsettled chan struct{}
-	ctx       context.Context
-	stop      context.CancelFunc
-	loops     sync.WaitGroup
 
-	mu       lockorder.RWMutex[rankService]
-	closed   bool
-	live     map[string]*box
-	creating map[string]context.CancelCauseFunc
-	removing map[string]int  // removals that wait or are under way
-	held     map[string]bool // ephemeral sandboxes that end with this Service
-	// unwritten are sandboxes of whose passing state this Service could not
-	// write down how it went.
-	unwritten map[string]bool
-	failures  map[string]failure // of resuming
-	put       map[string]putOff  // pauses that are tried again
-	// late are the pauses by the clock that are under way.
-	late     map[chan struct{}]bool
-	requests sync.WaitGroup // creations under way
+	work       *background
+	operations *operations
+	live       *liveSandboxes
+	deadlines  *deadlines
 
 	pool atomic.Pointer[warmpool.Pool] // nil keeps none
 }
@@ -174,22 +158,20 @@ func NewService(d Deps) (*Service, error) {
 		settings: settings, self: d.Process, alive: d.Alive,
 		images: d.Images, hostFiles: hostFiles{d.Store, d.HostFiles, d.Log},
 		admission: d.Admission, room: d.Room,
-		wake:     make(chan struct{}, 1),
-		live:     make(map[string]*box),
-		audit:    d.Audit,
-		creating: make(map[string]context.CancelCauseFunc),
-		removing: make(map[string]int),
-		held:     make(map[string]bool),
-
-		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
-		unsettled: make(chan struct{}, 1),
+		audit: d.Audit, unsettled: make(chan struct{}, 1),
+		work: newBackground(), live: newLiveSandboxes(),
+	}
+	s.operations = newOperations(func() { s.pool.Load().Rouse() })
+	s.deadlines = &deadlines{
+		sandboxes: s, store: d.Store, engines: s.engines, live: s.live, operations: s.operations, work: s.work, log: d.Log,
+		retention: settings.Retention, wake: make(chan struct{}, 1), late: make(map[chan struct{}]bool),
 	}
 	s.access = access.New(access.Deps{
 		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
 	})
 	s.intake, err = intake.New(intake.Deps{
 		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Masks: s.access, Observer: s.engines.observer, Log: d.Log,
-		Live: func(id string) bool { _, live := s.known(id); return live }, Locked: s.locked,
+		Live: func(id string) bool { _, live := s.live.get(id); return live }, Locked: s.operations.locked,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
@@ -207,11 +189,9 @@ func NewService(d Deps) (*Service, error) {
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.loops.Go(s.clock)
-	s.loops.Go(s.attend)
-	s.loops.Go(s.sample)
-	s.loops.Go(s.tidy)
+	for _, loop := range []func(){s.deadlines.run, s.attend, s.sample, s.tidy} {
+		s.work.start(loop)
+	}
 	return s, nil
 }
 
@@ -226,55 +206,30 @@ const closeTimeout = 30 * time.Second
 // Service, and stops watching the others, which go on. What it has saved is on
 // the disk then.
 func (s *Service) Close(ctx context.Context) error {
-	s.awaitLate(ctx)
-	s.mu.Lock()
-	s.closed = true
-	for _, cancel := range s.creating {
-		cancel(shuttingDown())
-	}
-	s.mu.Unlock()
-	s.requests.Wait()
+	s.deadlines.awaitPauses(ctx)
+	s.operations.close()
 	s.pool.Load().Close()
 
-	s.mu.Lock()
-	held := make([]string, 0, len(s.held))
-	for id := range s.held {
-		held = append(held, id)
-	}
-	s.mu.Unlock()
+	held := s.live.heldIDs()
 	errs := make([]error, len(held))
 	var group sync.WaitGroup
 	for i, id := range held {
 		group.Go(func() { errs[i] = s.drop(ctx, id) })
 	}
 	group.Wait()
-	// With the lock, so that no box is tracked between here and Wait.
-	s.mu.Lock()
-	s.stop()
-	s.mu.Unlock()
-	s.loops.Wait()
+	s.work.close()
 	s.persistImages(ctx)
-	s.release()
+	s.live.release()
 	errs = append(errs, s.intake.Close(ctx))
 	s.audit.Tick(ctx)
 	return errors.Join(errs...)
-}
-
-// release forgets all boxes without ending them.
-func (s *Service) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, b := range s.live {
-		delete(s.live, id)
-		close(b.gone)
-	}
 }
 
 // drop ends a sandbox and leaves no record of it.
 func (s *Service) drop(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -296,11 +251,8 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	if err := s.store.Delete(ctx, id); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	delete(s.held, id)
-	delete(s.failures, id)
-	delete(s.put, id)
-	s.mu.Unlock()
+	s.operations.forget(id)
+	s.live.forget(id)
 	return nil
 }
 

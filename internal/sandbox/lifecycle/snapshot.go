@@ -88,7 +88,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 		s.log.Warn("snapshot not taken", "sandbox", r.ID, "err", err)
 		return sandbox.Snapshot{}, err
 	}
-	s.noteSnapshot(r.ID, n.ID)
+	s.live.update(r.ID, func(r *sandbox.Row) { r.At = n.ID })
 	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
 	s.settleImages()
@@ -130,13 +130,4 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 
 func snapshotFact(n sandbox.Stored) payload.Snapshot {
 	return payload.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
-}
-
-// noteSnapshot takes over what the row says of where the sandbox came from.
-func (s *Service) noteSnapshot(id, at string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b := s.live[id]; b != nil {
-		b.record.At = at
-	}
 }

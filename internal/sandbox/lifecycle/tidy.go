@@ -38,7 +38,7 @@ func (s *Service) tidy() {
 		what := "settling"
 		var err error
 		select {
-		case <-s.ctx.Done():
+		case <-s.work.ctx.Done():
 			return
 		case <-s.unsettled:
 			// A client may resume a sandbox right after saving it, and settling reads
@@ -48,15 +48,15 @@ func (s *Service) tidy() {
 			}
 		case <-quiet:
 			quiet = nil
-			_, err = s.images.Settle(s.ctx)
+			_, err = s.images.Settle(s.work.ctx)
 			err = errors.Join(err, s.hostFiles.sync())
 		case <-timer.C:
 			timer.Reset(sweepEvery)
 			what = "looking through"
-			_, err = s.sweepImages(s.ctx)
+			_, err = s.sweepImages(s.work.ctx)
 			s.settleImages()
 		}
-		if err != nil && s.ctx.Err() == nil {
+		if err != nil && s.work.ctx.Err() == nil {
 			s.log.Warn("images not looked after", "while", what, "err", err)
 		}
 	}

@@ -73,12 +73,12 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 // Adopt implements warmpool.Instances.
 func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error) {
 	s, began := w.s, time.Now()
-	ctx, done, err := s.begin(ctx, r.ID)
+	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -100,7 +100,7 @@ func (w warmInstances) Discard(ctx context.Context, id string) error {
 	s := w.s
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	return s.locked(ctx, id, func(ctx context.Context, id string) error {
+	return s.operations.locked(ctx, id, func(ctx context.Context, id string) error {
 		s.cut(id)
 		errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
 		if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
@@ -112,7 +112,5 @@ func (w warmInstances) Discard(ctx context.Context, id string) error {
 
 // Busy implements warmpool.Instances.
 func (w warmInstances) Busy() bool {
-	w.s.mu.RLock()
-	defer w.s.mu.RUnlock()
-	return len(w.s.creating) > 0
+	return w.s.operations.busy()
 }

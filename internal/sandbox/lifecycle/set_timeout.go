@@ -1,19 +1,10 @@
 package lifecycle
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guest/control"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -39,7 +30,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -61,8 +52,8 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}
 	if changed {
-		s.ends(r)
-		s.tell(ctx, r)
+		s.deadlines.set(r)
+		s.deadlines.tell(ctx, r)
 		s.note(ctx, r.ID, "info", "end changed", map[string]string{"end_at": r.EndAt.Format(time.RFC3339Nano)})
 	}
 	return r.Shown(), nil
@@ -95,70 +86,27 @@ func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error
 	return r.Shown(), nil
 }
 
-// ends gives the clock the end that the row has.
-func (s *Service) ends(r sandbox.Row) {
-	s.mu.Lock()
-	if b := s.live[r.ID]; b != nil {
-		b.record.EndAt, b.notBefore = r.EndAt, time.Time{}
-	}
-	delete(s.put, r.ID)
-	s.mu.Unlock()
-	s.rouse()
-}
-
-// tellTimeout bounds how long a request waits for the guest to hear of its
-// new end.
-const tellTimeout = 2 * time.Second
-
-// tell gives the guest its end, which it keeps by itself if no daemon is
-// there. The row is the truth: if the guest does not answer, the attendant
-// tells it again. The lock of the ID must be held, so that an older end does
-// not overtake.
-func (s *Service) tell(ctx context.Context, r sandbox.Row) {
-	if r.OnEnd.Pause {
-		return // it knows of no end, which it would make
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
-	defer cancel()
-	err := s.update(ctx, r, guest.Update{EndAt: &r.EndAt})
-	if err != nil {
-		s.log.Warn("guest did not hear of its end", "sandbox", r.ID, "err", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b := s.live[r.ID]; b != nil {
-		b.owed = err != nil
-	}
-}
-
-// update posts a change to the guest's control service.
-func (s *Service) update(ctx context.Context, r sandbox.Row, u guest.Update) error {
-	body, err := json.Marshal(u)
-	if err != nil {
-		return err
-	}
-	res, err := s.control(ctx, r, http.MethodPost, guest.PathUpdate, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("guest answered %s", res.Status)
-	}
-	return nil
-}
-
-// control asks the guest's control service. The caller bounds what it reads.
-func (s *Service) control(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := control.Request(ctx, r.ControlToken, method, path, body)
-	if err != nil {
-		return nil, err
-	}
-	return control.Once(func(ctx context.Context) (net.Conn, error) {
-		e, err := s.engines.Of(r.Engine)
-		if err != nil {
-			return nil, err
+// checkOnEnd refuses what contradicts itself, and what this engine cannot do
+// when the time has come.
+func (s *Service) checkOnEnd(o sandbox.OnEnd, name string) error {
+	switch {
+	case !o.Pause && (o.FilesOnly || o.Wake):
+		if o.FilesOnly {
+			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
 		}
-		return e.Dial(ctx, r.ID, guestboot.Port)
-	}).RoundTrip(req)
+		return nil // traffic also wakes what somebody has paused
+	case o.FilesOnly && o.Wake:
+		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
+	case !o.Pause:
+		return nil
+	case s.images == nil:
+		return noImages()
+	}
+	var err error
+	if o.FilesOnly {
+		_, err = s.engines.archiver(name)
+	} else {
+		_, err = s.engines.checkpointer(name)
+	}
+	return err
 }

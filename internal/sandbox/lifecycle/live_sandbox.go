@@ -15,61 +15,30 @@ const waitRetry = time.Second
 // clockSlack is how far the clock inside may be ahead of ours.
 const clockSlack = time.Second
 
-// box is a running sandbox that this Service watches.
-type box struct {
-	id     string
-	gone   chan struct{} // closed when it stops
-	cancel context.CancelFunc
-
-	// Guarded by Service.mu.
-
-	record sandbox.Row
-	ending bool // the clock has begun to end it
-	// notBefore is when the clock looks at it again, if that is later than its
-	// end.
-	notBefore time.Time
-	owed      bool // the guest has not heard of the latest end
-	samples   ring
-}
-
 // track watches a running sandbox; one that is watched already stays as it is.
 func (s *Service) track(r sandbox.Row) {
 	e, err := s.engines.Of(r.Engine)
 	if err != nil {
 		return // a process that has the engine watches it
 	}
-	ctx, cancel := context.WithCancel(s.ctx)
-	b := &box{id: r.ID, record: r, gone: make(chan struct{}), cancel: cancel}
-	s.mu.Lock()
-	b.notBefore = s.put[r.ID].until
-	if s.live[r.ID] != nil || s.ctx.Err() != nil {
-		s.mu.Unlock()
+	ctx, cancel := context.WithCancel(s.work.ctx)
+	b := &liveSandbox{id: r.ID, record: r, gone: make(chan struct{}), cancel: cancel}
+	if !s.live.add(b, func() bool { return s.work.start(func() { s.watch(ctx, e, b) }) }) {
 		cancel()
 		return
 	}
-	s.live[r.ID] = b
-	s.loops.Go(func() { s.watch(ctx, e, b) })
-	s.mu.Unlock()
 	s.intake.Follow(r.ID)
-	s.rouse()
+	s.deadlines.rouse()
 }
 
-// cut forgets a box and closes its channel, so that proxies abort streams.
+// cut forgets a sandbox that runs no more, so that proxies abort streams.
 func (s *Service) cut(id string) {
-	defer s.access.Forget(id) // without the lock, under which it asks what is live
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.live[id]
-	if b == nil {
-		return
-	}
-	delete(s.live, id)
-	close(b.gone)
-	b.cancel()
+	s.live.remove(id)
+	s.access.Forget(id) // without a lock, under which it asks what is live
 }
 
 // watch waits for the end of a box and records it.
-func (s *Service) watch(ctx context.Context, e engine.Engine, b *box) {
+func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	for {
 		exit, err := e.Wait(ctx, b.id)
 		switch {
@@ -79,7 +48,8 @@ func (s *Service) watch(ctx context.Context, e engine.Engine, b *box) {
 			s.ended(b, sandbox.ReasonLost, time.Now())
 			return
 		case err == nil:
-			s.ended(b, s.reason(b, exit), exit.At)
+			r, _ := s.live.current(b)
+			s.ended(b, reason(r.EndAt, exit), exit.At)
 			return
 		}
 		s.log.Warn("waiting for a sandbox failed", "sandbox", b.id, "err", err)
@@ -93,10 +63,7 @@ func (s *Service) watch(ctx context.Context, e engine.Engine, b *box) {
 
 // reason names what ended a box. The guest ends it by itself when its time is
 // up, which to the engine is a plain exit.
-func (s *Service) reason(b *box, exit engine.Exit) string {
-	s.mu.RLock()
-	end := b.record.EndAt
-	s.mu.RUnlock()
+func reason(end time.Time, exit engine.Exit) string {
 	byItself := exit.Reason == engine.ReasonExited || exit.Reason == engine.ReasonKilled
 	if byItself && !end.IsZero() && !exit.At.Before(end.Add(-clockSlack)) {
 		return sandbox.ReasonTimeout
@@ -105,22 +72,20 @@ func (s *Service) reason(b *box, exit engine.Exit) string {
 }
 
 // ended records a box that stopped without us, and frees what it held.
-func (s *Service) ended(b *box, reason string, at time.Time) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), undoTimeout)
+func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
+	ctx, cancel := lasting(s.work.ctx)
 	defer cancel()
-	unlock, err := s.locks.acquire(ctx, b.id)
+	unlock, err := s.operations.locks.acquire(ctx, b.id)
 	if err != nil {
 		s.log.Error("end of sandbox not recorded", "sandbox", b.id, "err", err)
 		return
 	}
 	defer unlock()
-	s.mu.RLock()
-	watched, run := s.live[b.id] == b, b.record.Run
-	s.mu.RUnlock()
+	r, watched := s.live.current(b)
 	if !watched {
-		return // somebody else has seen to it
+		return // its end was seen to
 	}
-	if err := s.endRun(ctx, b.id, run, reason, at); err != nil {
+	if err := s.endRun(ctx, b.id, r.Run, reason, at); err != nil {
 		s.log.Error("end of sandbox not recorded", "sandbox", b.id, "err", err)
 	}
 }
@@ -128,13 +93,13 @@ func (s *Service) ended(b *box, reason string, at time.Time) {
 // Live returns a running sandbox for routing. One that another process made
 // since we last looked is found in the store.
 func (s *Service) Live(id string) (sandbox.Sandbox, bool) {
-	if sb, ok := s.known(id); ok {
+	if sb, ok := s.live.get(id); ok {
 		return sb, true
 	}
 	if !idPattern.MatchString(id) {
 		return sandbox.Sandbox{}, false
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(s.work.ctx, 2*time.Second)
 	defer cancel()
 	if err := s.adopt(ctx, id); err != nil {
 		if fault.KindOf(err) != fault.NotFound && ctx.Err() == nil {
@@ -142,16 +107,7 @@ func (s *Service) Live(id string) (sandbox.Sandbox, bool) {
 		}
 		return sandbox.Sandbox{}, false
 	}
-	return s.known(id)
-}
-
-func (s *Service) known(id string) (sandbox.Sandbox, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if b := s.live[id]; b != nil {
-		return b.record.Sandbox, true
-	}
-	return sandbox.Sandbox{}, false
+	return s.live.get(id)
 }
 
 // adopt watches a sandbox that runs according to the store.
@@ -160,7 +116,7 @@ func (s *Service) adopt(ctx context.Context, id string) error {
 	if err != nil || r.State != sandbox.Running {
 		return err
 	}
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -175,39 +131,46 @@ func (s *Service) adopt(ctx context.Context, id string) error {
 
 // policyOf implements access.Deps.Known.
 func (s *Service) policyOf(id string) (digest string, ok bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if b := s.live[id]; b != nil {
-		return b.record.PolicyDigest, true
+	if b, r := s.live.find(id); b != nil {
+		return r.PolicyDigest, true
 	}
-	return "", s.creating[id] != nil
+	return "", s.operations.underWay(id)
 }
 
 // LiveAll calls yield for each running sandbox until it returns false.
 func (s *Service) LiveAll(yield func(sandbox.Sandbox) bool) {
-	for _, b := range s.boxes() {
-		if sb, ok := s.known(b.id); ok && !yield(sb) {
+	for _, b := range s.live.list() {
+		if sb, ok := s.live.get(b.id); ok && !yield(sb) {
 			return
 		}
 	}
 }
 
-func (s *Service) boxes() []*box {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := make([]*box, 0, len(s.live))
-	for _, b := range s.live {
-		out = append(out, b)
-	}
-	return out
-}
-
 // Gone is closed when the sandbox stops.
 func (s *Service) Gone(id string) <-chan struct{} {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if b := s.live[id]; b != nil {
+	if b, _ := s.live.find(id); b != nil {
 		return b.gone
 	}
+	return nil
+}
+
+// refresh takes over what another process changed in a row. The lock of the
+// ID must be held.
+func (s *Service) refresh(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if isUnknown(err) || err == nil && r.State != sandbox.Running && r.State != sandbox.Waiting {
+		s.cut(id)
+		return s.intake.Leave(id) // another process sees to its end
+	}
+	if err != nil {
+		return err
+	}
+	if s.live.refresh(r) {
+		// Another process has given it another instance: streams into the old
+		// one end, and its end is no news.
+		s.cut(id)
+		s.track(r)
+	}
+	s.deadlines.rouse()
 	return nil
 }
