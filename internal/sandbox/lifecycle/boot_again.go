@@ -26,11 +26,11 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 		if b.policy, err = s.compileOn(r.Engine, r.Access); err != nil {
 			return err
 		}
-		if !b.from.memory() {
+		if !b.from.Memory() {
 			// It can go on later as long as these programs are there.
 			was := r.Base.Root
-			b.from.root = &was
-			if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
+			b.from.Root = &was
+			if r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // lateTimeout bounds how long Close waits for pauses of deadlines.
@@ -83,7 +84,7 @@ func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
 		return d.sandboxes.refresh(ctx, r.ID)
 	}
 	_, err := d.sandboxes.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
-	if fault.CodeOf(err) == codePrograms {
+	if fault.CodeOf(err) == savedstate.CodePrograms {
 		// Its memory could not go on. Its files can.
 		if _, err = d.sandboxes.pause(ctx, r, true, time.Now()); err == nil {
 			d.sandboxes.note(ctx, r.ID, "warn", "paused without its memory: programs of the host have changed since it began", nil)

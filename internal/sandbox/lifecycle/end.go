@@ -144,7 +144,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.workspaces.Forget(id); err != nil {
 		return err
 	}
-	if err := s.dropImage(ctx, row); err != nil {
+	if err := s.states.Remove(ctx, row.Saved.Image); err != nil {
 		return err
 	}
 	if err := s.access.DropValues(ctx, id, ""); err != nil {
@@ -176,19 +176,6 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
 	return nil
-}
-
-// dropImage removes what a sandbox was to go on from. One that is in use goes
-// with its user: the attendant looks again.
-func (s *Service) dropImage(ctx context.Context, r sandbox.Row) error {
-	if s.images == nil || r.Saved.Image == "" {
-		return nil
-	}
-	err := ignoreUnknown(s.images.Remove(ctx, r.Saved.Image))
-	if fault.KindOf(err) == fault.Conflict {
-		return nil
-	}
-	return err
 }
 
 // note adds a line to a sandbox's log. The log is a convenience, so a failure

@@ -55,32 +55,6 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 	return made, e.Check(c, made)
 }
 
-// checkpointer returns an engine's ability to save a state and to restore it.
-func (e engines) checkpointer(name string) (engine.Checkpointer, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	c, ok := one.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
-	}
-	return c, nil
-}
-
-// archiver returns an engine's ability to write files alone.
-func (e engines) archiver(name string) (engine.Archiver, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	a, ok := one.(engine.Archiver)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
-	}
-	return a, nil
-}
-
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
 	able, _ := engine.Ability[engine.Meter](e.Registry, name)

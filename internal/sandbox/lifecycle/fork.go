@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // maxCopies is the most that one call copies.
@@ -55,7 +56,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 		return nil, err
 	}
 	began := time.Now()
-	forks := s.copyAll(ctx, r, source{dir: draft.Dir(), needs: needs, renew: guest.Copied, again: true}, ttl, req)
+	forks := s.copyAll(ctx, r, source{Source: savedstate.Source{Dir: draft.Dir(), Needs: needs}, renew: guest.Copied, again: true}, ttl, req)
 	copied := payload.Copied{Asked: len(forks)}
 	for _, f := range forks {
 		if f.Err == nil {
@@ -96,15 +97,15 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, nil, nil, notNow(r)
 	}
-	save, _, err := s.saver(ctx, r, false)
+	save, _, err := s.states.Saver(ctx, r, false)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
-	draft, err := s.beginImage(ctx, newSnapshotID())
+	draft, err := s.states.Begin(ctx, newSnapshotID())
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
-	needs, err := s.writeDown(ctx, r, draft, save)
+	needs, err := s.states.Save(ctx, r, draft, save)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, errors.Join(err, draft.Abort())
 	}

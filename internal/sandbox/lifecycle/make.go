@@ -44,7 +44,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 			return err
 		}, Finally: func(err error) { done(err) }},
 		{Name: stepWorkspace, Do: func(ctx context.Context) error {
-			noted = s.workspaces.Note(ctx, b.row, b.from.again || b.from.saved.FilesOnly)
+			noted = s.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
 			b.from.search.Start()
 			return nil
 		}, Undo: func(ctx context.Context) error {

@@ -34,7 +34,7 @@ func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref 
 		t.Origin = &n
 		return t, nil
 	}
-	if err := s.fits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
+	if err := s.states.CheckFits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
 		return sandbox.Template{}, err
 	}
 	b := n.Base

@@ -4,22 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/egress"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// saveTimeout bounds how long it may take to write a sandbox down.
-const saveTimeout = 10 * time.Minute
+// commitTimeout bounds how long it may take to make a saved state durable.
+const commitTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
@@ -39,12 +36,12 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 		return sandbox.Row{}, notNow(r)
 	}
 	began := time.Now()
-	save, format, err := s.saver(ctx, r, filesOnly)
+	save, format, err := s.states.Saver(ctx, r, filesOnly)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
 	r.Saved = sandbox.Saved{Image: newSnapshotID(), FilesOnly: filesOnly, Format: format}
-	draft, err := s.beginImage(ctx, r.Saved.Image)
+	draft, err := s.states.Begin(ctx, r.Saved.Image)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
@@ -66,7 +63,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	s.intake.Survey(ctx, r.ID)
 	err = s.gate(ctx, r, false)
 	if err == nil {
-		r.Saved.Needs, err = s.writeDown(ctx, r, draft, save)
+		r.Saved.Needs, err = s.states.Save(ctx, r, draft, save)
 	}
 	if err != nil {
 		return sandbox.Row{}, s.runOn(ctx, r, draft, err)
@@ -110,70 +107,6 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	return errors.Join(notNow(r), s.refresh(ctx, id))
 }
 
-// saver writes a sandbox into a directory, and returns what it refers to.
-type saver func(ctx context.Context, dir string) (*sandbox.Needs, error)
-
-// saver finds how the engine writes a sandbox down, and in which format.
-func (s *Service) saver(ctx context.Context, r sandbox.Row, filesOnly bool) (saver, string, error) {
-	if s.images == nil {
-		return nil, "", noImages()
-	}
-	if err := r.Base.CheckRebuildable(); err != nil {
-		return nil, "", err
-	}
-	if !filesOnly {
-		c, err := s.engines.checkpointer(r.Engine)
-		if err != nil {
-			return nil, "", err
-		}
-		if _, tells := c.(engine.Binder); !tells {
-			// What could never go on is refused before anything is done.
-			if err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
-				return nil, "", err
-			}
-		}
-		return func(ctx context.Context, dir string) (*sandbox.Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
-	}
-	a, err := s.engines.archiver(r.Engine)
-	if err != nil {
-		return nil, "", err
-	}
-	return func(ctx context.Context, dir string) (_ *sandbox.Needs, err error) {
-		f, err := os.OpenFile(filepath.Join(dir, archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		return nil, a.Archive(ctx, r.ID, f)
-	}, "", nil
-}
-
-// writeDown has a sandbox written into a draft.
-func (s *Service) writeDown(ctx context.Context, r sandbox.Row, draft sandbox.Draft, save saver) (*sandbox.Needs, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
-		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
-	defer cancel()
-	needs, err := save(ctx, draft.Dir())
-	if err != nil {
-		if late := context.Cause(ctx); late != nil {
-			err = errors.Join(canceled(late), err)
-		}
-		return nil, fmt.Errorf("save %s: %w", r.ID, full(err))
-	}
-	s.pool.Load().Saved(r)
-	return needs, nil
-}
-
-// full names the one cause of a failed save that a caller can do something
-// about.
-func full(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fault.Wrap(err, fault.Exhausted, "snapshot_disk_full", "the disk of the state directory is full").
-			WithHint("make room: crannog snapshot ls, crannog prune")
-	}
-	return err
-}
-
 // runOn gives a sandbox back to its callers whose pause has failed.
 func (s *Service) runOn(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
 	if because := context.Cause(ctx); because != nil {
@@ -198,11 +131,11 @@ func (s *Service) runOn(ctx context.Context, r sandbox.Row, draft sandbox.Draft,
 
 // commitPause makes what was written the sandbox.
 func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, began time.Time) (sandbox.Row, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	image, err := draft.Commit(ctx, r.At)
 	if err != nil {
-		return sandbox.Row{}, s.runOn(ctx, r, draft, full(err))
+		return sandbox.Row{}, s.runOn(ctx, r, draft, savedstate.DiskFull(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
@@ -213,7 +146,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		return sandbox.Row{}, err // the attendant looks after it
 	}
 	if !moved {
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.images.Remove(ctx, r.Saved.Image))
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.states.Remove(ctx, r.Saved.Image))
 	}
 	r.State = sandbox.Paused
 	if err := s.stopMachine(ctx, r); err != nil {
@@ -223,6 +156,6 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 	s.access.Retire(ctx, r.ID, "", "the sandbox is paused")
 	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
-	s.settleImages()
+	s.states.Settle()
 	return r, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // readingTime is how long a copy may be read. The copy ends by its own clock if no
@@ -17,7 +18,7 @@ const readingTime = 10 * time.Minute
 // the returned function. Its programs continue to run, but what they do reaches no
 // peer.
 func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (sandbox.Row, func() error, error) {
-	if err := s.fits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
+	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	// Its network's policy is not needed, and bindings would be refused
@@ -42,7 +43,7 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	}
 	defer unlock()
 	began := time.Now()
-	from := source{saved: saved, renew: guest.Copied, again: true, reading: true}
+	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
 	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
 		return sandbox.Row{}, nil, err
 	}

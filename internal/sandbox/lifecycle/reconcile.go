@@ -237,11 +237,11 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		if err := errors.Join(s.changes.ForgetAll(), s.recordings.DiscardAll(ctx)); err != nil {
 			return out, err
 		}
-		out.Freed, err = s.sweepImages(ctx)
-		if err == nil && s.images != nil {
+		out.Freed, err = s.sweepStates(ctx)
+		if err == nil {
 			// Where no process stays, no attendant settles the images later.
 			var settled int64
-			settled, err = s.images.Settle(ctx)
+			settled, err = s.states.SettleNow(ctx)
 			out.Freed += settled
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // codeReplaceFailed is the engine's word for having neither machine.
@@ -45,7 +46,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	// Before anything is cut.
-	if _, err := s.engines.checkpointer(r.Engine); err != nil {
+	if _, err := savedstate.Checkpointer(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
@@ -56,8 +57,8 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if from.saved.Image != "" {
-		if err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved); err != nil {
+	if from.Saved.Image != "" {
+		if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}

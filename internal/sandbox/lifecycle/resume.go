@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
@@ -89,7 +90,7 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnl
 	if r.State != sandbox.Paused {
 		return sandbox.Sandbox{}, false, notNow(r)
 	}
-	from := source{saved: r.Saved, renew: guest.Resumed, files: filesOnly, again: true}
+	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
 		// How it went says nothing about those who want the memory.
 		r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
@@ -131,10 +132,10 @@ const slowStart = time.Second
 func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	began := time.Now()
 	others := false             // programs of the host are others
-	if from.saved.Image != "" { // its start has no memory that could not go on
-		err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved)
+	if from.Saved.Image != "" { // its start has no memory that could not go on
+		err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved)
 		// Nothing runs while files are taken out.
-		if others = from.files && fault.CodeOf(err) == codePrograms; err != nil && !others {
+		if others = from.Files && fault.CodeOf(err) == savedstate.CodePrograms; err != nil && !others {
 			return sandbox.Row{}, err
 		}
 	}
@@ -173,14 +174,14 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
 		if others && fault.KindOf(err) == fault.Internal {
-			err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
 				WithHint("put the same packages back, and try again; the server's log names the file")
 		}
 		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	image, kept := r.Saved.Image, !from.files && !r.Saved.FilesOnly
+	image, kept := r.Saved.Image, !from.Files && !r.Saved.FilesOnly
 	r.Saved = sandbox.Saved{}
 	moved, err = s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
@@ -200,7 +201,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	if !r.EndAt.Equal(end) {
 		s.deadlines.tell(ctx, r)
 	}
-	if err := s.images.Remove(ctx, image); err != nil {
+	if err := s.states.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
@@ -218,5 +219,5 @@ func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from so
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
 }

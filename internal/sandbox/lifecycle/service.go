@@ -24,6 +24,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/sandbox/intake"
 	"github.com/crannog/crannog/internal/sandbox/recordings"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
 	"github.com/crannog/crannog/internal/state/retained"
@@ -97,8 +98,7 @@ type Service struct {
 	settings   sandbox.Settings
 	access     *access.Service
 	workspaces *workspaces.Service
-	images     sandbox.Images
-	hostFiles  hostFiles
+	states     *savedstate.Service
 	recordings *recordings.Service
 	audit      *auditlog.Log
 	intake     *intake.Service
@@ -108,8 +108,6 @@ type Service struct {
 	admission *admission.Queue
 	room      diskroom.Room
 	changes   *changes.Service
-	// unsettled tells that there are new images.
-	unsettled chan struct{}
 
 	work       *background
 	operations *operations
@@ -156,16 +154,20 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		images: d.Images, hostFiles: hostFiles{d.Store, d.HostFiles, d.Log},
 		admission: d.Admission, room: d.Room,
-		audit: d.Audit, unsettled: make(chan struct{}, 1),
-		work: newBackground(), live: newLiveSandboxes(),
+		audit: d.Audit,
+		work:  newBackground(), live: newLiveSandboxes(),
 	}
 	s.operations = newOperations(func() { s.pool.Load().Rouse() })
 	s.deadlines = &deadlines{
 		sandboxes: s, store: d.Store, engines: s.engines, live: s.live, operations: s.operations, work: s.work, log: d.Log,
 		retention: settings.Retention, wake: make(chan struct{}, 1), late: make(map[chan struct{}]bool),
 	}
+	s.states = savedstate.New(savedstate.Deps{
+		Rows: d.Store, Engines: d.Engines, Templates: d.Templates, Images: d.Images, HostFiles: d.HostFiles, Log: d.Log, NewID: newSnapshotID,
+		Saved: func(r sandbox.Row) { s.pool.Load().Saved(r) },
+		Dead:  func(p sandbox.Process) bool { return p != s.self && !s.alive(p) },
+	})
 	s.access = access.New(access.Deps{
 		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
 	})
@@ -189,7 +191,7 @@ func NewService(d Deps) (*Service, error) {
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
-	for _, loop := range []func(){s.deadlines.run, s.attend, s.sample, s.tidy} {
+	for _, loop := range []func(){s.deadlines.run, s.attend, s.sample, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {
 		s.work.start(loop)
 	}
 	return s, nil
@@ -218,7 +220,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	group.Wait()
 	s.work.close()
-	s.persistImages(ctx)
+	s.states.Persist(ctx)
 	s.live.release()
 	errs = append(errs, s.intake.Close(ctx))
 	s.audit.Tick(ctx)

@@ -99,14 +99,6 @@ func (s *Service) checkOnEnd(o sandbox.OnEnd, name string) error {
 		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
 	case !o.Pause:
 		return nil
-	case s.images == nil:
-		return noImages()
 	}
-	var err error
-	if o.FilesOnly {
-		_, err = s.engines.archiver(name)
-	} else {
-		_, err = s.engines.checkpointer(name)
-	}
-	return err
+	return s.states.CanSave(name, o.FilesOnly)
 }

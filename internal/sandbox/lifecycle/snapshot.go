@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // snapshotID is the form of a snapshot's ID, which no name has.
@@ -72,7 +73,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	if r.State != sandbox.Running {
 		return sandbox.Snapshot{}, notNow(r)
 	}
-	save, format, err := s.saver(ctx, r, req.FilesOnly)
+	save, format, err := s.states.Saver(ctx, r, req.FilesOnly)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -91,14 +92,14 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	s.live.update(r.ID, func(r *sandbox.Row) { r.At = n.ID })
 	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
-	s.settleImages()
+	s.states.Settle()
 	n.OwnBytes = n.Bytes // until somebody shares it
 	return n.Snapshot, nil
 }
 
 // take takes the steps that leave something behind.
-func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save saver) (err error) {
-	draft, err := s.beginImage(ctx, n.ID)
+func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save savedstate.Saver) (err error) {
+	draft, err := s.states.Begin(ctx, n.ID)
 	if err != nil {
 		return err
 	}
@@ -111,15 +112,15 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 		if err != nil {
 			ctx, cancel := lasting(ctx)
 			defer cancel()
-			err = errors.Join(err, draft.Abort(), s.images.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
+			err = errors.Join(err, draft.Abort(), s.states.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
 		}
 	}()
-	if n.Base.Needs, err = s.writeDown(ctx, r, draft, save); err != nil {
+	if n.Base.Needs, err = s.states.Save(ctx, r, draft, save); err != nil {
 		return err
 	}
 	image, err := draft.Commit(ctx, r.At)
 	if err != nil {
-		return full(err)
+		return savedstate.DiskFull(err)
 	}
 	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
 	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotTaken, r.ID, snapshotFact(*n))); err != nil {

@@ -62,7 +62,7 @@ func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref s
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	page, err := s.sized(ctx, []sandbox.Stored{n})
+	page, err := s.states.Sized(ctx, []sandbox.Stored{n})
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -92,25 +92,8 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 	if page.More {
 		rows = rows[:f.Limit]
 	}
-	page.Snapshots, err = s.sized(ctx, rows)
+	page.Snapshots, err = s.states.Sized(ctx, rows)
 	return page, err
-}
-
-// sized adds what no row says: how much of the disk is a snapshot's alone.
-func (s *Service) sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
-	out := make([]sandbox.Snapshot, len(rows))
-	if len(rows) == 0 || s.images == nil {
-		return out, nil
-	}
-	sizes, err := s.images.Sizes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i, n := range rows {
-		n.OwnBytes, n.Needs = sizes[n.ID].Own, n.Base.Needs
-		out[i] = n.Snapshot
-	}
-	return out, nil
 }
 
 // RemoveSnapshot drops one. The row goes first: data without a row is found
@@ -134,11 +117,10 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 		return err
 	}
 	s.log.Info("snapshot removed", "snapshot", n.ID, "owner", n.Owner)
-	if s.images == nil {
+	if s.states.Available() != nil {
 		return nil
 	}
-	// One in use goes with its user: the attendant looks again.
-	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
+	if err := s.states.Remove(ctx, n.ID); err != nil {
 		return err
 	}
 	return s.workspaces.DropCopyOf(ctx, n.Base.Copy)

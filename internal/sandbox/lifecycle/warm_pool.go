@@ -19,8 +19,8 @@ func (s *Service) StartPool(o warmpool.Options) {
 		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.admission,
 		MaxLive: s.settings.MaxLive, Log: s.log,
 	}
-	if s.images != nil {
-		d.Drafts = func() (sandbox.Draft, error) { return s.images.Begin(newSnapshotID()) }
+	if s.states.Available() == nil {
+		d.Drafts = s.states.Draft
 	}
 	p := warmpool.New(d, o)
 	if !s.pool.CompareAndSwap(nil, p) {

@@ -1,4 +1,4 @@
-package lifecycle
+package savedstate
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // hostFiles are the files of the host that saved memory refers to.
 type hostFiles struct {
-	store  sandbox.Store
+	rows   Rows
 	copies sandbox.HostFiles // nil keeps none
 	log    *slog.Logger
 }
@@ -78,11 +78,11 @@ func (h hostFiles) prune(ctx context.Context) (freed int64, err error) {
 	if h.copies == nil {
 		return 0, nil
 	}
-	rows, err := h.store.List(ctx, sandbox.Query{AllOwners: true})
+	rows, err := h.rows.List(ctx, sandbox.Query{AllOwners: true})
 	if err != nil {
 		return 0, err
 	}
-	saved, err := h.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	saved, err := h.rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
 	if err != nil {
 		return 0, err
 	}
