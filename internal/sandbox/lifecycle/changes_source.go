@@ -28,7 +28,7 @@ func (c changesSource) Resolve(ctx context.Context, who sandbox.Principal, ref s
 
 // Snapshot implements changes.Source.
 func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
-	return c.s.findSnapshot(ctx, who, ref)
+	return c.s.planner.snapshots.find(ctx, who, ref)
 }
 
 // Policy implements changes.Source.

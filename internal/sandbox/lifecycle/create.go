@@ -25,7 +25,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err := s.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	r, template, compiled, err := s.plan(ctx, who, req)
+	r, template, compiled, err := s.planner.plan(ctx, who, req)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -33,7 +33,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	from, err := s.origin(&r, template, compiled)
+	from, err := s.planner.origin(&r, template, compiled)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -4,26 +4,10 @@ import (
 	"context"
 	"errors"
 
-	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
-
-// compileOn is compile for a sandbox of an engine, which it refuses if the policy
-// wants a stronger boundary: a sandbox behind a weaker boundary than was asked for is
-// worse than none.
-func (s *Service) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
-	p, err := s.access.Compile(a)
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.engines.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	return p, s.engines.Check(s.engines.choice(p), e)
-}
 
 // removeInstance frees what the engine of a row holds of it. Without a row every
 // engine is asked, because an instance that no row leads to is wanted by none.

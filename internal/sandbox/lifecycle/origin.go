@@ -14,12 +14,12 @@ import (
 // startingPoint finds what a reference means: a template, or a snapshot that
 // takes its place. A template goes first where both have the name, which only an
 // older version let happen.
-func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := s.templates.Resolve(ctx, ref)
+func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
+	t, err := pl.templates.Resolve(ctx, ref)
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
 		return t, err
 	}
-	n, missing := s.findSnapshot(ctx, who, ref.Name)
+	n, missing := pl.snapshots.find(ctx, who, ref.Name)
 	if isUnknown(missing) {
 		return sandbox.Template{}, err // as if there were no snapshots
 	}
@@ -28,13 +28,13 @@ func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref 
 	}
 	if n.FilesOnly {
 		// It boots as any other sandbox of its template does.
-		if t, err = s.templates.Resolve(ctx, sandbox.Reference{Name: n.TemplateID, Tag: sandbox.DefaultTag}); err != nil {
+		if t, err = pl.templates.Resolve(ctx, sandbox.Reference{Name: n.TemplateID, Tag: sandbox.DefaultTag}); err != nil {
 			return sandbox.Template{}, fmt.Errorf("template of snapshot %s: %w", n.ID, err)
 		}
 		t.Origin = &n
 		return t, nil
 	}
-	if err := s.states.CheckFits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
+	if err := pl.states.CheckFits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
 		return sandbox.Template{}, err
 	}
 	b := n.Base
@@ -46,7 +46,7 @@ func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref 
 
 // origin is what a new sandbox's machine starts from: nothing, or a snapshot,
 // whose machine must be the one that the request comes to.
-func (s *Service) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
+func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
 	n := t.Origin
 	if n == nil {
 		return source{}, nil
@@ -56,7 +56,7 @@ func (s *Service) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (
 		from.again = false
 		return from, nil
 	}
-	taken, err := s.access.Compile(n.Access)
+	taken, err := pl.access.Compile(n.Access)
 	if err != nil {
 		return source{}, err
 	}

@@ -24,14 +24,14 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	// Its network's policy is not needed, and bindings would be refused
 	// without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
-	p, err := s.compileOn(r.Engine, access)
+	p, err := s.planner.compileOn(r.Engine, access)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	c := s.twin(r, nil, readingTime, true)
+	c := s.planner.twin(r, nil, readingTime, true)
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
-	spec, config := s.machine(&c, p)
+	spec, config := s.planner.machine(&c, p)
 	ctx, done, err := s.operations.begin(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err

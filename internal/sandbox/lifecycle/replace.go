@@ -16,7 +16,7 @@ const codeReplaceFailed = "replace_failed"
 
 // Rollback puts a sandbox back to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
-	n, err := s.seenSnapshot(ctx, who, snapshot)
+	n, err := s.planner.snapshots.findNamed(ctx, who, snapshot)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -49,7 +49,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 	if _, err := savedstate.Checkpointer(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
+	if _, err := s.planner.compileOn(r.Engine, r.Access); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	target := to(r)

@@ -33,7 +33,7 @@ func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string,
 	if d < 0 {
 		return sandbox.Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
-	if err := s.checkTimeout(who, d); err != nil {
+	if err := s.planner.checkTimeout(who, d); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	if err := s.room.Check(); err != nil {

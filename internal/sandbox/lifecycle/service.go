@@ -93,7 +93,7 @@ type Deps struct {
 type Service struct {
 	store      sandbox.Store
 	engines    engines
-	templates  sandbox.Templates
+	planner    *planner
 	log        *slog.Logger
 	settings   sandbox.Settings
 	access     *access.Service
@@ -152,7 +152,7 @@ func NewService(d Deps) (*Service, error) {
 	}
 	settings.Max = most
 	s := &Service{
-		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
+		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
 		admission: d.Admission, room: d.Room,
 		audit: d.Audit,
@@ -177,6 +177,10 @@ func NewService(d Deps) (*Service, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	s.planner = &planner{
+		settings: settings, engines: s.engines, access: s.access, templates: d.Templates, states: s.states, snapshots: snapshotFinder{d.Store},
+		room: d.Room, self: s.self,
 	}
 	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
 	if d.Kept != nil {

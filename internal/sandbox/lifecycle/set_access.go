@@ -85,7 +85,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		next = next.Closed()
 	}
 	next = next.Settled()
-	p, err := s.compileOn(r.Engine, next)
+	p, err := s.planner.compileOn(r.Engine, next)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -23,7 +23,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	if d < 0 {
 		return sandbox.Sandbox{}, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
-	if err := s.checkTimeout(who, d); err != nil {
+	if err := s.planner.checkTimeout(who, d); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	r, err := s.resolve(ctx, who, ref)
@@ -84,21 +84,4 @@ func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}
 	return r.Shown(), nil
-}
-
-// checkOnEnd refuses what contradicts itself, and what this engine cannot do
-// when the time has come.
-func (s *Service) checkOnEnd(o sandbox.OnEnd, name string) error {
-	switch {
-	case !o.Pause && (o.FilesOnly || o.Wake):
-		if o.FilesOnly {
-			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
-		}
-		return nil // traffic also wakes what somebody has paused
-	case o.FilesOnly && o.Wake:
-		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
-	case !o.Pause:
-		return nil
-	}
-	return s.states.CanSave(name, o.FilesOnly)
 }

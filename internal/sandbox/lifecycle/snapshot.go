@@ -42,11 +42,11 @@ const maxSnapshotName = 63
 
 // noTemplate refuses the name of a template: a sandbox would be made of that,
 // while what removes templates on E2B's wire would find the snapshot.
-func (s *Service) noTemplate(ctx context.Context, name string) error {
+func (pl *planner) noTemplate(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
 	}
-	_, err := s.templates.Resolve(ctx, sandbox.Reference{Name: name, Tag: sandbox.DefaultTag})
+	_, err := pl.templates.Resolve(ctx, sandbox.Reference{Name: name, Tag: sandbox.DefaultTag})
 	if err == nil {
 		return fault.Newf(fault.Exists, "snapshot_name_taken", "a template is named %q", name).WithHint("choose another name")
 	}
@@ -60,7 +60,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	}
 	name, err := checkSnapshotName(req.Name)
 	if err == nil {
-		err = s.noTemplate(ctx, name)
+		err = s.planner.noTemplate(ctx, name)
 	}
 	if err != nil {
 		return sandbox.Snapshot{}, err

@@ -10,11 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// findSnapshot finds what a caller means by an ID or name. A local caller's
+// snapshotFinder finds the snapshots that a caller names.
+type snapshotFinder struct{ rows sandbox.SnapshotRows }
+
+// find finds what a caller means by an ID or name. A local caller's
 // own goes before a key's of the same name.
-func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if isSnapshotID(ref) {
-		n, err := s.store.GetSnapshot(ctx, ref)
+		n, err := f.rows.GetSnapshot(ctx, ref)
 		if err == nil && !who.MayUse(n) {
 			err = sandbox.SnapshotUnknown(ref)
 		}
@@ -24,7 +27,7 @@ func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref s
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
 	q := sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: ref}, Owner: who.KeyID, AllOwners: who.Local}
-	found, err := s.store.ListSnapshots(ctx, q)
+	found, err := f.rows.ListSnapshots(ctx, q)
 	if err != nil {
 		return sandbox.Stored{}, err
 	}
@@ -43,9 +46,9 @@ func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref s
 		WithHint("name it by its ID")
 }
 
-// seenSnapshot is findSnapshot for a caller's own words, also those of a
+// findNamed is find for a caller's own words, also those of a
 // template reference.
-func (s *Service) seenSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Stored{}, err
 	}
@@ -53,12 +56,12 @@ func (s *Service) seenSnapshot(ctx context.Context, who sandbox.Principal, ref s
 	if err != nil || parsed.Namespace != "" || parsed.Tag != sandbox.DefaultTag {
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
-	return s.findSnapshot(ctx, who, parsed.Name)
+	return f.find(ctx, who, parsed.Name)
 }
 
 // FindSnapshot finds one by ID or name.
 func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
-	n, err := s.seenSnapshot(ctx, who, ref)
+	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -99,7 +102,7 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 // RemoveSnapshot drops one. The row goes first: data without a row is found
 // again, a row without data would be a promise that cannot be kept.
 func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
-	n, err := s.seenSnapshot(ctx, who, ref)
+	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {
 		return err
 	}

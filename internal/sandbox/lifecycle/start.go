@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -30,16 +29,6 @@ type source struct {
 // fromSnapshot is the source that a snapshot is.
 func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 	return source{Source: savedstate.Source{Saved: n.SavedState()}, renew: renew, again: true}
-}
-
-// machine is what the engine and the guest are asked for, as at the first
-// time. It notes in the record what will be checked from inside.
-func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
-	b := r.Base
-	return rootfs.ComposeCovered(r, sandbox.Template{
-		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
-		Older: sandbox.GuestKnows - b.Knows,
-	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
 // launch hands over to the engine. dir is saved memory, or "".

@@ -37,7 +37,7 @@ type warmInstances struct{ s *Service }
 
 // Plan implements warmpool.Instances.
 func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (warmpool.Plan, error) {
-	r, template, p, err := w.s.plan(ctx, sandbox.Principal{Local: true}, req)
+	r, template, p, err := w.s.planner.plan(ctx, sandbox.Principal{Local: true}, req)
 	if err != nil {
 		return warmpool.Plan{}, err
 	}
