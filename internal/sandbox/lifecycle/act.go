@@ -54,8 +54,8 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 		if err != nil || r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 			return r, err
 		}
-		if s.stranded(r) {
-			if err := s.mend(ctx, id); err != nil {
+		if s.operations.stranded(s.process, r) {
+			if err := s.repair(ctx, id); err != nil {
 				return sandbox.Row{}, err
 			}
 			continue
@@ -66,16 +66,6 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 		case <-time.After(awaitEvery):
 		}
 	}
-}
-
-// stranded reports whether a row in a transitional state has no process left to
-// finish it. Either the process that set the state is dead, or it is this one and it
-// failed to write the outcome.
-func (s *Service) stranded(r sandbox.Row) bool {
-	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
-		return false
-	}
-	return s.operations.owes(r.ID) || r.Actor != s.self && !s.alive(r.Actor)
 }
 
 // move takes a sandbox that this Service acts on to its next state. What

@@ -1,6 +1,9 @@
 package lifecycle
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -65,4 +68,23 @@ func (e engines) meter(name string) engine.Meter {
 func (e engines) observer(name string) engine.Observer {
 	able, _ := engine.Ability[engine.Observer](e.Registry, name)
 	return able
+}
+
+// instance names what an engine holds of a sandbox.
+type instance struct{ engine, id string }
+
+// instances lists what the engines of this process hold.
+func (e engines) instances(ctx context.Context) ([]instance, error) {
+	var all []instance
+	for _, one := range e.All() {
+		name := one.Info().Name
+		list, err := one.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list of the engine %s: %w", name, err)
+		}
+		for _, status := range list {
+			all = append(all, instance{name, status.ID})
+		}
+	}
+	return all, nil
 }

@@ -13,22 +13,22 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// mend brings a sandbox out of a passing state whose process has died. The
+// repair brings a sandbox out of a passing state whose process has died. The
 // lock of the ID must be held.
-func (s *Service) mend(ctx context.Context, id string) error {
+func (s *Service) repair(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
-	if err != nil || !s.stranded(r) {
+	if err != nil || !s.operations.stranded(s.process, r) {
 		return ignoreUnknown(err)
 	}
 	// Of several processes that see it, one continues.
-	taken, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{r.State}, To: r.State, By: s.self, WasBy: r.Actor, Run: r.Run})
+	taken, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{r.State}, To: r.State, By: s.process.self, WasBy: r.Actor, Run: r.Run})
 	if err != nil || !taken {
 		return err
 	}
 	s.log.Warn("sandbox found half way", "sandbox", id, "state", r.State)
 	switch {
 	case r.State == sandbox.Pausing:
-		err = s.mendPause(ctx, r)
+		err = s.repairPause(ctx, r)
 	case r.Saved.Image != "":
 		// Its image is what it was: nothing has run that was written down.
 		s.cut(id)
@@ -37,7 +37,7 @@ func (s *Service) mend(ctx context.Context, id string) error {
 			_, err = s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 		}
 	default:
-		err = s.mendReplace(ctx, r)
+		err = s.repairReplace(ctx, r)
 	}
 	if err != nil {
 		s.operations.owe(id) // it is this process now that owes it
@@ -45,10 +45,10 @@ func (s *Service) mend(ctx context.Context, id string) error {
 	return err
 }
 
-// mendPause undoes an interrupted pause. The instance still runs, because it is ended
+// repairPause undoes an interrupted pause. The instance still runs, because it is ended
 // only after the row says that its state was saved. Without an instance the sandbox
 // is lost, and a partial image is left to garbage collection.
-func (s *Service) mendPause(ctx context.Context, r sandbox.Row) error {
+func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
 		return err
@@ -89,9 +89,9 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
 }
 
-// mendReplace repeats the replacement that a dead process was carrying out. It cannot
+// repairReplace repeats the replacement that a dead process was carrying out. It cannot
 // be known which instance exists, if any.
-func (s *Service) mendReplace(ctx context.Context, r sandbox.Row) (err error) {
+func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) {
 	s.cut(r.ID)
 	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
 	if err != nil {
@@ -122,24 +122,24 @@ func (s *Service) mendReplace(ctx context.Context, r sandbox.Row) (err error) {
 	return lost
 }
 
-// sweepPaused removes the instance of a paused sandbox that the pause failed to
+// repairPaused removes the instance of a paused sandbox that the pause failed to
 // remove. The state keeps other processes from resuming the sandbox at the same time.
-func (s *Service) sweepPaused(ctx context.Context, id string) error {
+func (s *Service) repairPaused(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != sandbox.Paused {
 		return ignoreUnknown(err)
 	}
-	moved, err := s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run})
+	moved, err := s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.process.self, Run: r.Run})
 	if err != nil || !moved {
 		return err
 	}
 	return errors.Join(s.stopMachine(ctx, r), s.backToPaused(ctx, id))
 }
 
-// sweepAllPaused is sweepPaused for each sandbox of which the engine still has a
+// repairAllPaused is repairPaused for each sandbox of which the engine still has a
 // machine: it uses memory that no limit counts.
-func (s *Service) sweepAllPaused(ctx context.Context) error {
-	list, err := s.instances(ctx)
+func (s *Service) repairAllPaused(ctx context.Context) error {
+	list, err := s.engines.instances(ctx)
 	errs := []error{err}
 	for _, one := range list {
 		if _, runs := s.live.get(one.id); runs {
@@ -148,7 +148,7 @@ func (s *Service) sweepAllPaused(ctx context.Context) error {
 		// Looked at first, since who starts one holds its lock for long.
 		r, err := s.store.Get(ctx, one.id)
 		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
-			err = s.operations.locked(ctx, r.ID, s.sweepPaused)
+			err = s.operations.locked(ctx, r.ID, s.repairPaused)
 		}
 		errs = append(errs, ignoreUnknown(err))
 	}

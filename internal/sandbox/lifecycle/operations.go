@@ -143,6 +143,16 @@ func (o *operations) owes(id string) bool {
 	return o.unwritten[id]
 }
 
+// stranded reports whether a row in a transitional state has no process left to
+// finish it. Either the process that set the state is dead, or it is this one and it
+// failed to write the outcome.
+func (o *operations) stranded(p process, r sandbox.Row) bool {
+	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
+		return false
+	}
+	return o.owes(r.ID) || p.dead(r.Actor)
+}
+
 // moved notes how writing the next state of a sandbox went.
 func (o *operations) moved(id string, err error) {
 	o.mu.Lock()

@@ -48,7 +48,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	// The row names the image before there is one, so that a crash at any
 	// time leaves it with somebody.
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
-		From: []sandbox.State{sandbox.Running}, To: sandbox.Pausing, By: s.self, Run: r.Run, EndedBy: due, MaxPaused: s.settings.MaxPaused,
+		From: []sandbox.State{sandbox.Running}, To: sandbox.Pausing, By: s.process.self, Run: r.Run, EndedBy: due, MaxPaused: s.settings.MaxPaused,
 		Change: &sandbox.Change{Saved: &r.Saved},
 	})
 	if err != nil || !moved {

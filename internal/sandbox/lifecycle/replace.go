@@ -105,7 +105,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	defer func() { done(err) }()
 	old := r
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
-		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
+		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
 	})
 	if err != nil || !moved {
 		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))

@@ -148,7 +148,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	before := []steps.Step{
 		{Name: stepResuming, Do: func(ctx context.Context) (err error) {
 			moved, err = s.move(ctx, r.ID, sandbox.Move{
-				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
+				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
 			})
 			if err != nil || !moved {
 				return errors.Join(err, s.stale(ctx, r.ID, moved, err))

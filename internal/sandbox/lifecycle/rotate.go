@@ -95,7 +95,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 		return false, nil
 	}
 	if r.State != sandbox.Running {
-		return s.passes(r), nil
+		return s.process.changes(r), nil
 	}
 	p, err := s.access.Compile(r.Access)
 	if err != nil || len(p.Document().Secrets.Bind) == 0 {
@@ -127,18 +127,4 @@ func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy
 		a.Secrets = nil
 	}
 	return a
-}
-
-// passes reports whether another process takes a sandbox through a state that
-// passes.
-func (s *Service) passes(r sandbox.Row) bool {
-	by := r.Actor
-	switch r.State {
-	case sandbox.Creating:
-		by = r.Process
-	case sandbox.Pausing, sandbox.Resuming:
-	case sandbox.Waiting, sandbox.Running, sandbox.Paused, sandbox.Stopping, sandbox.Stopped:
-		return false
-	}
-	return by != s.self && s.alive(by)
 }

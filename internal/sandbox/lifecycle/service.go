@@ -102,8 +102,7 @@ type Service struct {
 	recordings *recordings.Service
 	audit      *auditlog.Log
 	intake     *intake.Service
-	self       sandbox.Process
-	alive      func(sandbox.Process) bool
+	process    process
 
 	admission *admission.Queue
 	room      diskroom.Room
@@ -113,6 +112,7 @@ type Service struct {
 	operations *operations
 	live       *liveSandboxes
 	deadlines  *deadlines
+	reconciler *reconciler
 
 	pool atomic.Pointer[warmpool.Pool] // nil keeps none
 }
@@ -153,7 +153,7 @@ func NewService(d Deps) (*Service, error) {
 	settings.Max = most
 	s := &Service{
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
-		settings: settings, self: d.Process, alive: d.Alive,
+		settings: settings, process: process{d.Process, d.Alive},
 		admission: d.Admission, room: d.Room,
 		audit: d.Audit,
 		work:  newBackground(), live: newLiveSandboxes(),
@@ -166,8 +166,12 @@ func NewService(d Deps) (*Service, error) {
 	s.states = savedstate.New(savedstate.Deps{
 		Rows: d.Store, Engines: d.Engines, Templates: d.Templates, Images: d.Images, HostFiles: d.HostFiles, Log: d.Log, NewID: newSnapshotID,
 		Saved: func(r sandbox.Row) { s.pool.Load().Saved(r) },
-		Dead:  func(p sandbox.Process) bool { return p != s.self && !s.alive(p) },
+		Dead:  s.process.dead,
 	})
+	s.reconciler = &reconciler{
+		ends: s, repairs: s, store: d.Store, engines: s.engines, process: s.process, operations: s.operations, live: s.live,
+		deadlines: s.deadlines, log: d.Log,
+	}
 	s.access = access.New(access.Deps{
 		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
 	})
@@ -180,7 +184,7 @@ func NewService(d Deps) (*Service, error) {
 	}
 	s.planner = &planner{
 		settings: settings, engines: s.engines, access: s.access, templates: d.Templates, states: s.states, snapshots: snapshotFinder{d.Store},
-		room: d.Room, self: s.self,
+		room: d.Room, self: s.process.self,
 	}
 	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
 	if d.Kept != nil {

@@ -47,7 +47,7 @@ func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (war
 
 // Reserve implements warmpool.Instances.
 func (w warmInstances) Reserve() sandbox.Row {
-	return sandbox.Row{ControlToken: newToken(), Process: w.s.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: newToken()}}
+	return sandbox.Row{ControlToken: newToken(), Process: w.s.process.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: newToken()}}
 }
 
 // stepGuest is the last step of a warm sandbox.
