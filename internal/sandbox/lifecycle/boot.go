@@ -78,7 +78,7 @@ func (b *boot) steps() []steps.Step {
 }
 
 func (b *boot) showFiles(ctx context.Context) (err error) {
-	copies := b.s.workspaces.Copies()
+	copies := b.s.kept.workspaces.Copies()
 	if b.spec.Workspace, err = rootfs.Workspace(ctx, copies, b.row, b.policy, b.from.again); err != nil {
 		return err
 	}

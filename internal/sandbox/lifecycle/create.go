@@ -22,7 +22,7 @@ const undoTimeout = 30 * time.Second
 // of it is left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	r, template, compiled, err := s.planner.plan(ctx, who, req)
@@ -42,7 +42,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 		return made, err
 	}
 	// A refusal now leaves nothing to undo.
-	if err := s.admission.Check(ctx, r.Owner); err != nil {
+	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	ctx, done, err := s.operations.begin(ctx, r.ID)

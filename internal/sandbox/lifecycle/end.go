@@ -138,10 +138,10 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := s.workspaces.DropCopy(ctx, row); err != nil {
+	if err := s.kept.workspaces.DropCopy(ctx, row); err != nil {
 		return err
 	}
-	if err := s.workspaces.Forget(id); err != nil {
+	if err := s.kept.workspaces.Forget(id); err != nil {
 		return err
 	}
 	if err := s.states.Remove(ctx, row.Saved.Image); err != nil {
@@ -168,7 +168,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		}
 	}
 	s.access.Retire(ctx, id, "", "the sandbox has ended")
-	s.recordings.Close(id)
+	s.kept.recordings.Close(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has dropped the record

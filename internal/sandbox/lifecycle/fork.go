@@ -39,7 +39,7 @@ func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, r
 }
 
 func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return nil, err
 	}
 	ttl, err := s.planner.checkFork(who, req)

@@ -37,20 +37,20 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 		// It waits with a row, so that it counts against the most that may live, and
 		// can be listed and removed.
 		{Name: stepTurn, Do: func(ctx context.Context) error {
-			turn, err := s.admit(ctx, b.row, b.from.request, false)
+			turn, err := s.starts.admit(ctx, b.row, b.from.request, false)
 			if err == nil {
 				done = turn
 			}
 			return err
 		}, Finally: func(err error) { done(err) }},
 		{Name: stepWorkspace, Do: func(ctx context.Context) error {
-			noted = s.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
+			noted = s.kept.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
 			b.from.search.Start()
 			return nil
 		}, Undo: func(ctx context.Context) error {
 			noted()
 			s.intake.Drain(ctx, id, true)
-			return errors.Join(s.workspaces.DropCopy(ctx, b.row), s.workspaces.Forget(id))
+			return errors.Join(s.kept.workspaces.DropCopy(ctx, b.row), s.kept.workspaces.Forget(id))
 		}},
 	}
 	after := []steps.Step{

@@ -98,7 +98,7 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 		return err
 	}
 	defer done()
-	admitted, err := s.admit(ctx, r, "", true)
+	admitted, err := s.starts.admit(ctx, r, "", true)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	return report, errors.Join(s.reconciler.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.recordings.Sweep(ctx), s.changes.Sweep(), s.workspaces.SweepCopies(ctx), s.workspaces.SweepManifests(ctx), s.changes.Recover(ctx))
+	return report, errors.Join(s.reconciler.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
 }
 
 // Pruned is what Prune has dropped.
@@ -45,7 +45,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 			return out, err
 		}
 		failed = report.Failed
-		if err := errors.Join(s.changes.ForgetAll(), s.recordings.DiscardAll(ctx)); err != nil {
+		if err := s.kept.discard(ctx); err != nil {
 			return out, err
 		}
 		out.Freed, err = s.sweepStates(ctx)

@@ -98,7 +98,7 @@ func (s *Service) backTo(ctx context.Context, r sandbox.Row, target string) (sou
 // replace exchanges the instance of a running sandbox. The caller holds the sandbox's
 // lock.
 func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, from source, at string) (_ sandbox.Row, err error) {
-	done, err := s.admit(ctx, r, from.request, false)
+	done, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}

@@ -36,7 +36,7 @@ func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string,
 	if err := s.planner.checkTimeout(who, d); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	r, err := s.resolve(ctx, who, ref)
@@ -139,7 +139,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 			return sandbox.Row{}, err
 		}
 	}
-	done, err := s.admit(ctx, r, from.request, false)
+	done, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}

@@ -91,22 +91,19 @@ type Deps struct {
 // Services, also in several processes, may share one store and one engine's
 // state.
 type Service struct {
-	store      sandbox.Store
-	engines    engines
-	planner    *planner
-	log        *slog.Logger
-	settings   sandbox.Settings
-	access     *access.Service
-	workspaces *workspaces.Service
-	states     *savedstate.Service
-	recordings *recordings.Service
-	audit      *auditlog.Log
-	intake     *intake.Service
-	process    process
+	store    sandbox.Store
+	engines  engines
+	planner  *planner
+	log      *slog.Logger
+	settings sandbox.Settings
+	access   *access.Service
+	states   *savedstate.Service
+	kept     kept
+	audit    *auditlog.Log
+	intake   *intake.Service
+	process  process
 
-	admission *admission.Queue
-	room      diskroom.Room
-	changes   *changes.Service
+	starts starts
 
 	work       *background
 	operations *operations
@@ -154,9 +151,9 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
 		settings: settings, process: process{d.Process, d.Alive},
-		admission: d.Admission, room: d.Room,
-		audit: d.Audit,
-		work:  newBackground(), live: newLiveSandboxes(),
+		starts: starts{d.Admission, d.Room},
+		audit:  d.Audit,
+		work:   newBackground(), live: newLiveSandboxes(),
 	}
 	s.operations = newOperations(func() { s.pool.Load().Rouse() })
 	s.deadlines = &deadlines{
@@ -190,12 +187,12 @@ func NewService(d Deps) (*Service, error) {
 	if d.Kept != nil {
 		w.Retained = d.Kept
 	}
-	s.workspaces = workspaces.New(w)
-	s.recordings = recordings.New(recordings.Deps{
+	s.kept.workspaces = workspaces.New(w)
+	s.kept.recordings = recordings.New(recordings.Deps{
 		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
 	})
-	s.changes = changes.New(changes.Deps{
+	s.kept.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
@@ -206,7 +203,7 @@ func NewService(d Deps) (*Service, error) {
 }
 
 // Recordings decides about recordings of what commands printed.
-func (s *Service) Recordings() *recordings.Service { return s.recordings }
+func (s *Service) Recordings() *recordings.Service { return s.kept.recordings }
 
 // closeTimeout bounds how long Close waits to end one ephemeral sandbox when
 // its own context has no deadline.
@@ -255,7 +252,7 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	if err := s.intake.Forget(ctx, id); err != nil {
 		return err
 	}
-	if err := s.recordings.Drop(id); err != nil {
+	if err := s.kept.recordings.Drop(id); err != nil {
 		return err
 	}
 	if err := s.store.Delete(ctx, id); err != nil {

@@ -55,7 +55,7 @@ func (pl *planner) noTemplate(ctx context.Context, name string) error {
 
 // Snapshot takes one of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	name, err := checkSnapshotName(req.Name)

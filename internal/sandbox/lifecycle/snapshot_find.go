@@ -126,5 +126,5 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	if err := s.states.Remove(ctx, n.ID); err != nil {
 		return err
 	}
-	return s.workspaces.DropCopyOf(ctx, n.Base.Copy)
+	return s.kept.workspaces.DropCopyOf(ctx, n.Base.Copy)
 }

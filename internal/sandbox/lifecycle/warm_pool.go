@@ -16,7 +16,7 @@ import (
 // Reconcile, and only by a process that stays.
 func (s *Service) StartPool(o warmpool.Options) {
 	d := warmpool.Deps{
-		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.admission,
+		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.starts.queue,
 		MaxLive: s.settings.MaxLive, Log: s.log,
 	}
 	if s.states.Available() == nil {
