@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"io"
 	"time"
 
@@ -88,27 +87,4 @@ type KeptChanges struct {
 	TakenAt, ExpiresAt time.Time
 	Files              int
 	Added, Removed     int
-}
-
-// Changing is what surfaces use of what boxes have changed, and the only way
-// on which it comes out. A reference also means, by its ID, an ended sandbox
-// whose changes were kept.
-type Changing interface {
-	// Changes compares; nothing comes out by it but to the caller's eyes. Texts
-	// that they get to see are on record.
-	Changes(ctx context.Context, who Principal, ref string, req ChangesRequest) (ChangeSet, error)
-	// Apply brings changes into the host directory that the sandbox shows, all
-	// or none of those that may come. Only local callers may. Where the policy
-	// asks, it is Denied with the code "export_pending" until people have
-	// approved these very changes.
-	Apply(ctx context.Context, who Principal, ref string, req ApplyRequest) (Applied, error)
-	// Export writes changes to a file for the caller, under the same rules.
-	Export(ctx context.Context, who Principal, ref string, req ExportRequest) (*Exported, error)
-	// KeepChanges keeps what is changed below the workspace beyond the
-	// sandbox's end; with Files zero nothing was. Only local callers may.
-	KeepChanges(ctx context.Context, who Principal, ref string) (KeptChanges, error)
-	// ListChanges returns what was kept, newest first.
-	ListChanges(ctx context.Context, who Principal) ([]KeptChanges, error)
-	// DiscardChanges drops what was kept of a sandbox.
-	DiscardChanges(ctx context.Context, who Principal, id string) error
 }

@@ -34,7 +34,9 @@ func (d *Server) surfaces() *surfaces {
 		d:     d,
 		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: v1.New(v1.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service.Changes(), Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
+			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
+			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
+			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
@@ -42,7 +44,8 @@ func (d *Server) surfaces() *surfaces {
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Templates: o.Templates,
+			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
 		}),
 	}

@@ -49,6 +49,9 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 	if b.over() {
 		return false, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
+	if b.frozen() {
+		return false, engine.Frozen(id)
+	}
 	if sure, err = b.save(ctx, dir, look); err != nil {
 		return false, b.endedMeanwhile(ctx, err)
 	}
@@ -199,6 +202,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return err
 	}
 	old.watch()
+	if old.frozen() {
+		return engine.Frozen(spec.ID)
+	}
 	k := e.takeSpare(spec)
 	if k == nil {
 		if k, err = e.newSpare(ctx, spec); err != nil {

@@ -28,8 +28,8 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 		}
 		if !b.from.Memory() {
 			// It can go on later as long as these programs are there.
-			was := r.Base.Root
-			b.from.Root = &was
+			was := r.Base.Image
+			b.from.Image = &was
 			if r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base); err != nil {
 				return err
 			}

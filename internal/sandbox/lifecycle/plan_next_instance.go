@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -35,7 +36,7 @@ func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, err
 func (pl *planner) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeCovered(r, sandbox.Template{
-		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
+		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
 	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
@@ -64,9 +65,9 @@ func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy,
 func (pl *planner) twin(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
 	c := r
 	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating
-	c.AccessToken, c.ControlToken = newToken(), newToken()
+	c.AccessToken, c.ControlToken = ids.NewToken(), ids.NewToken()
 	if r.TrafficToken != "" {
-		c.TrafficToken = newToken()
+		c.TrafficToken = ids.NewToken()
 	}
 	c.StartedAt = time.Now().UTC().Round(0)
 	c.EndAt, c.CreateTimeout = time.Time{}, ttl

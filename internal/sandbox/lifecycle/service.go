@@ -114,15 +114,6 @@ type Service struct {
 	pool atomic.Pointer[warmpool.Pool] // nil keeps none
 }
 
-var (
-	_ sandbox.Sandboxes = (*Service)(nil)
-	_ sandbox.Networks  = (*Service)(nil)
-	_ sandbox.Traffic   = (*Service)(nil)
-	_ sandbox.States    = (*Service)(nil)
-	_ sandbox.Snapshots = (*Service)(nil)
-	_ sandbox.Waker     = (*Service)(nil)
-)
-
 // NewService makes a Service and starts its clock. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 	"github.com/crannog/crannog/internal/sandbox/steps"
@@ -47,7 +48,7 @@ func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (war
 
 // Reserve implements warmpool.Instances.
 func (w warmInstances) Reserve() sandbox.Row {
-	return sandbox.Row{ControlToken: newToken(), Process: w.s.process.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: newToken()}}
+	return sandbox.Row{ControlToken: ids.NewToken(), Process: w.s.process.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: ids.NewToken()}}
 }
 
 // stepGuest is the last step of a warm sandbox.

@@ -2,7 +2,6 @@ package savedstate
 
 import (
 	"context"
-	"slices"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -32,15 +31,8 @@ func (s *Service) Renewed(ctx context.Context, templateID string, b sandbox.Base
 	if err != nil {
 		return sandbox.Base{}, err
 	}
-	b.Root.Binds = slices.Clone(b.Root.Binds)
-	for i := range b.Root.Binds {
-		for _, bind := range t.Root.Binds {
-			if bind.Target == t.Root.Guest && b.Root.Binds[i].Target == b.Root.Guest {
-				b.Root.Binds[i].Source = bind.Source
-			}
-		}
-	}
-	programs, err := rootfs.Revision(b.Root)
+	b.Image = b.Image.WithGuestOf(t.Image)
+	programs, err := rootfs.Revision(b.Image)
 	b.Revision, b.Knows = t.Revision+programs, sandbox.GuestKnows
 	return b, err
 }

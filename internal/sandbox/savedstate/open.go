@@ -18,8 +18,8 @@ type Source struct {
 	Dir string
 	// Files leaves out the memory that was saved with the files.
 	Files bool
-	// Root is what the saved memory was of, where the instance has another.
-	Root *engine.Root
+	// Image is what the saved memory was of, where the instance has another.
+	Image *engine.Image
 	// Needs is what the state in Dir refers to.
 	Needs *sandbox.Needs
 }
@@ -82,8 +82,8 @@ func (s *Service) Open(ctx context.Context, name string, spec engine.Spec, from 
 		}
 	case from.Files:
 		o.Dir = ""
-		if from.Root != nil {
-			spec.Root = *from.Root
+		if from.Image != nil {
+			spec.Image = *from.Image
 		}
 		archive, drop, err := s.extract(ctx, name, spec, dir)
 		if err != nil {

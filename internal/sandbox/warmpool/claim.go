@@ -21,7 +21,7 @@ import (
 // is then made anew.
 func (p *Pool) Claim(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, error) {
 	r := asked.Row
-	if p == nil || r.ShowsHost() || rootfs.ShowsPrograms(asked.Spec.Root) || len(asked.Template.Tools) > 0 || r.Origin != "" || p.nameTaken(ctx, r) {
+	if p == nil || r.ShowsHost() || rootfs.ShowsPrograms(asked.Spec.Image) || len(asked.Template.Tools) > 0 || r.Origin != "" || p.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := p.take(asked)

@@ -23,11 +23,11 @@ const (
 
 // Saved notes that the state of a sandbox was saved, from which it will continue some time.
 func (p *Pool) Saved(r sandbox.Row) {
-	if p == nil || r.Base.Copy != "" || r.Base.Root.Dir == "" {
+	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
 		return
 	}
 	p.spare(r.Engine, engine.Spec{
-		Root: r.Base.Root, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
+		Image: r.Base.Image, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
 

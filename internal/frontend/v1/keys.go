@@ -20,30 +20,29 @@ func localOnly(who sandbox.Principal) error {
 		WithHint("run the command there, as the user who runs the server")
 }
 
-type pruneOutput struct{ Body api.Pruned }
+// Keys makes, lists and revokes API keys.
+type Keys interface {
+	CreateFor(ctx context.Context, name string, opens key.Opens) (secret string, k key.Key, err error)
+	List(ctx context.Context) ([]key.Key, error)
+	Revoke(ctx context.Context, ref string) (key.Key, error)
+}
 
-func (s *server) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*pruneOutput, error) {
-	if err := localOnly(who); err != nil {
-		return nil, err
-	}
-	gone, err := s.Pruner.Prune(ctx, who)
-	if err != nil {
-		return nil, err
-	}
-	out := &pruneOutput{api.Pruned{Removed: make([]string, 0, len(gone.Sandboxes)), FreedBytes: gone.Freed}}
-	for _, sb := range gone.Sandboxes {
-		out.Body.Removed = append(out.Body.Removed, sb.ID)
-	}
-	return out, nil
+// keyHandlers serves API keys.
+type keyHandlers struct{ keys Keys }
+
+func (h *keyHandlers) register(r *registry) {
+	register(r, op("keys-list", "GET", "/keys", "API keys"), h.listKeys)
+	register(r, created(op("keys-create", "POST", "/keys", "Make an API key")), h.createKey)
+	register(r, empty(op("keys-revoke", "DELETE", "/keys/{id}", "Make an API key useless")), h.revokeKey)
 }
 
 type keysOutput struct{ Body api.KeyList }
 
-func (s *server) listKeys(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keysOutput, error) {
+func (h *keyHandlers) listKeys(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keysOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	keys, err := s.Keys.List(ctx)
+	keys, err := h.keys.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,27 +57,21 @@ type createKeyInput struct{ Body api.CreateKey }
 
 type createKeyOutput struct{ Body api.NewKey }
 
-func (s *server) createKey(ctx context.Context, who sandbox.Principal, in *createKeyInput) (*createKeyOutput, error) {
+func (h *keyHandlers) createKey(ctx context.Context, who sandbox.Principal, in *createKeyInput) (*createKeyOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	secret, k, err := s.Keys.CreateFor(ctx, in.Body.Name, key.Opens(cmp.Or(in.Body.Opens, string(key.API))))
+	secret, k, err := h.keys.CreateFor(ctx, in.Body.Name, key.Opens(cmp.Or(in.Body.Opens, string(key.API))))
 	if err != nil {
 		return nil, err
 	}
 	return &createKeyOutput{api.NewKey{Key: toKey(k), Secret: secret}}, nil
 }
 
-func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
+func (h *keyHandlers) revokeKey(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	_, err := s.Keys.Revoke(ctx, in.ID)
+	_, err := h.keys.Revoke(ctx, in.ID)
 	return nil, err
-}
-
-type versionOutput struct{ Body api.Version }
-
-func (s *server) version(context.Context, sandbox.Principal, *struct{}) (*versionOutput, error) {
-	return &versionOutput{api.Version{Version: s.Version, API: "v1", Domain: s.Domain}}, nil
 }

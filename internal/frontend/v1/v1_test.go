@@ -36,12 +36,13 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 	if ref.Name != "base" {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
-	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
 // rig is the API on the real service and store, and the fake engine.
 type rig struct {
 	t       *testing.T
+	deps    Deps
 	handler http.Handler
 	keys    *key.Ring
 	log     *bytes.Buffer
@@ -75,8 +76,8 @@ func newRig(t *testing.T) *rig {
 		eng.Close()
 	})
 	r.keys = key.NewRing(st, log, func(context.Context, audit.Kind, key.Key) error { return nil })
-	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service.Changes(), Traffic: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
+	r.with(Deps{
+		Finder: service, Lifetimes: service, Monitor: service, Access: service, NetworkLog: service, Pruner: service, States: &book{}, Snapshots: &book{}, Changes: service.Changes(), Guests: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
@@ -84,6 +85,12 @@ func newRig(t *testing.T) *rig {
 			return r.who, nil
 		},
 	})
+	return r
+}
+
+// with lets the rig's handler use other services.
+func (r *rig) with(deps Deps) *rig {
+	r.deps, r.handler = deps, New(deps)
 	return r
 }
 
@@ -302,11 +309,8 @@ func TestLocalCallers(t *testing.T) {
 // A panic is answered as internal, says nothing of its cause, and is logged.
 func TestPanicIsAnswered(t *testing.T) {
 	r := newRig(t)
-	s, ok := r.handler.(*server)
-	if !ok {
-		t.Fatal("not our handler")
-	}
-	s.Sandboxes = nil
+	r.deps.Finder = nil
+	r.with(r.deps)
 	code, p := r.call("GET", "/v1/sandboxes/x", "", nil)
 	if code != http.StatusInternalServerError || strings.Contains(p.Detail, "nil") {
 		t.Errorf("%d %+v", code, p)
