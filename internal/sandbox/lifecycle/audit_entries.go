@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// started makes the audit entry durable before the row becomes Running. The start can
+// recordStart makes the audit entry durable before the row becomes Running. The start can
 // be undone then if the audit log refuses the entry, and a crash in between leaves no
 // running sandbox that the log does not have. The entry of the caller's request is
 // written with it, so that creating waits for the disk once.
-func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error {
+func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) error {
 	watched := s.engines.observer(r.Engine) != nil
 	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
@@ -45,8 +45,8 @@ func stamp(t time.Time) string {
 // finished by another process than the one that began it, or by both.
 const life = "life/"
 
-// parted writes the end of a sandbox, once.
-func (s *Service) parted(ctx context.Context, r sandbox.Row, at time.Time) error {
+// recordEnd writes the end of a sandbox, once.
+func (s *Service) recordEnd(ctx context.Context, r sandbox.Row, at time.Time) error {
 	source := life + r.ID
 	write := func(again bool) error {
 		if again {

@@ -34,7 +34,7 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 				return err
 			}
 		}
-		b.spec, b.config = s.planner.machine(r, b.policy)
+		b.spec, b.config = s.planner.compose(r, b.policy)
 		b.row = *r
 		return nil
 	}}
@@ -53,7 +53,7 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 // as that can be.
 func (s *Service) notResumed(ctx context.Context, id string, err error) error {
 	if steps.Left(err) {
-		s.operations.owe(id) // the attendant tries again
+		s.operations.owe(id) // the maintenance loop tries again
 	}
 	if because := context.Cause(ctx); because != nil {
 		err = errors.Join(canceled(because), err)

@@ -13,18 +13,18 @@ import (
 // is pausing or resuming.
 const awaitEvery = 20 * time.Millisecond
 
-// act waits until no other operation is changing the sandbox, then locks it for a
+// lockForChange waits until no other operation is changing the sandbox, then locks it for a
 // change of its state. The returned function unlocks it. The returned context ends
 // when the sandbox is removed or the Service is closed.
-func (s *Service) act(ctx context.Context, who sandbox.Principal, ref string) (context.Context, sandbox.Row, func(), error) {
+func (s *Service) lockForChange(ctx context.Context, who sandbox.Principal, ref string) (context.Context, sandbox.Row, func(), error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return nil, sandbox.Row{}, nil, err
 	}
-	return s.actOn(ctx, r.ID)
+	return s.lockForChangeOf(ctx, r.ID)
 }
 
-func (s *Service) actOn(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error) {
+func (s *Service) lockForChangeOf(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error) {
 	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, sandbox.Row{}, nil, err
@@ -69,7 +69,7 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 }
 
 // move takes a sandbox that this Service acts on to its next state. What
-// cannot be written is found again by the attendant.
+// cannot be written is found again by the maintenance loop.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
 	s.operations.moved(id, err)
@@ -83,7 +83,7 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // unlessRemoved is a context that ends early only because the sandbox is removed,
-// and not because somebody goes away or this process is to end.
+// and not because a caller goes away or this process is to end.
 func unlessRemoved(ctx context.Context) (context.Context, func()) {
 	lasts, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -113,8 +113,8 @@ func alreadyPaused(id string) error {
 	return fault.Newf(fault.Conflict, "sandbox_paused", "Sandbox \"%s\" is paused", id).WithHint("crannog resume " + id)
 }
 
-// stopMachine frees what a machine holds beside its state on disk.
-func (s *Service) stopMachine(ctx context.Context, r sandbox.Row) error {
+// stopInstance frees what an instance holds beside its state on disk.
+func (s *Service) stopInstance(ctx context.Context, r sandbox.Row) error {
 	e, err := s.engines.Of(r.Engine)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 			if b.from.reading {
 				origin = payload.FromReading
 			}
-			return s.started(ctx, b.row, origin)
+			return s.recordStart(ctx, b.row, origin)
 		}},
 		{Name: stepRunning, Do: b.makeRunning},
 	}
@@ -93,7 +93,7 @@ func (b *boot) makeRunning(ctx context.Context) error {
 	return nil
 }
 
-// markCrashed has the attendant end a sandbox that could not be cleaned up. Its row is
+// markCrashed has the maintenance loop end a sandbox that could not be cleaned up. Its row is
 // still there.
 func (b *boot) markCrashed(ctx context.Context) {
 	ctx, cancel := lasting(ctx)

@@ -53,7 +53,7 @@ func (d *deadlines) startPause(b *liveSandbox) {
 func (d *deadlines) pause(b *liveSandbox) {
 	delay := d.live.delay(b.id)
 	// Close ends what is under way; the next process pauses it.
-	ctx, r, release, err := d.sandboxes.actOn(d.work.ctx, b.id)
+	ctx, r, release, err := d.sandboxes.lockForChangeOf(d.work.ctx, b.id)
 	if err == nil {
 		err = d.pauseLate(ctx, r)
 		release()

@@ -16,8 +16,8 @@ const expireRetry = time.Second
 
 // ender carries out what deadlines decide.
 type ender interface {
-	// actOn locks a sandbox for a change of its state.
-	actOn(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error)
+	// lockForChangeOf locks a sandbox for a change of its state.
+	lockForChangeOf(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error)
 	// pause takes a running sandbox to paused if its end has come by due.
 	pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error)
 	// endRun ends a sandbox that still has the instance of a number.
@@ -132,7 +132,7 @@ func (d *deadlines) set(r sandbox.Row) {
 const tellTimeout = 2 * time.Second
 
 // tell gives the guest its end, which it keeps by itself if no daemon is
-// there. The row is the truth: if the guest does not answer, the attendant
+// there. The row is the truth: if the guest does not answer, the maintenance loop
 // tells it again. The lock of the ID must be held, so that an older end does
 // not overtake.
 func (d *deadlines) tell(ctx context.Context, r sandbox.Row) {

@@ -80,7 +80,7 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	return err
 }
 
-// notThere is the error for a row whose machine is not the one that was
+// notThere is the error for a row whose instance is not the one that was
 // looked for. Nothing was sent into it.
 func notThere(r sandbox.Row, cause error) error {
 	switch r.State {

@@ -80,7 +80,7 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 	return began, s.finish(ctx, id, at)
 }
 
-// endRun is end for a machine that has stopped by itself: of a sandbox that
+// endRun is end for an instance that has stopped by itself: of a sandbox that
 // has another by now, or is being paused, it is the end of nothing.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
 	began, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
@@ -94,9 +94,9 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 }
 
 // stopping notes that a sandbox is being ended. Where that cannot be written
-// because the disk is full, and perhaps by this very sandbox, its machine ends
+// because the disk is full, and perhaps by this very sandbox, its instance ends
 // first, which frees what it wrote. If it still cannot be written then, the row
-// says that a machine runs that is gone, and the next look at all sandboxes ends
+// says that an instance runs that is gone, and the next look at all sandboxes ends
 // it again.
 func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	began, err := s.store.Move(ctx, id, m)
@@ -154,7 +154,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		at = time.Now()
 	}
 	if row.State == sandbox.Stopping {
-		if err := s.parted(ctx, row, at); err != nil {
+		if err := s.recordEnd(ctx, row, at); err != nil {
 			return err
 		}
 	}

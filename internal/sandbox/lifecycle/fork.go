@@ -70,7 +70,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 
 // template writes a running sandbox down once for all its copies.
 func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
-	ctx, r, release, err := s.act(ctx, who, ref)
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
@@ -110,7 +110,7 @@ func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl t
 		seats <- struct{}{}
 		group.Go(func() {
 			defer func() { <-seats }()
-			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.planner.twin(r, values, ttl, req.Ephemeral), p, from)
+			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.planner.copyRow(r, values, ttl, req.Ephemeral), p, from)
 		})
 	}
 	group.Wait()
@@ -123,7 +123,7 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 	if ctx.Err() != nil {
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
-	spec, config := s.planner.machine(&r, p)
+	spec, config := s.planner.compose(&r, p)
 	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err

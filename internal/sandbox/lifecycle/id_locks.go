@@ -16,7 +16,7 @@ type locks struct {
 }
 
 type lock struct {
-	held chan struct{} // full while somebody holds the lock
+	held chan struct{} // full while the lock is held
 	refs int           // holders and waiters; guarded by locks.mu
 }
 

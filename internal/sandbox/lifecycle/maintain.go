@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// attendEvery is how soon this Service sees what other processes changed, and
+// maintainEvery is how soon this Service sees what other processes changed, and
 // how often what failed is tried again.
-const attendEvery = 5 * time.Second
+const maintainEvery = 5 * time.Second
 
 // keepStopped bounds the records of stopped sandboxes, whatever their age, so
 // that a client that creates and removes in a loop does not fill the disk.
@@ -20,9 +20,9 @@ const (
 	retireRounds = 12
 )
 
-// attend keeps this Service and the store together.
-func (s *Service) attend() {
-	ticker := time.NewTicker(attendEvery)
+// maintain keeps this Service and the store together.
+func (s *Service) maintain() {
+	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
 	for round := 0; ; round++ {
 		select {
@@ -48,7 +48,7 @@ func (s *Service) attend() {
 				s.log.Warn("machines of paused sandboxes not removed", "err", err)
 			}
 		}
-		// The machine may have slept, which timers do not notice.
+		// The host may have slept, which timers do not notice.
 		s.deadlines.rouse()
 	}
 }

@@ -18,7 +18,7 @@ const (
 	sampleTimeout = time.Second
 )
 
-// ring keeps the latest samples of a box.
+// ring keeps the latest samples of a sandbox.
 type ring struct {
 	metrics []sandbox.Metric
 	next    int
@@ -57,8 +57,8 @@ func (r *ring) between(from, to time.Time) []sandbox.Metric {
 	return out
 }
 
-// sample reads the usage of all boxes now and then.
-func (s *Service) sample() {
+// measureAll reads the usage of all boxes now and then.
+func (s *Service) measureAll() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	for {

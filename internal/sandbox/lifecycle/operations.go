@@ -129,14 +129,14 @@ func (o *operations) close() {
 	o.begun.Wait()
 }
 
-// owe leaves a sandbox in a passing state to the attendant.
+// owe leaves a sandbox in a passing state to the maintenance loop.
 func (o *operations) owe(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unwritten[id] = true
 }
 
-// owes reports whether a sandbox was left to the attendant.
+// owes reports whether a sandbox was left to the maintenance loop.
 func (o *operations) owes(id string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

@@ -20,7 +20,7 @@ const commitTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
-	ctx, r, release, err := s.act(ctx, who, ref)
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -46,7 +46,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 		return sandbox.Row{}, err
 	}
 	// The row names the image before there is one, so that a crash at any
-	// time leaves it with somebody.
+	// time leaves it with an owner.
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Pausing, By: s.process.self, Run: r.Run, EndedBy: due, MaxPaused: s.settings.MaxPaused,
 		Change: &sandbox.Change{Saved: &r.Saved},
@@ -66,12 +66,12 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 		r.Saved.Needs, err = s.states.Save(ctx, r, draft, save)
 	}
 	if err != nil {
-		return sandbox.Row{}, s.runOn(ctx, r, draft, err)
+		return sandbox.Row{}, s.undoPause(ctx, r, draft, err)
 	}
 	return s.commitPause(ctx, r, draft, began)
 }
 
-// gate shuts a sandbox's way out, or opens it again to what its policy says.
+// gate shuts a sandbox's network, or opens it again to what its policy says.
 func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 	if !s.access.Connects() || !r.Access.Linked() {
 		return nil
@@ -107,8 +107,8 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	return errors.Join(notNow(r), s.refresh(ctx, id))
 }
 
-// runOn gives a sandbox back to its callers whose pause has failed.
-func (s *Service) runOn(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
+// undoPause gives a sandbox back to its callers whose pause has failed.
+func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
 	}
@@ -116,7 +116,7 @@ func (s *Service) runOn(ctx context.Context, r sandbox.Row, draft sandbox.Draft,
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
 	if err := s.gate(ctx, r, true); err != nil {
-		// Running with its way out shut it would stay so: the attendant opens it.
+		// Running with its network shut it would stay so: the maintenance loop opens it.
 		s.operations.owe(r.ID)
 		return errors.Join(cause, err, draft.Abort())
 	}
@@ -135,7 +135,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 	defer cancel()
 	image, err := draft.Commit(ctx, r.At)
 	if err != nil {
-		return sandbox.Row{}, s.runOn(ctx, r, draft, savedstate.DiskFull(err))
+		return sandbox.Row{}, s.undoPause(ctx, r, draft, savedstate.DiskFull(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
@@ -143,13 +143,13 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		From: []sandbox.State{sandbox.Pausing}, To: sandbox.Paused, Change: &sandbox.Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})
 	if err != nil {
-		return sandbox.Row{}, err // the attendant looks after it
+		return sandbox.Row{}, err // the maintenance loop looks after it
 	}
 	if !moved {
 		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.states.Remove(ctx, r.Saved.Image))
 	}
 	r.State = sandbox.Paused
-	if err := s.stopMachine(ctx, r); err != nil {
+	if err := s.stopInstance(ctx, r); err != nil {
 		s.log.Warn("machine of a paused sandbox not removed", "sandbox", r.ID, "err", err)
 	}
 	s.intake.Drain(ctx, r.ID, false)

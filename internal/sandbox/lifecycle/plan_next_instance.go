@@ -31,9 +31,9 @@ func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, err
 	return p, pl.engines.Check(pl.engines.choice(p), e)
 }
 
-// machine is what the engine and the guest are asked for, as at the first
+// compose is what the engine and the guest are asked for, as at the first
 // time. It notes in the record what will be checked from inside.
-func (pl *planner) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
+func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeCovered(r, sandbox.Template{
 		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
@@ -61,8 +61,8 @@ func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy,
 	return p, values, nil
 }
 
-// twin is the record of a copy: all that makes a sandbox somebody is its own.
-func (pl *planner) twin(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
+// copyRow is the row of a copy, with an ID, tokens and an end of its own.
+func (pl *planner) copyRow(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
 	c := r
 	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating
 	c.AccessToken, c.ControlToken = ids.NewToken(), ids.NewToken()

@@ -41,7 +41,7 @@ func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
 		if o.FilesOnly {
 			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
 		}
-		return nil // traffic also wakes what somebody has paused
+		return nil // traffic also wakes a sandbox that a caller has paused
 	case o.FilesOnly && o.Wake:
 		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
 	case !o.Pause:

@@ -28,10 +28,10 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	c := s.planner.twin(r, nil, readingTime, true)
+	c := s.planner.copyRow(r, nil, readingTime, true)
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
-	spec, config := s.planner.machine(&c, p)
+	spec, config := s.planner.compose(&c, p)
 	ctx, done, err := s.operations.begin(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err

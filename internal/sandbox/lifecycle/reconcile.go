@@ -13,7 +13,7 @@ import (
 // Reconcile compares the store with the engine, as after a crash, and makes both
 // agree. Several processes may reconcile at once, also while others create and
 // remove. It continues after an error and returns all errors, except those of a
-// single sandbox. Such an error is logged and reported, and retried by the attendant
+// single sandbox. Such an error is logged and reported, and retried by the maintenance loop
 // or, without a row, at the next start. Otherwise one broken sandbox would keep the
 // whole state directory shut.
 func (s *Service) Reconcile(ctx context.Context) (Report, error) {
@@ -50,7 +50,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		}
 		out.Freed, err = s.sweepStates(ctx)
 		if err == nil {
-			// Where no process stays, no attendant settles the images later.
+			// Where no process stays, no maintenance loop settles the images later.
 			var settled int64
 			settled, err = s.states.SettleNow(ctx)
 			out.Freed += settled

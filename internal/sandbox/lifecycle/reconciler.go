@@ -111,7 +111,7 @@ func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, r
 		return &report.Lost, c.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error {
 			return c.ends.endRun(ctx, id, r.Run, sandbox.ReasonLost, time.Time{})
 		})
-	case r.OnEnd.Pause: // the clock pauses it if its time was up
+	case r.OnEnd.Pause: // its deadline pauses it if its time was up
 	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
 		return &report.Expired, c.operations.locked(ctx, r.ID, c.overdue)
 	}

@@ -32,7 +32,7 @@ func (s *Service) repair(ctx context.Context, id string) error {
 	case r.Saved.Image != "":
 		// Its image is what it was: nothing has run that was written down.
 		s.cut(id)
-		if err = s.stopMachine(ctx, r); err == nil {
+		if err = s.stopInstance(ctx, r); err == nil {
 			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
 			_, err = s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 		}
@@ -103,9 +103,9 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 		return err
 	}
 	defer func() { admitted(err) }()
-	from, at, err := s.backTo(ctx, r, r.Pending)
+	from, at, err := s.rollbackSource(ctx, r, r.Pending)
 	if err == nil {
-		err = s.stopMachine(ctx, r)
+		err = s.stopInstance(ctx, r)
 	}
 	if err == nil {
 		err = s.restart(ctx, &r, from)
@@ -133,7 +133,7 @@ func (s *Service) repairPaused(ctx context.Context, id string) error {
 	if err != nil || !moved {
 		return err
 	}
-	return errors.Join(s.stopMachine(ctx, r), s.backToPaused(ctx, id))
+	return errors.Join(s.stopInstance(ctx, r), s.backToPaused(ctx, id))
 }
 
 // repairAllPaused is repairPaused for each sandbox of which the engine still has a

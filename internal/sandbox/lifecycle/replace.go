@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// codeReplaceFailed is the engine's word for having neither machine.
+// codeReplaceFailed is the engine's word for having neither instance.
 const codeReplaceFailed = "replace_failed"
 
 // Rollback puts a sandbox back to a snapshot.
@@ -20,12 +20,12 @@ func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snap
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return s.putBack(ctx, who, ref, func(sandbox.Row) string { return n.ID })
+	return s.rollbackTo(ctx, who, ref, func(sandbox.Row) string { return n.ID })
 }
 
 // Reset puts a sandbox back to its start.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	return s.putBack(ctx, who, ref, func(r sandbox.Row) string {
+	return s.rollbackTo(ctx, who, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
 			return r.Origin
 		}
@@ -33,8 +33,8 @@ func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) 
 	})
 }
 
-func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
-	ctx, r, release, err := s.act(ctx, who, ref)
+func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -53,7 +53,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	target := to(r)
-	from, at, err := s.backTo(ctx, r, target)
+	from, at, err := s.rollbackSource(ctx, r, target)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -63,16 +63,16 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		}
 	}
 	if r.State == sandbox.Paused {
-		r, err = s.awaken(ctx, r, r.EndIn(0), from, &at)
+		r, err = s.restore(ctx, r, r.EndIn(0), from, &at)
 	} else {
 		r, err = s.replace(ctx, r, target, from, at)
 	}
 	return r.Shown(), err
 }
 
-// backTo is what a sandbox starts from that is put back: toStart or a
+// rollbackSource is what a sandbox starts from that is put back: toStart or a
 // snapshot, which must be of its own kind.
-func (s *Service) backTo(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
+func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
 	if target == sandbox.ToStart {
 		return source{again: true}, "", nil
 	}
@@ -120,21 +120,21 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	return s.replaced(ctx, r, at)
 }
 
-// replaced makes a sandbox's new machine its machine.
+// replaced makes a sandbox's new instance its instance.
 func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	none := ""
-	s.audit.AppendAnyway(ctx, s.wentOn(ctx, r, &at, source{}))
+	s.audit.AppendAnyway(ctx, s.resumedEntry(ctx, r, &at, source{}))
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return sandbox.Row{}, err // the attendant continues
+		return sandbox.Row{}, err // the maintenance loop continues
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)

@@ -43,7 +43,7 @@ func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string,
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	return s.goOn(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
+	return s.resumeOrExtend(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
 }
 
 // Wake resumes a paused sandbox that resumes on traffic.
@@ -62,7 +62,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	if r.CreateTimeout == 0 {
 		d = 0 // for ever
 	}
-	sb, _, err := s.goOn(ctx, id, d, false, func(r sandbox.Row) error {
+	sb, _, err := s.resumeOrExtend(ctx, id, d, false, func(r sandbox.Row) error {
 		if r.State == sandbox.Paused && r.OnEnd.Wake {
 			return nil
 		}
@@ -71,17 +71,17 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	return sb, err
 }
 
-// goOn resumes a sandbox, or finds that it runs, and reports whether it was
+// resumeOrExtend resumes a sandbox, or finds that it runs, and reports whether it was
 // paused. may has the last word about one that does not run.
-func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
+func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
 	began := time.Now()
-	ctx, r, release, err := s.actOn(ctx, id)
+	ctx, r, release, err := s.lockForChangeOf(ctx, id)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	defer release()
 	if r.State == sandbox.Running {
-		r, err = s.later(ctx, r, d)
+		r, err = s.extendEnd(ctx, r, d)
 		return r.Shown(), false, err
 	}
 	if err := may(r); err != nil {
@@ -93,7 +93,7 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnl
 	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
 		// How it went says nothing about those who want the memory.
-		r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
+		r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
 		return r.Shown(), true, err
 	}
 	// Who waited while another tried shares what came of it: a sandbox that
@@ -101,13 +101,13 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnl
 	if err := s.operations.failedSince(id, began); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
-	r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
+	r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
 	s.operations.resumed(id, err)
 	return r.Shown(), true, err
 }
 
-// later gives a running sandbox a later end, if that is one.
-func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
+// extendEnd gives a running sandbox a later end, if that is one.
+func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
 	if end := r.EndIn(d); !end.IsZero() {
 		changed, err := s.store.SetEnd(ctx, r.ID, end, true)
 		if err != nil {
@@ -126,10 +126,10 @@ func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sa
 // slowStart is how long a resumption may take of the time that it is for.
 const slowStart = time.Second
 
-// awaken takes a paused sandbox to running, from its own image or from
+// restore takes a paused sandbox to running, from its own image or from
 // another source. After an error it is paused as before. The caller acts on
 // it.
-func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
+func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	began := time.Now()
 	others := false             // programs of the host are others
 	if from.Saved.Image != "" { // its start has no memory that could not go on
@@ -163,14 +163,14 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 			_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 			return err
 		}},
-		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopMachine(ctx, r) }},
+		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopInstance(ctx, r) }},
 	}
 	after := steps.Step{Name: stepEntry, Do: func(ctx context.Context) error {
 		if took := time.Since(began); took > slowStart && !end.IsZero() {
 			r.EndAt = end.Add(took) // a caller that resumes it for a while is to have it for that
 		}
 		// Nothing of it has reached anybody yet, so it can be undone.
-		return s.audit.Append(ctx, s.wentOn(ctx, r, at, from))
+		return s.audit.Append(ctx, s.resumedEntry(ctx, r, at, from))
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
 		if others && fault.KindOf(err) == fault.Internal {
@@ -187,11 +187,11 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return sandbox.Row{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant continues
+		return sandbox.Row{}, errors.Join(err, s.stopInstance(ctx, r)) // the maintenance loop continues
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
 	}
 	r.State = sandbox.Running
 	if at != nil {
@@ -213,9 +213,9 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	return r, nil
 }
 
-// wentOn returns the audit entry of a sandbox that continues, either from where it
+// resumedEntry returns the audit entry of a sandbox that continues, either from where it
 // was or from a snapshot.
-func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
+func (s *Service) resumedEntry(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // rotateWait is how long a rotation is not answered because of sandboxes that
-// somebody is starting or changing.
+// a caller is starting or changing.
 const rotateWait = 30 * time.Second
 
 // RotateSecrets gives new values to the sandboxes of an owner that use them. A
@@ -84,7 +84,7 @@ func (s *Service) rotate(ctx context.Context, id, owner string) error {
 
 // rotateLocked reports whether another process is changing the sandbox, which
 // its lock does not tell. With the lock the policy that it hands over is the
-// one in force, and a way out that is shut stays so. One that does not run
+// one in force, and a network that is shut stays so. One that does not run
 // finds out its values when it does.
 func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again bool, err error) {
 	r, err := s.store.Get(ctx, id)

@@ -4,19 +4,11 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/crannog/crannog/internal/audit/flows"
-	"github.com/crannog/crannog/internal/audit/provenance"
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
@@ -27,94 +19,37 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
-	"github.com/crannog/crannog/internal/state/retained"
-	"github.com/crannog/crannog/internal/state/workspace"
 )
-
-// Deps is what a Service is made of. Store, Engines, Templates, Audit and Log
-// are required.
-type Deps struct {
-	Store sandbox.Store
-	// Engines are those that sandboxes can run on. The rows of others are listed and
-	// left as they are.
-	Engines   *engine.Registry
-	Templates sandbox.Templates
-	Log       *slog.Logger
-	Settings  sandbox.Settings
-	// Way gives sandboxes a network, Sealed the secrets that they use there,
-	// and Flows holds the records. Without them every sandbox that asks for a
-	// network is refused.
-	Way    sandbox.Way
-	Sealed sandbox.Sealed
-	// Questions are ended with the policy or the sandbox that asked them.
-	Questions sandbox.Questions
-	Flows     *flows.Dir
-	// Copies holds copies of workspaces, for policies that want one. Without
-	// it they are refused.
-	Copies *workspace.Copies
-	// Images holds what is saved of sandboxes. Without it no state is saved.
-	Images sandbox.Images
-	// HostFiles keeps copies of the host files to which saved memory refers.
-	// Without it, saved memory can be restored only as long as the host has them.
-	HostFiles sandbox.HostFiles
-	// Audit takes entries of what happens. What it refuses does not happen, except that
-	// sandboxes can always be paused and ended.
-	Audit *auditlog.Log
-	// Events is a directory for what engines see in sandboxes, on its way into
-	// the record, with what Flows holds. "" takes in neither.
-	Events string
-	// Recordings are of what commands printed. They go with the sandbox's
-	// record. Without it nothing is dropped.
-	Recordings sandbox.Recordings
-	// Manifests note what workspaces were, Kept holds what ended sandboxes have
-	// changed, and Journals is a directory for what is being applied. Without
-	// them nothing is compared, kept or applied.
-	Manifests *workspace.Manifests
-	Kept      *retained.Store
-	Journals  string
-	// Provenance signs for what comes out, and Version is what it then says of
-	// this program. Without it nothing is signed for.
-	Provenance *provenance.Keys
-	Version    string
-	// Admission decides when a sandbox may be started; nil makes a queue for this
-	// Service alone.
-	Admission *admission.Queue
-	// Room is what the disk has for new sandboxes; the zero value has no bounds.
-	Room diskroom.Room
-	// Process is the process that holds what the Service creates; zero is this one.
-	// Alive reports whether another process still runs; nil asks the kernel.
-	Process sandbox.Process
-	Alive   func(sandbox.Process) bool
-}
 
 // Service carries out requests. It is safe for concurrent use, and several
 // Services, also in several processes, may share one store and one engine's
 // state.
 type Service struct {
-	store    sandbox.Store
-	engines  engines
-	planner  *planner
 	log      *slog.Logger
 	settings sandbox.Settings
-	access   *access.Service
-	states   *savedstate.Service
-	kept     kept
-	audit    *auditlog.Log
-	intake   *intake.Service
 	process  process
+	store    sandbox.Store
+	engines  engines
 
-	starts starts
+	// What other packages own of each sandbox.
 
-	work       *background
+	access *access.Service
+	audit  *auditlog.Log
+	intake *intake.Service
+	states *savedstate.Service
+	kept   kept
+
+	planner    *planner
+	starts     starts
 	operations *operations
 	live       *liveSandboxes
 	deadlines  *deadlines
 	reconciler *reconciler
-
-	pool atomic.Pointer[warmpool.Pool] // nil keeps none
+	work       *background
+	pool       atomic.Pointer[warmpool.Pool] // nil keeps none
 }
 
-// NewService makes a Service and starts its clock. Call Reconcile before
+// NewService makes a Service and starts its work in the background. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
 	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Audit == nil || d.Log == nil {
@@ -187,7 +122,7 @@ func NewService(d Deps) (*Service, error) {
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
-	for _, loop := range []func(){s.deadlines.run, s.attend, s.sample, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {
+	for _, loop := range []func(){s.deadlines.run, s.maintain, s.measureAll, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {
 		s.work.start(loop)
 	}
 	return s, nil
@@ -195,67 +130,3 @@ func NewService(d Deps) (*Service, error) {
 
 // Recordings decides about recordings of what commands printed.
 func (s *Service) Recordings() *recordings.Service { return s.kept.recordings }
-
-// closeTimeout bounds how long Close waits to end one ephemeral sandbox when
-// its own context has no deadline.
-const closeTimeout = 30 * time.Second
-
-// Close ends what is being created and the ephemeral sandboxes of this
-// Service, and stops watching the others, which go on. What it has saved is on
-// the disk then.
-func (s *Service) Close(ctx context.Context) error {
-	s.deadlines.awaitPauses(ctx)
-	s.operations.close()
-	s.pool.Load().Close()
-
-	held := s.live.heldIDs()
-	errs := make([]error, len(held))
-	var group sync.WaitGroup
-	for i, id := range held {
-		group.Go(func() { errs[i] = s.drop(ctx, id) })
-	}
-	group.Wait()
-	s.work.close()
-	s.states.Persist(ctx)
-	s.live.release()
-	errs = append(errs, s.intake.Close(ctx))
-	s.audit.Tick(ctx)
-	return errors.Join(errs...)
-}
-
-// drop ends a sandbox and leaves no record of it.
-func (s *Service) drop(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	unlock, err := s.operations.locks.acquire(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil {
-		return err
-	}
-	return s.erase(ctx, id)
-}
-
-// erase drops the row of a sandbox that has ended. What the record holds stays.
-func (s *Service) erase(ctx context.Context, id string) error {
-	if err := s.intake.Forget(ctx, id); err != nil {
-		return err
-	}
-	if err := s.kept.recordings.Drop(id); err != nil {
-		return err
-	}
-	if err := s.store.Delete(ctx, id); err != nil {
-		return err
-	}
-	s.operations.forget(id)
-	s.live.forget(id)
-	return nil
-}
-
-const codeShuttingDown = "shutting_down"
-
-func shuttingDown() error {
-	return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down")
-}

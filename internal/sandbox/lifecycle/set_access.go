@@ -24,7 +24,7 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 }
 
 // SetAccess changes what a running sandbox may reach. A sandbox without a
-// link stays without: a link is part of its machine.
+// link stays without: a link is part of its instance.
 func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {

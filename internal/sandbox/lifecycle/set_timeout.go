@@ -59,7 +59,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	return r.Shown(), nil
 }
 
-// endNow ends a running or paused sandbox because somebody said so: only the clock
+// endNow ends a running or paused sandbox at a caller's request: only its deadline
 // ends one for its time. The lock of the ID must be held.
 func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)

@@ -66,7 +66,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	ctx, r, release, err := s.act(ctx, who, ref)
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -94,7 +94,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
 	s.states.Settle()
-	n.OwnBytes = n.Bytes // until somebody shares it
+	n.OwnBytes = n.Bytes // until another shares it
 	return n.Snapshot, nil
 }
 
@@ -105,7 +105,7 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 		return err
 	}
 	// The row names the image before there is one, so that a crash at any
-	// time leaves it with somebody.
+	// time leaves it with an owner.
 	if err := s.store.InsertSnapshot(ctx, *n); err != nil {
 		return errors.Join(err, draft.Abort())
 	}

@@ -44,8 +44,8 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 	}, nil
 }
 
-// origin is what a new sandbox's machine starts from: nothing, or a snapshot,
-// whose machine must be the one that the request comes to.
+// origin is what a new sandbox's instance starts from: nothing, or a snapshot,
+// whose instance must be the one that the request comes to.
 func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
 	n := t.Origin
 	if n == nil {

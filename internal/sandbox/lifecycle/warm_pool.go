@@ -93,7 +93,7 @@ func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(c
 
 // Record implements warmpool.Instances.
 func (w warmInstances) Record(ctx context.Context, r sandbox.Row) error {
-	return w.s.started(ctx, r, "pool")
+	return w.s.recordStart(ctx, r, "pool")
 }
 
 // Discard implements warmpool.Instances.

@@ -37,7 +37,7 @@ func (s *Service) cut(id string) {
 	s.access.Forget(id) // without a lock, under which it asks what is live
 }
 
-// watch waits for the end of a box and records it.
+// watch waits for the end of a sandbox and records it.
 func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	for {
 		exit, err := e.Wait(ctx, b.id)
