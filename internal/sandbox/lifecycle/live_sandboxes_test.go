@@ -86,7 +86,7 @@ func TestAnotherInstanceIsNoticed(t *testing.T) {
 	}
 	l.setOwed("a", true)
 	if _, same, _ := l.compare(r); same {
-		t.Error("an end that is owed is not news")
+		t.Error("an end of which the guest has not heard is taken for known")
 	}
 	r.PolicyDigest, r.Run = "other", 2
 	if there, same, policy := l.compare(r); !there || same || !policy {
