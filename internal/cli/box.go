@@ -85,7 +85,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 		return nil, false, err
 	}
 	b.variables = environment
-	start, err := a.startOption(ctx, b, c)
+	start, err := imageVerbs{a}.startOption(ctx, b, c)
 	if err != nil {
 		return nil, false, err
 	}

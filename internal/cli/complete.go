@@ -68,7 +68,7 @@ func (a *app) offerStart(cmd *cobra.Command) {
 	if err != nil {
 		panic(err) // there is no such flag
 	}
-	if err := cmd.RegisterFlagCompletionFunc("image", a.completeImages); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("image", imageVerbs{a}.completeImages); err != nil {
 		panic(err) // there is no such flag
 	}
 	offerValues(cmd, "pull", []cobra.Completion{pullMissing, pullAlways, pullNever})

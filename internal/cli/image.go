@@ -15,7 +15,11 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) imageCommand() *cobra.Command {
+// imageVerbs are the commands that bring and remove images, and what crannog run needs of
+// them.
+type imageVerbs struct{ *app }
+
+func (a imageVerbs) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "image", Short: "Bring OCI images, from registries and files, for crannog run --image",
 		Long: "Bring OCI images to this machine and remove them. crannog run --image IMAGE starts a\n" +
@@ -24,12 +28,12 @@ func (a *app) imageCommand() *cobra.Command {
 			"image_mirrors, image_insecure and image_budget say what may come from where.",
 		Example: "  crannog image pull python:3.12-slim\n  docker save app:1 | crannog image import -\n  crannog run --image python:3.12-slim -- python app.py",
 	}
-	cmd.AddCommand(a.imagePullCommand(), a.imagePushCommand(), a.imageImportCommand(), a.imageExportCommand(),
-		a.imageListCommand(), a.imageInspectCommand(), a.imageRemoveCommand(), a.imagePruneCommand())
+	cmd.AddCommand(a.pullCommand(), a.pushCommand(), a.importCommand(), a.exportCommand(),
+		a.listCommand(), a.inspectCommand(), a.removeCommand(), a.pruneCommand())
 	return cmd
 }
 
-func (a *app) imagePullCommand() *cobra.Command {
+func (a imageVerbs) pullCommand() *cobra.Command {
 	var platform string
 	cmd := &cobra.Command{
 		Use: "pull IMAGE...", Short: "Fetch images from a registry", Args: cobra.MinimumNArgs(1),
@@ -51,7 +55,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 }
 
 // pullImage pulls an image and shows how far it is.
-func (a *app) pullImage(ctx context.Context, c *connection, req api.PullImage) (api.Image, error) {
+func (a imageVerbs) pullImage(ctx context.Context, c *connection, req api.PullImage) (api.Image, error) {
 	line := a.imageProgress(req.Image)
 	defer line.end()
 	img, err := c.PullImage(ctx, req, line.event)
@@ -62,7 +66,7 @@ func (a *app) pullImage(ctx context.Context, c *connection, req api.PullImage) (
 }
 
 // printImage prints what was pulled or imported: the name and digest, or one object.
-func (a *app) printImage(img api.Image, err error) error {
+func (a imageVerbs) printImage(img api.Image, err error) error {
 	switch {
 	case err != nil:
 		return nil
@@ -73,7 +77,7 @@ func (a *app) printImage(img api.Image, err error) error {
 	return nil
 }
 
-func (a *app) imagePushCommand() *cobra.Command {
+func (a imageVerbs) pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "push IMAGE [TO]", Short: "Send an image to a registry", Args: cobra.RangeArgs(1, 2),
 		Long:              "Send an image to the registry that its name says, or to another name.",
@@ -97,7 +101,7 @@ func (a *app) imagePushCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) imageImportCommand() *cobra.Command {
+func (a imageVerbs) importCommand() *cobra.Command {
 	var req api.ImportImage
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Read images from a file: an OCI layout, or what docker save wrote", Args: cobra.ExactArgs(1),
@@ -138,7 +142,7 @@ func (a *app) imageImportCommand() *cobra.Command {
 
 // archivePath is a file's absolute path. Standard input becomes a file, which done removes:
 // an archive is read more than once.
-func (a *app) archivePath(arg string) (path string, done func(), err error) {
+func (a imageVerbs) archivePath(arg string) (path string, done func(), err error) {
 	if arg != "-" {
 		path, err = filepath.Abs(arg)
 		return path, func() {}, err
@@ -156,7 +160,7 @@ func (a *app) archivePath(arg string) (path string, done func(), err error) {
 	return f.Name(), done, nil
 }
 
-func (a *app) imageExportCommand() *cobra.Command {
+func (a imageVerbs) exportCommand() *cobra.Command {
 	var output, format string
 	cmd := &cobra.Command{
 		Use: "export IMAGE", Short: "Write an image to a file", Args: cobra.ExactArgs(1),
@@ -180,7 +184,7 @@ func (a *app) imageExportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exported(ref string, err error) error {
+func (a imageVerbs) exported(ref string, err error) error {
 	if err != nil {
 		return fail("export "+inert(ref), err)
 	}
@@ -199,7 +203,7 @@ func exportTo(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-func (a *app) imageListCommand() *cobra.Command {
+func (a imageVerbs) listCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: cobra.NoArgs,
@@ -212,7 +216,7 @@ func (a *app) imageListCommand() *cobra.Command {
 					return fail("list images", err)
 				}
 				now := time.Now()
-				return list(a, &f, images, func(i api.Image) string { return i.Name },
+				return list(a.app, &f, images, func(i api.Image) string { return i.Name },
 					[]string{"NAME", "DIGEST", "PLATFORM", "ADDED", "SIZE", "UNPACKED"}, func(i api.Image) []string {
 						return []string{i.Name, shortDigest(i.Digest), i.Platform, ago(i.AddedAt, now), bytesText(i.Bytes), bytesText(i.Unpacked)}
 					})
@@ -232,7 +236,7 @@ func shortDigest(digest string) string {
 	return digest
 }
 
-func (a *app) imageInspectCommand() *cobra.Command {
+func (a imageVerbs) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect IMAGE...", Short: "Describe images as JSON", Args: cobra.MinimumNArgs(1),
 		Long:              "Describe images as JSON: layers, user, environment, entrypoint and command.",
@@ -251,7 +255,7 @@ func (a *app) imageInspectCommand() *cobra.Command {
 	}
 }
 
-func (a *app) imageRemoveCommand() *cobra.Command {
+func (a imageVerbs) removeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE...", Aliases: []string{"remove"}, Short: "Forget images", Args: cobra.MinimumNArgs(1),
 		Long:              "Forget images by their names, or by the beginning of their digests. Sandboxes and\nsnapshots that came from them keep what they need.",
@@ -276,7 +280,7 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 	}
 }
 
-func (a *app) imagePruneCommand() *cobra.Command {
+func (a imageVerbs) pruneCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "prune", Short: "Free what no image, sandbox or snapshot needs", Args: cobra.NoArgs,
 		Long: "Free layers and files that no image, sandbox or snapshot needs. Named images stay.",

@@ -43,7 +43,7 @@ func (f *imageFlags) check() error {
 }
 
 // fetchImage has the image on the server's machine and describes it.
-func (a *app) fetchImage(ctx context.Context, c *connection, f *imageFlags) (api.Image, error) {
+func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags) (api.Image, error) {
 	if f.pull != pullAlways {
 		img, err := c.InspectImage(ctx, f.image)
 		if err == nil || f.pull == pullNever || !missingImage(err) {
@@ -87,7 +87,7 @@ func imageArgs(f *imageFlags, img api.Image, args []string) ([]string, error) {
 }
 
 // completeImages offers the names of images.
-func (a *app) completeImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a imageVerbs) completeImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []cobra.Completion
 	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
 		images, err := c.Images(ctx)
@@ -110,7 +110,7 @@ type imageLine struct {
 	blobs map[string]api.ImageEvent
 }
 
-func (a *app) imageProgress(what string) *imageLine {
+func (a imageVerbs) imageProgress(what string) *imageLine {
 	return &imageLine{what: inert(what), line: a.newProgress(), blobs: map[string]api.ImageEvent{}}
 }
 
@@ -158,8 +158,8 @@ func (l *imageLine) end() {
 	}
 }
 
-// startOption says what a sandbox starts from.
-func (a *app) startOption(ctx context.Context, b *boxFlags, c *connection) (crannog.CreateOption, error) {
+// startOption returns the option for what a sandbox starts from.
+func (a imageVerbs) startOption(ctx context.Context, b *boxFlags, c *connection) (crannog.CreateOption, error) {
 	if b.image != "" {
 		if _, err := a.fetchImage(ctx, c, &b.imageFlags); err != nil {
 			return nil, err

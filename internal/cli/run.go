@@ -166,7 +166,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 			args = append(f.agent.found.Args, args...)
 		}
 		if f.image != "" {
-			img, err := a.fetchImage(ctx, c, &f.imageFlags)
+			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags)
 			if err != nil {
 				return err
 			}

@@ -77,7 +77,7 @@ func (t *Tree) Own(name string, uid, gid int) error {
 	return unix.Fchownat(int(p.file.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
 }
 
-// WriteFile makes a file in the place of what is there. Its directory exists.
+// WriteFile makes a file, which replaces what is at its path. Its directory exists.
 func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))

@@ -48,7 +48,7 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 }
 
 // Resolve implements sandbox.Templates for the IDs of images that are unpacked. A sandbox
-// that goes on, or a snapshot, names its image so.
+// that is resumed, and a snapshot, name their image so.
 func (l *Library) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {
