@@ -60,7 +60,7 @@ func (b *box) tellTools() {
 	a := b.app
 	shown := b.sb.Info().Tools
 	switch {
-	case !b.local, b.flags.mcp, b.flags.image != "":
+	case !b.local, b.flags.mcp, b.sb.Info().ImageDigest != "":
 		return
 	case len(shown) > 0:
 		if b.flags.tools != "" {
