@@ -115,7 +115,7 @@ allow the request. crannog approvals lists requests that wait for a person.
 func (a *app) addHelp(root *cobra.Command) {
 	root.AddCommand(
 		&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)},
-		&cobra.Command{Use: "agents", Short: "Agents that run by their name, and what they get", Long: strings.TrimSpace(agentsHelp())},
+		&cobra.Command{Use: "agents", Short: "Agents that run by name, and what they get", Long: strings.TrimSpace(agentsHelp())},
 		&cobra.Command{Use: "sandboxes", Short: "How to name a sandbox, also one that has ended", Long: strings.TrimSpace(referenceHelp)},
 		&cobra.Command{Use: "network", Short: "How to let a sandbox reach something, and what denials mean", Long: strings.TrimSpace(networkHelp)},
 	)
