@@ -131,14 +131,14 @@ func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error
 	}
 	point, ok := st.Checkpoint()
 	if !ok {
-		return wrong("the statement names no checkpoint of a record")
+		return wrong("the statement names no signed tree head")
 	}
 	c, err := audit.OpenCheckpoint(point.Note, key)
 	if err != nil {
 		return wrong("the checkpoint in the statement is not of that record: " + err.Error())
 	}
 	if c.Size != point.Size || c.Root != point.Root {
-		return wrong("the statement says something else of the record than its checkpoint")
+		return wrong("the statement contradicts its signed tree head about the audit log")
 	}
 	return nil, nil
 }

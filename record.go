@@ -161,7 +161,7 @@ func (c *Client) ExportRecord(ctx context.Context, o RecordOptions, w io.Writer)
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("crannog: export the record: %w", err)
+		return fmt.Errorf("crannog: export the audit log: %w", err)
 	}
 	return nil
 }

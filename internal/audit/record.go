@@ -95,10 +95,10 @@ var _ Recorder = (*Log)(nil)
 // entries.
 func Open(o Options) (_ *Log, err error) {
 	if o.Dir == "" || o.Log == nil {
-		return nil, errors.New("open record: an option is missing")
+		return nil, errors.New("open audit log: an option is missing")
 	}
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return nil, fmt.Errorf("open record: %w", err)
+		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	o = o.withDefaults()
 	l := &Log{dir: o.Dir, opts: o, log: o.Log}
@@ -110,7 +110,7 @@ func Open(o Options) (_ *Log, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("open record in %s: %w", o.Dir, err)
+			err = fmt.Errorf("open audit log in %s: %w", o.Dir, err)
 			if l.lock != nil {
 				err = errors.Join(err, l.lock.Close())
 			}
@@ -128,7 +128,7 @@ func Open(o Options) (_ *Log, err error) {
 	}
 	err = l.locked(context.Background(), func() error { return nil })
 	if isDamage(err) {
-		l.log.Error("the record is damaged and takes no entries", "err", err)
+		l.log.Error("the audit log is damaged and takes no entries", "err", err)
 		err = nil
 	}
 	return l, err
@@ -214,14 +214,14 @@ func unavailable(dir string, cause error) error {
 		return cause
 	}
 	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) || errors.Is(cause, syscall.EFBIG) {
-		return fault.Wrap(cause, fault.Exhausted, codeUnavailable, "the record cannot be written: its disk is full").
+		return fault.Wrap(cause, fault.Exhausted, codeUnavailable, "the audit log cannot be written: its disk is full").
 			WithHint("free disk space at " + dir)
 	}
 	if errors.Is(cause, fs.ErrNotExist) {
-		return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written: a file of it is gone").
+		return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the audit log cannot be written: a file of it is gone").
 			WithHint("look at " + dir)
 	}
-	return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written").
+	return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the audit log cannot be written").
 		WithHint("look at the disk of " + dir + "; the log of the server has the cause")
 }
 
@@ -249,6 +249,6 @@ func isDamage(err error) bool {
 }
 
 func (l *Log) damagedFault(err error) error {
-	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the record takes no entries: it was damaged or tampered with").
-		WithHint("`crannog audit verify` says where; keep " + l.dir + " as evidence elsewhere, and a new record begins")
+	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the audit log takes no entries: it was damaged or tampered with").
+		WithHint("`crannog audit verify` says where; keep " + l.dir + " as evidence elsewhere, and a new audit log begins")
 }

@@ -194,7 +194,7 @@ func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whol
 func (r *reading) truncated(e Entry) error {
 	var t truncation
 	if json.Unmarshal(e.Data, &t) != nil || t.Size != e.Seq || t.Root != r.grown.root().String() {
-		return found(e.Seq, Forked, "entry %d says that the record was another when earlier entries were dropped", e.Seq)
+		return found(e.Seq, Forked, "entry %d says that the audit log was another when earlier entries were dropped", e.Seq)
 	}
 	return nil
 }

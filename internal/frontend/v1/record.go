@@ -39,7 +39,7 @@ func (h *recordHandlers) register(r *registry) {
 		return
 	}
 	read := op("record-read", "GET", "/record", "Read or follow entries of the audit log")
-	read.Description = "Entries of the record, the oldest first. A key sees those of its own sandboxes; local callers see all."
+	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
 	register(r, read, h.readRecord)
 	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
 	register(r, local(op("record-key", "GET", "/record/key", "Get the public key that verifies signed tree heads")), h.recordKey)
