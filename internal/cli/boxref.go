@@ -13,18 +13,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// boxRef is what a command about changes works on: a sandbox, or what was
-// kept of one that has ended.
+// boxRef is the subject of a command about changes: a sandbox, or the retained changes of
+// one that has ended.
 type boxRef struct {
 	id    string
-	name  string // how people call it
+	name  string // its name, or its ID
 	kept  bool
 	at    time.Time
-	shows string // the host directory, or ""
+	shows string // host directory of the workspace, or ""
 	paths []string
 }
 
-// selection are the flags that say which changes are meant.
+// selection has the flags that select changes.
 type selection struct {
 	since string
 	dir   string
@@ -39,8 +39,8 @@ func (s *selection) options(t boxRef, text bool) crannog.ChangesOptions {
 	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
 }
 
-// changedBox reads [SANDBOX] [PATH...]. A first word that names no sandbox is a
-// path; -- says so where it could be both.
+// changedBox parses [SANDBOX] [PATH...]. A first word that names no sandbox is a path.
+// With --, words after it are paths.
 func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (boxRef, error) {
 	var words, paths []string
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
