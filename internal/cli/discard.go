@@ -42,7 +42,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	}
 	set, err := c.ChangesOf(ctx, t.id, crannog.ChangesOptions{Text: a.json})
 	if err != nil {
-		// What cannot be compared can be thrown away all the same.
+		// Changes that cannot be compared can still be discarded.
 		a.note("what it has changed is not known: %v", err)
 	}
 	if a.interactive() && !yes {
@@ -71,7 +71,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	return nil
 }
 
-// discardRecorded throws away what a run printed of which nothing else is left.
+// discardRecorded discards the recordings of a run without retained changes.
 func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
 	if len(args) != 1 || !c.local || !ids.ValidSandbox(args[0]) {
 		return false, nil
