@@ -200,7 +200,7 @@ func (s *Service) lostImages(ctx context.Context) error {
 		}
 	}
 	for _, n := range kept {
-		if _, there := sizes[n.ID]; !there {
+		if _, there := sizes[n.ID]; !there && s.engines.Has(n.Engine) {
 			s.log.Error("snapshot dropped: its data is gone", "snapshot", n.ID, "sandbox", n.Sandbox)
 			errs = append(errs, s.store.DeleteSnapshot(ctx, n.ID))
 		}
