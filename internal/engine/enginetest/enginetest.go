@@ -15,9 +15,9 @@ type Config struct {
 	// Open opens the engine on a state directory. Opening the same directory
 	// again is what a restart of the server does.
 	Open func(t testing.TB, dir string) engine.Engine
-	// Root is what boxes start from. Its guest is the test binary itself or
+	// Image is what boxes start from. Its guest is the test binary itself or
 	// the real guest.
-	Root engine.Root
+	Image engine.Image
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
 	// Only are the rules to check, or groups of them ("limits/"), where an
@@ -40,7 +40,7 @@ func (r rule) in(only string) bool {
 }
 
 func rules() []rule {
-	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules, stateRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
+	return slices.Concat(lifecycleRules, imageRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules, stateRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
 }
 
 // alone are the rules that others beside them could disturb: they count what is

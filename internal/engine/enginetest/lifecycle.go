@@ -132,7 +132,7 @@ var lifecycleRules = []rule{
 	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		spec := c.spec(newID())
-		spec.Root.Dir = "/nowhere/at/all"
+		spec.Image = engine.ViewOf("/nowhere/at/all", spec.Image.Guest)
 		if err := e.Create(t.Context(), spec); err == nil {
 			t.Error("a box started from a root that does not exist")
 		}

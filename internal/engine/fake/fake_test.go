@@ -40,12 +40,12 @@ func open(t testing.TB, dir string) engine.Engine {
 // The fake's own time, so that a measurement of a service above it can subtract the
 // engine's share.
 func BenchmarkConformance(b *testing.B) {
-	enginetest.Benchmarks(b, enginetest.Config{Open: open, Root: engine.Root{Dir: b.TempDir()}})
+	enginetest.Benchmarks(b, enginetest.Config{Open: open, Image: engine.ViewOf(b.TempDir(), "")})
 }
 
 func TestConformance(t *testing.T) {
 	enginetest.Run(t, enginetest.Config{
-		Open: open, Root: engine.Root{Dir: t.TempDir()},
+		Open: open, Image: engine.ViewOf(t.TempDir(), ""),
 		Waive: map[string]string{
 			"bound/F24-exactly-what-is-open-and-mapped":               noPrograms,
 			"bound/F24-goes-on-with-copies-of-what-changed":           noPrograms,

@@ -51,6 +51,9 @@ func ready(spec *engine.Spec) error {
 	if err := ids.CheckSandbox(spec.ID); err != nil {
 		return err
 	}
+	if err := spec.Image.Check(imageKinds); err != nil {
+		return err
+	}
 	if err := spec.Egress.Check(egressKinds); err != nil {
 		return err
 	}

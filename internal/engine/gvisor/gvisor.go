@@ -111,7 +111,7 @@ func (e *Engine) Info() engine.Info {
 		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Capabilities: engine.Implemented(e),
-		Images:       []engine.ImageKind{engine.ImageHostView},
+		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),
 	}
 	if e.groups == nil {

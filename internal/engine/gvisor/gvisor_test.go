@@ -38,13 +38,13 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	}
 }
 
-func root(t testing.TB) engine.Root {
+func root(t testing.TB) engine.Image {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), self).Root()
+	r, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), self).Image()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +66,12 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	enginetest.Run(t, enginetest.Config{Open: open(false), Root: root(t), Cycles: cycles})
+	enginetest.Run(t, enginetest.Config{Open: open(false), Image: root(t), Cycles: cycles})
 }
 
 func BenchmarkConformance(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Python, hosttest.Bash)
-	enginetest.Benchmarks(b, enginetest.Config{Open: open(false), Root: root(b)})
+	enginetest.Benchmarks(b, enginetest.Config{Open: open(false), Image: root(b)})
 }
 
 // only returns the rules that make test checks of another way to open the
@@ -89,7 +89,7 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
 		"state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/limits-that-are-met-are-seen")
-	enginetest.Run(t, enginetest.Config{Open: open(true), Root: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
+	enginetest.Run(t, enginetest.Config{Open: open(true), Image: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
 		"limits/cpu-is-bounded":               "without groups only whole processors can be asked for",
 		"state/a-copy-has-a-group-of-its-own": "there are none",
 	}})
@@ -106,7 +106,7 @@ func TestConformanceRootless(t *testing.T) {
 			"state/covers-hold-in-a-copy", "state/files-are-archived", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",
 			"copies/a-spare-kernel-takes-the-name-of-a-new-box", "copies/are-not-each-other", "copies/links-are-their-own",
 			"changes/what-comes-out-is-what-is-inside", "record/each-file-has-its-size-and-sum", "record/ends-have-codes-and-signals")
-		enginetest.Run(t, enginetest.Config{Open: open(true), Root: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
+		enginetest.Run(t, enginetest.Config{Open: open(true), Image: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
 			"limits/cpu-is-bounded":               "without groups only whole processors can be asked for",
 			"state/a-copy-has-a-group-of-its-own": "there are none",
 			"copies/a-full-disk-costs-nothing":    "its small disk is a mount of root's",
