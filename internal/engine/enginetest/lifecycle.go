@@ -17,7 +17,7 @@ import (
 )
 
 var lifecycleRules = []rule{
-	{"lifecycle/probe-passes-here", func(t *testing.T, c *Config) {
+	{"lifecycle/probe-passes-here", func(t testing.TB, c *Config) {
 		findings := c.Open(t, t.TempDir()).Probe(t.Context())
 		if len(findings) == 0 {
 			t.Error("nothing was checked")
@@ -28,11 +28,11 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/create-is-ready", func(t *testing.T, c *Config) {
+	{"lifecycle/create-is-ready", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo hello", "hello")
 	}},
-	{"lifecycle/taken-id-is-exists", func(t *testing.T, c *Config) {
+	{"lifecycle/taken-id-is-exists", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if err := e.Create(t.Context(), c.spec(b.id)); fault.KindOf(err) != fault.Exists {
@@ -40,7 +40,7 @@ var lifecycleRules = []rule{
 		}
 		b.want(t, "echo still here", "still here")
 	}},
-	{"lifecycle/bad-id-is-invalid", func(t *testing.T, c *Config) {
+	{"lifecycle/bad-id-is-invalid", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		for _, id := range []string{"", "..", "a/b", "../../etc", "UPPER", "a\x00b", "ünï", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddx"} {
 			if err := e.Create(t.Context(), c.spec(id)); fault.KindOf(err) != fault.Invalid {
@@ -51,7 +51,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/remove-is-idempotent", func(t *testing.T, c *Config) {
+	{"lifecycle/remove-is-idempotent", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		for range 3 {
@@ -66,7 +66,7 @@ var lifecycleRules = []rule{
 			t.Errorf("dial after remove: got %v, want not found", err)
 		}
 	}},
-	{"lifecycle/list-names-what-is-held", func(t *testing.T, c *Config) {
+	{"lifecycle/list-names-what-is-held", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		isOurs := func(s engine.Status) bool { return s.ID == b.id && s.State == engine.Running }
@@ -80,7 +80,7 @@ var lifecycleRules = []rule{
 			t.Fatalf("list after remove: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/wait-tells-of-remove", func(t *testing.T, c *Config) {
+	{"lifecycle/wait-tells-of-remove", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		exits := make(chan engine.Exit, 3)
@@ -103,7 +103,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/wait-honours-its-context", func(t *testing.T, c *Config) {
+	{"lifecycle/wait-honours-its-context", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ var lifecycleRules = []rule{
 			t.Fatalf("got %v, want canceled", err)
 		}
 	}},
-	{"lifecycle/canceled-create-leaves-nothing", func(t *testing.T, c *Config) {
+	{"lifecycle/canceled-create-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		for _, patience := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -129,7 +129,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t *testing.T, c *Config) {
+	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		spec := c.spec(newID())
 		spec.Root.Dir = "/nowhere/at/all"
@@ -140,7 +140,7 @@ var lifecycleRules = []rule{
 			t.Errorf("left behind: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t *testing.T, c *Config) {
+	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
@@ -155,7 +155,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/closed-stream-ends-on-both-sides", func(t *testing.T, c *Config) {
+	{"lifecycle/closed-stream-ends-on-both-sides", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		conn, err := e.Dial(t.Context(), b.id, guestboot.Port)
@@ -171,7 +171,7 @@ var lifecycleRules = []rule{
 			t.Errorf("read on a removed box: %v, want %v or a reset", err, io.EOF)
 		}
 	}},
-	{"lifecycle/many-at-once", func(t *testing.T, c *Config) {
+	{"lifecycle/many-at-once", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		var wg sync.WaitGroup
 		for range 8 {

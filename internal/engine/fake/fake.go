@@ -53,6 +53,10 @@ type Options struct {
 	// Guest makes the inside of a sandbox; nil serves only the control
 	// service.
 	Guest Guest
+	// Programs lets the guest run lines of a small shell on files in memory, in place
+	// of Guest: enough to write and read files, to count, and to be frozen, saved and
+	// observed while it does.
+	Programs bool
 	// Fault, if set, is asked at each step; an error makes the step fail.
 	Fault func(step Step, id string) error
 	// Enforces is what Info claims, for tests of what callers make of it.
@@ -194,4 +198,37 @@ func (e *Engine) dir(id string) string { return filepath.Join(e.options.Dir, id)
 
 func unknown(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+}
+
+// Residue counts what the engines of a directory own in this process.
+func Residue(dir string) map[string]int {
+	n := map[string]int{"sandboxes": 0, "ports": 0, "streams": 0, "loops": 0, "frozen": 0, "watched": 0}
+	worlds.mu.Lock()
+	w := worlds.m[dir]
+	worlds.mu.Unlock()
+	if w == nil {
+		return n
+	}
+	w.mu.Lock()
+	boxes := slices.Collect(maps.Values(w.boxes))
+	w.mu.Unlock()
+	for _, b := range boxes {
+		n["sandboxes"]++
+		for _, l := range b.ports {
+			n["ports"]++
+			l.mu.Lock()
+			n["streams"] += len(l.open)
+			l.mu.Unlock()
+		}
+		if b.frozen() {
+			n["frozen"]++
+		}
+		b.one.Lock()
+		n["loops"] += len(b.loops)
+		if b.watch != nil {
+			n["watched"]++
+		}
+		b.one.Unlock()
+	}
+	return n
 }
