@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Config tells the suite about the engine under test.
@@ -92,16 +93,23 @@ func Run(t *testing.T, c Config) {
 			if !slices.ContainsFunc(alone, r.in) {
 				t.Parallel()
 			}
-			reason := c.Waive[r.name]
-			if reason == "" {
-				r.test(t, &c)
-				return
-			}
-			t.Logf("waived: %s", reason)
-			if result := record(t, func(t testing.TB) { r.test(t, &c) }); result.passed() && !slices.ContainsFunc(measuring, r.in) {
-				t.Errorf("the rule holds: its waiver is not needed")
-			}
+			c.check(t, r)
 		})
+	}
+}
+
+// check runs one rule, and for a waived one that it does not hold.
+func (c *Config) check(t testing.TB, r rule) {
+	t.Helper()
+	reason := c.Waive[r.name]
+	if reason == "" {
+		r.test(t, c)
+		return
+	}
+	result := record(t, hosttest.Patience(hosttest.Hang), func(t testing.TB) { r.test(t, c) })
+	t.Logf("waived: %s: %s", reason, result.text())
+	if result.passed() && !slices.ContainsFunc(measuring, r.in) {
+		t.Errorf("the rule %s holds: its waiver is not needed", r.name)
 	}
 }
 

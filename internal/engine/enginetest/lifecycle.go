@@ -59,7 +59,7 @@ var lifecycleRules = []rule{
 				t.Fatal(err)
 			}
 		}
-		if _, err := e.Wait(t.Context(), b.id); fault.KindOf(err) != fault.NotFound {
+		if _, err := e.Wait(hosttest.Context(t), b.id); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("wait after remove: got %v, want not found", err)
 		}
 		if _, err := e.Dial(t.Context(), b.id, guestboot.Port); fault.KindOf(err) != fault.NotFound {
@@ -135,6 +135,29 @@ var lifecycleRules = []rule{
 		spec.Root.Dir = "/nowhere/at/all"
 		if err := e.Create(t.Context(), spec); err == nil {
 			t.Error("a box started from a root that does not exist")
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left behind: %v %v", list, err)
+		}
+	}},
+	{"lifecycle/egress-that-is-not-declared-is-refused", func(t testing.TB, c *Config) {
+		e := c.Open(t, t.TempDir())
+		end, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end.Close()
+		declared := e.Info().Egress
+		for _, kind := range []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressTap, engine.EgressProxy, "unknown"} {
+			if slices.Contains(declared, kind) && kind != engine.EgressNone {
+				continue
+			}
+			spec := c.spec(newID())
+			spec.Egress = engine.Egress{Kind: kind, End: end} // loopback has no end
+			if err := e.Create(t.Context(), spec); err == nil {
+				t.Errorf("a box started with an egress of the kind %s, and %v are declared", kind, declared)
+				remove(t, e, spec.ID)
+			}
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("left behind: %v %v", list, err)

@@ -7,13 +7,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // recorder is a test whose result is looked at and not reported: that of a rule
 // that is waived, or that is to fail for a broken engine.
 type recorder struct {
 	testing.TB
-	ctx context.Context
+	ctx  context.Context
+	hang time.Duration
 
 	mu       sync.Mutex
 	failed   bool
@@ -22,11 +24,12 @@ type recorder struct {
 	cleanups []func()
 }
 
-// record runs a test, waits for its end and returns its result.
-func record(t testing.TB, test func(t testing.TB)) *recorder {
+// record runs a test, in which what takes longer hangs, waits for its end and
+// returns its result.
+func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &recorder{TB: t, ctx: ctx}
+	r := &recorder{TB: t, ctx: ctx, hang: hang}
 	r.apart(func() { test(r) })
 	cancel()
 	for {
@@ -79,6 +82,9 @@ func (r *recorder) note(text string) {
 }
 
 // What follows implements testing.TB, but for what the real test does.
+
+// Hang implements hosttest.Hurried.
+func (r *recorder) Hang() time.Duration { return r.hang }
 
 func (r *recorder) Context() context.Context { return r.ctx }
 
