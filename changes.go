@@ -137,16 +137,16 @@ func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.
 // KeepChanges keeps what a sandbox has changed below its workspace beyond its
 // end. With nothing changed nothing is kept, and Files is zero. Local callers
 // only.
-func (s *Sandbox) KeepChanges(ctx context.Context) (api.KeptChanges, error) {
-	var out api.KeptChanges
+func (s *Sandbox) KeepChanges(ctx context.Context) (api.RetainedChanges, error) {
+	var out api.RetainedChanges
 	err := s.client.call(ctx, http.MethodPost, s.path("/changes/keep"), nil, &out)
 	return out, err
 }
 
 // KeptChanges lists what ended sandboxes left to decide about, newest first.
 // Local callers only.
-func (c *Client) KeptChanges(ctx context.Context) ([]api.KeptChanges, error) {
-	var out api.KeptList
+func (c *Client) KeptChanges(ctx context.Context) ([]api.RetainedChanges, error) {
+	var out api.RetainedList
 	err := c.call(ctx, http.MethodGet, "/changes", nil, &out)
 	return out.Changes, err
 }

@@ -31,16 +31,16 @@ func (s *Sandbox) OldRecording(ctx context.Context, id string) (io.ReadCloser, e
 // KeepRecordings keeps what commands in the sandbox printed beyond its end, for
 // a day. With nothing recorded nothing is kept, and ID is empty. Local callers
 // only.
-func (s *Sandbox) KeepRecordings(ctx context.Context) (api.KeptRecordings, error) {
-	var out api.KeptRecordings
+func (s *Sandbox) KeepRecordings(ctx context.Context) (api.RetainedRecordings, error) {
+	var out api.RetainedRecordings
 	err := s.client.call(ctx, http.MethodPost, s.path("/recordings/keep"), nil, &out)
 	return out, err
 }
 
 // KeptRecordings lists of which ended sandboxes recordings were kept, newest
 // first. Local callers only.
-func (c *Client) KeptRecordings(ctx context.Context) ([]api.KeptRecordings, error) {
-	var out api.KeptRecordingList
+func (c *Client) KeptRecordings(ctx context.Context) ([]api.RetainedRecordings, error) {
+	var out api.RetainedRecordingList
 	err := c.call(ctx, http.MethodGet, "/recordings", nil, &out)
 	return out.Recordings, err
 }

@@ -124,10 +124,12 @@ type Mount struct {
 
 // WorkspaceKeys says which files of the workspace, shown inside, looked like keys when the sandbox was created.
 type WorkspaceKeys struct {
-	Count  int       `json:"count" doc:"Files with something that looks like a key."`
-	Files  []KeyFile `json:"files,omitempty" doc:"The first of them."`
-	Looked int       `json:"looked" doc:"Files whose contents were looked at: at most 512, of each the first 64 KiB, and 4 MiB in all, likely names first."`
-	Left   int       `json:"left" doc:"Files that were not looked at."`
+	Count     int       `json:"count" doc:"Files with something that looks like a key."`
+	Files     []KeyFile `json:"files,omitempty" doc:"The first of them."`
+	Inspected int       `json:"inspected" doc:"Files whose contents were inspected: at most 512, of each the first 64 KiB, and 4 MiB in all, likely names first."`
+	// Looked is the earlier name of Inspected. Both are set.
+	Looked int `json:"looked" deprecated:"true" doc:"The earlier name of inspected."`
+	Left   int `json:"left" doc:"Files that were not inspected."`
 }
 
 // KeyFile is a file whose contents look like keys.

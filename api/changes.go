@@ -40,24 +40,26 @@ type Changes struct {
 	// Digest names exactly these changes: what is applied or approved is that.
 	Digest    string `json:"digest"`
 	Truncated bool   `json:"truncated,omitempty" doc:"There are more than the bound."`
-	// Kept is set where the sandbox has ended and its changes were kept.
-	Kept bool `json:"kept,omitempty" doc:"The sandbox has ended; these are the changes that were kept of it."`
+	// Retained is set where the sandbox has ended and its changes were retained.
+	Retained bool `json:"retained,omitempty" doc:"The sandbox has ended; these are the changes that were retained of it."`
+	// Kept is the earlier name of Retained. Both are set.
+	Kept bool `json:"kept,omitempty" deprecated:"true" doc:"The earlier name of retained."`
 }
 
-// KeptChanges are what an ended sandbox left to decide about.
-type KeptChanges struct {
+// RetainedChanges are the changes of a sandbox that has ended.
+type RetainedChanges struct {
 	ID        string    `json:"id" doc:"Of the sandbox that has ended."`
 	Workspace string    `json:"workspace,omitempty" doc:"The host directory that it showed."`
 	TakenAt   time.Time `json:"taken_at"`
 	ExpiresAt time.Time `json:"expires_at" doc:"They are dropped then."`
-	Files     int       `json:"files" doc:"How many paths are not as they were; 0 if nothing was kept."`
+	Files     int       `json:"files" doc:"How many paths are not as they were; 0 if nothing was retained."`
 	Added     int       `json:"added" doc:"Lines."`
 	Removed   int       `json:"removed" doc:"Lines."`
 }
 
-// KeptList is the answer of GET /v1/changes.
-type KeptList struct {
-	Changes []KeptChanges `json:"changes" doc:"Newest first."`
+// RetainedList is the answer of GET /v1/changes.
+type RetainedList struct {
+	Changes []RetainedChanges `json:"changes" doc:"Newest first."`
 }
 
 // Apply is the body of POST /v1/sandboxes/{id}/apply.

@@ -34,7 +34,7 @@ type ExecResult struct {
 	DurationMS int64  `json:"duration_ms"`
 	// Denied is told because a program that was refused sees no more than a
 	// name without an address.
-	Denied []Refusal `json:"denied,omitempty" doc:"What the sandbox was refused while the command ran, each thing once and at most 20. Without a network these are the names that were asked for, if the command failed."`
+	Denied []Denial `json:"denied,omitempty" doc:"What the sandbox was refused while the command ran, each thing once and at most 20. Without a network these are the names that were asked for, if the command failed."`
 	// Checkpoint is the newest of the record, with this result and for safe
 	// keeping. It covers what was in the record when it was signed, at most a
 	// few hundred milliseconds ago while commands run; the one that comes with
@@ -42,8 +42,8 @@ type ExecResult struct {
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"A signed statement of the record. Keep it elsewhere."`
 }
 
-// Refusal is one thing that a sandbox tried and may not.
-type Refusal struct {
+// Denial is an action of a sandbox that its policy denied.
+type Denial struct {
 	What string `json:"what" doc:"A name, a host with its port, or a request without its query."`
 	Rule string `json:"rule" doc:"What decided."`
 	Fix  string `json:"fix,omitempty" doc:"What would allow it."`

@@ -15,7 +15,10 @@ type Access struct {
 
 // Network is what a sandbox can reach.
 type Network struct {
-	Linked bool   `json:"linked" doc:"Whether there is a way out at all."`
+	// Attached is set if the sandbox has a network attachment.
+	Attached bool `json:"attached" doc:"Whether the sandbox has a network attachment; without one it reaches nothing."`
+	// Linked is the earlier name of Attached. Both are set.
+	Linked bool   `json:"linked" deprecated:"true" doc:"The earlier name of attached."`
 	Net    string `json:"net" doc:"none, dev, open or policy."`
 	Level  string `json:"level"`
 	Policy string `json:"policy" doc:"Digest of the policy in force."`

@@ -77,8 +77,8 @@ type RecordingList struct {
 	Recordings []Recording `json:"recordings" doc:"The oldest first."`
 }
 
-// KeptRecordings says that what commands in a sandbox printed outlives it.
-type KeptRecordings struct {
+// RetainedRecordings are the session recordings of a sandbox that has ended.
+type RetainedRecordings struct {
 	// ID is the sandbox's, or "" if nothing was recorded.
 	ID        string    `json:"id" doc:"The sandbox's. Empty if nothing was recorded, and nothing is kept."`
 	Workspace string    `json:"workspace,omitempty" doc:"The host directory that it showed."`
@@ -86,7 +86,7 @@ type KeptRecordings struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// KeptRecordingList is the answer of GET /v1/recordings.
-type KeptRecordingList struct {
-	Recordings []KeptRecordings `json:"recordings" doc:"The newest first."`
+// RetainedRecordingList is the answer of GET /v1/recordings.
+type RetainedRecordingList struct {
+	Recordings []RetainedRecordings `json:"recordings" doc:"The newest first."`
 }

@@ -31,7 +31,7 @@ var asking = map[string]string{
 }
 
 // alone are the commands that ask none.
-var alone = strings.Split("audit verify-artifact,config,doctor,mcp,mcp install,"+
+var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
 // invoke runs one command against a server.

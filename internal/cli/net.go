@@ -75,7 +75,7 @@ func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 	if sb == nil {
 		return nil
 	}
-	if info := sb.Info(); info.Network.Linked || info.State != "running" {
+	if info := sb.Info(); info.Network.Attached || info.State != "running" {
 		return nil
 	}
 	names, err := sb.Asked(ctx)

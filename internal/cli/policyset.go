@@ -96,7 +96,7 @@ func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
 	if b.net == "" && len(b.allow) == 0 && b.policy == "" {
 		// What else is named changes that and not whether there is a network.
 		kept.net = string(sandbox.NetPolicy)
-		if !now.Linked {
+		if !now.Attached {
 			kept.net = string(sandbox.NetNone)
 		}
 	}

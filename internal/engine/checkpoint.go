@@ -36,7 +36,7 @@ type Checkpointer interface {
 
 // Binder is the ability to tell which files of the host a saved state refers to.
 type Binder interface {
-	// CheckpointBound is Checkpoint, and returns what of Root.Binds the state refers
+	// CheckpointBound is Checkpoint, and returns which binds of a HostView the state refers
 	// to: files that programs have open or mapped, and directories. The caller closes
 	// it. Where the engine cannot tell, bound is false and the state is written all
 	// the same.

@@ -35,12 +35,6 @@ type Info struct {
 	Notes []string
 }
 
-// ImageKind names what a sandbox starts from.
-type ImageKind string
-
-// ImageHostView is a directory with host directories shown in it.
-const ImageHostView ImageKind = "host-view"
-
 // Capability names what only some engines can do.
 type Capability string
 

@@ -12,7 +12,8 @@ import (
 // later machine of the sandbox, and of what is copied from it, must be made of
 // the same: memory that was saved refers to it.
 type Base struct {
-	Root engine.Root `json:"root"`
+	// Image is stored under the name that it had when there was one kind.
+	Image engine.Image `json:"root"`
 	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user is root.
 	Hide     []string `json:"hide,omitempty"`
 	Absent   []string `json:"absent,omitempty"`
@@ -52,7 +53,7 @@ const GuestKnows = 1
 
 // sameRoot reports whether two instances start from the same files.
 func (b Base) sameRoot(o Base) bool {
-	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy && b.sameMounts(o)
+	return b.Image.Equal(o.Image) && b.Copy == o.Copy && b.sameMounts(o)
 }
 
 // Saved is the image of a paused sandbox, or the one that is being written.
@@ -103,7 +104,7 @@ type Tool struct {
 // CheckRebuildable refuses a sandbox of which too little was kept to make its instance
 // again.
 func (b Base) CheckRebuildable() error {
-	if b.Root.Dir != "" {
+	if b.Image.Kind() != "" {
 		return nil
 	}
 	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").

@@ -73,7 +73,7 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	// What boxes are shown: the template's tree, which is the server's own, and
 	// programs of the host, among which root can put some for each persona. The
 	// host's are not tried, since a wall that broke would cost the machine.
-	shown := []string{c.Root.Dir}
+	shown := []string{c.Image.View().Dir}
 	paths := map[persona][]string{}
 	everybody := []persona{asUser, asOwner, asRoot}
 	for _, as := range everybody {

@@ -115,9 +115,9 @@ func hostSecretsAreAbsent(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	needles := []string{canary, accessToken, controlToken, state, self, filepath.Base(self), c.Root.Dir}
+	needles := []string{canary, accessToken, controlToken, state, self, filepath.Base(self), c.Image.View().Dir}
 	// The control: a child of this process has them in the same places.
-	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/maps; true`, accessToken, controlToken, state, c.Root.Dir)
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/maps; true`, accessToken, controlToken, state, c.Image.View().Dir)
 	if out, err := child.CombinedOutput(); err != nil || slices.ContainsFunc(needles, func(n string) bool { return !strings.Contains(string(out), n) }) {
 		t.Errorf("control: a process of the host does not tell: %v %q", err, out)
 	}
@@ -132,7 +132,7 @@ done | tr '\0' '\n'; cat /proc/cmdline /proc/keys /proc/net/unix /proc/mounts 2>
 				t.Errorf("%q is readable as %s: %q", needle, user, r.stdout[max(0, i-100):min(len(r.stdout), i+200)])
 			}
 		}
-		if !strings.Contains(r.stdout, c.Root.Guest) {
+		if !strings.Contains(r.stdout, c.Image.Guest) {
 			t.Errorf("control: nothing is told about the guest as %s: %.300q", user, r.stdout)
 		}
 	}

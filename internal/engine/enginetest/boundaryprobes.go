@@ -24,7 +24,7 @@ func (b *box) probe(t testing.TB, c *Config, as persona, args ...string) []answe
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	r, err := b.exec(ctx, user, append([]string{c.Root.Guest, probeArg}, args...)...)
+	r, err := b.exec(ctx, user, append([]string{c.Image.Guest, probeArg}, args...)...)
 	if err != nil || r.code != 0 {
 		t.Fatalf("%s as %s: %v %+v", args[0], as, err, r)
 	}

@@ -28,7 +28,7 @@ var boundRules = []rule{
 		}
 		e := c.Open(t, t.TempDir())
 		shown := func(s *engine.Spec) {
-			s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
 		b := c.start(t, e, shown)
 		b.want(t, "cd /.crannog/programs/1 && ./ended && cat later >/dev/null && ls -l >/dev/null; "+
@@ -113,7 +113,7 @@ var boundRules = []rule{
 		}
 		e := c.Open(t, t.TempDir())
 		shown := func(s *engine.Spec) {
-			s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
 		b := c.start(t, e, shown)
 		const program = `read x; trap "echo trapped" USR1; kill -USR1 $$; case $x in a*) echo $((6*7)) >`
@@ -191,7 +191,7 @@ var boundRules = []rule{
 		e := c.Open(t, t.TempDir())
 		for _, name := range []string{"file", "dir/file"} {
 			b := c.start(t, e, func(s *engine.Spec) {
-				s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+				s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 			})
 			b.want(t, "setsid /.crannog/programs/1/"+name+" 1000 >/dev/null 2>&1 & while ! pgrep -x file >/dev/null; do sleep 0.02; done; echo up", "up")
 			top := filepath.Join(dir, strings.Split(name, "/")[0])

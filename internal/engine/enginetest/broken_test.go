@@ -23,8 +23,8 @@ import (
 // sound is the suite's configuration for the fake, which keeps the contract.
 func sound(t testing.TB) *Config {
 	return &Config{
-		Open: func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
-		Root: engine.Root{Dir: t.TempDir()}, Parts: []string{"checkpoint.img"}, Cycles: 2,
+		Open:  func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
+		Image: engine.ViewOf(t.TempDir(), ""), Parts: []string{"checkpoint.img"}, Cycles: 2,
 		Residue: func(t testing.TB, dir string) map[string]int {
 			n := fake.Residue(dir + "/run")
 			n["processes"] = children(t)
@@ -132,7 +132,7 @@ func (e takesTakenID) Create(ctx context.Context, spec engine.Spec) error {
 }
 
 func (e takesAnyRoot) Create(ctx context.Context, spec engine.Spec) error {
-	spec.Root.Dir = ""
+	spec.Image = engine.Image{}
 	return e.like.Create(ctx, spec)
 }
 

@@ -18,9 +18,9 @@ type Config struct {
 	// Open opens the engine on a state directory. Opening the same directory
 	// again is what a restart of the server does.
 	Open func(t testing.TB, dir string) engine.Engine
-	// Root is what boxes start from. Its guest is the test binary itself or
+	// Image is what boxes start from. Its guest is the test binary itself or
 	// the real guest.
-	Root engine.Root
+	Image engine.Image
 	// Residue counts what the engine owns for a state directory by kind: processes,
 	// control groups, namespaces, objects in a service. The leak rules compare it
 	// before and after, beside what they count on every host: files below the
@@ -57,7 +57,7 @@ func (r rule) in(only string) bool {
 }
 
 func rules() []rule {
-	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules,
+	return slices.Concat(lifecycleRules, imageRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules,
 		stateRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
 		leakRules, benchmarkRules)
 }

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -18,14 +19,12 @@ var leakRules = []rule{
 		for range c.Cycles {
 			cycle(t, c, e)
 		}
-		var after map[string]int
-		hosttest.Eventually(t, "everything is gone", func() bool {
-			after = c.count(t, dir)
-			return len(hosttest.Grown(before, after)) == 0 || c.Cycles == 0
+		hosttest.EventuallyNoError(t, func() error {
+			if left := hosttest.Grown(before, c.count(t, dir)); len(left) > 0 {
+				return fmt.Errorf("after %d boxes: %v", c.Cycles, left)
+			}
+			return nil
 		})
-		if left := hosttest.Grown(before, after); len(left) > 0 {
-			t.Errorf("after %d boxes: %v", c.Cycles, left)
-		}
 	}},
 	{"leaks/the-engine-counts-a-box", func(t testing.TB, c *Config) {
 		dir := t.TempDir()

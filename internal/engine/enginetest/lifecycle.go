@@ -132,7 +132,7 @@ var lifecycleRules = []rule{
 	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		spec := c.spec(newID())
-		spec.Root.Dir = "/nowhere/at/all"
+		spec.Image = engine.ViewOf("/nowhere/at/all", spec.Image.Guest)
 		if err := e.Create(t.Context(), spec); err == nil {
 			t.Error("a box started from a root that does not exist")
 		}
@@ -148,7 +148,7 @@ var lifecycleRules = []rule{
 		}
 		defer end.Close()
 		declared := e.Info().Egress
-		for _, kind := range []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressTap, engine.EgressProxy, "unknown"} {
+		for _, kind := range []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressTap, engine.EgressEthernet, engine.EgressProxy, "unknown"} {
 			if slices.Contains(declared, kind) && kind != engine.EgressNone {
 				continue
 			}

@@ -21,7 +21,7 @@ type needs struct {
 }
 
 // programImages are the images that have programs of Linux.
-var programImages = []engine.ImageKind{engine.ImageHostView}
+var programImages = []engine.ImageKind{engine.ImageHostView, engine.ImageLayers, engine.ImageOCI, engine.ImageDisk}
 
 // needed is what rules, or groups of them, need. A rule that is in several entries
 // needs all of it; one that is in none runs on every engine.

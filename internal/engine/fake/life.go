@@ -33,7 +33,10 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error
 	if err := spec.Egress.Check(e.Info().Egress); err != nil {
 		return err
 	}
-	if err := checkRoot(spec.Root.Dir); err != nil {
+	if err := checkImage(spec.Image, e.Info().Images); err != nil {
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	if err := checkRoot(spec.Image.View().Dir); err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	if err := os.Mkdir(e.dir(spec.ID), 0o700); errors.Is(err, fs.ErrExist) {
@@ -49,6 +52,14 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error
 		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	}
 	return errors.Join(err, os.RemoveAll(e.dir(spec.ID)))
+}
+
+// checkImage is Image.Check, and accepts that there is none: nothing of it is used.
+func checkImage(image engine.Image, kinds []engine.ImageKind) error {
+	if image.Equal(engine.Image{}) {
+		return nil
+	}
+	return image.Check(kinds)
 }
 
 // checkRoot holds callers to giving a root that exists, or none.

@@ -38,13 +38,13 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	}
 }
 
-func root(t testing.TB) engine.Root {
+func root(t testing.TB) engine.Image {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), self).Root()
+	r, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), self).Image()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func root(t testing.TB) engine.Root {
 func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
-		Open: open(noCgroups), Root: root(t), Residue: residue, Forbidden: []string{become},
+		Open: open(noCgroups), Image: root(t), Residue: residue, Forbidden: []string{become},
 		// Pages are read while programs already run: half of them ends the box later.
 		Parts: []string{"checkpoint.img", "pages_meta.img"},
 	}

@@ -197,7 +197,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		ID:          b.rec.Kernel,
 		BoxDir:      b.dir,
 		RuntimeRoot: e.runtimeRoot(),
-		Root:        spec.Root,
+		Root:        spec.Image.View(),
 		Workspace:   spec.Workspace,
 		Mounts:      spec.Mounts,
 		Links:       spec.Links,
@@ -210,7 +210,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),
-			Guest:    spec.Root.Guest,
+			Guest:    spec.Image.Guest,
 			Hostname: spec.Hostname,
 			Limits:   spec.Limits,
 		}),

@@ -65,8 +65,9 @@ func fromAccess(in *api.Access) (sandbox.Access, error) {
 }
 
 func toNetwork(sb sandbox.Sandbox) api.Network {
+	attached := sb.Access.Net != sandbox.NetNone
 	return api.Network{
-		Linked: sb.Access.Net != sandbox.NetNone, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
+		Attached: attached, Linked: attached, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
 		Policy: sb.PolicyDigest, Lost: sb.Unlinked,
 	}
 }

@@ -84,7 +84,7 @@ func (h *changeHandlers) changes(ctx context.Context, who sandbox.Principal, in 
 	}
 	return &changesOutput{api.Changes{
 		Sandbox: set.Sandbox, Since: set.Since, Dir: set.Dir, TakenAt: set.TakenAt, Files: set.Files, Added: set.Added, Removed: set.Removed,
-		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Kept: set.Kept,
+		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Retained: set.Kept, Kept: set.Kept,
 	}}, nil
 }
 
@@ -157,7 +157,7 @@ func (h *changeHandlers) export(ctx context.Context, who sandbox.Principal, in *
 	}}, nil
 }
 
-type keptOutput struct{ Body api.KeptChanges }
+type keptOutput struct{ Body api.RetainedChanges }
 
 func (h *changeHandlers) keepChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*keptOutput, error) {
 	kept, err := h.service.KeepChanges(ctx, who, in.ID)
@@ -171,22 +171,22 @@ func (h *changeHandlers) discardChanges(ctx context.Context, who sandbox.Princip
 	return nil, h.service.DiscardChanges(ctx, who, in.ID)
 }
 
-type keptListOutput struct{ Body api.KeptList }
+type keptListOutput struct{ Body api.RetainedList }
 
 func (h *changeHandlers) listChanges(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
 	list, err := h.service.ListChanges(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptListOutput{api.KeptList{Changes: make([]api.KeptChanges, 0, len(list))}}
+	out := &keptListOutput{api.RetainedList{Changes: make([]api.RetainedChanges, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Changes = append(out.Body.Changes, toKept(k))
 	}
 	return out, nil
 }
 
-func toKept(k sandbox.KeptChanges) api.KeptChanges {
-	return api.KeptChanges{
+func toKept(k sandbox.KeptChanges) api.RetainedChanges {
+	return api.RetainedChanges{
 		ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt, Files: k.Files, Added: k.Added, Removed: k.Removed,
 	}
 }

@@ -40,7 +40,7 @@ func (d *denials) mark(sb sandbox.Sandbox) mark {
 // since returns what a sandbox was refused after begin. Without a network these are the
 // names that were asked for, if the command failed: one that did not fail has
 // not missed them.
-func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Refusal {
+func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()
 	var list denial.List

@@ -62,7 +62,7 @@ func TestExecTellsWhatWasRefusedToItsCommand(t *testing.T) {
 	way.records = append(way.records, egress.Record{Host: "good.test", Decision: egress.Decision{Effect: egress.Allow}})
 	way.refuse("a.test")
 	way.refuse("a.test")
-	want := []api.Refusal{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
+	want := []api.Denial{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
 	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, false); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -82,7 +82,7 @@ func TestExecTellsWhatWasMissedWithoutANetwork(t *testing.T) {
 	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, false); got != nil || way.reads != 0 {
 		t.Errorf("the command did not fail: told %v with %d reads", got, way.reads)
 	}
-	want := []api.Refusal{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
+	want := []api.Denial{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
 	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, true); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

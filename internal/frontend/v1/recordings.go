@@ -144,7 +144,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-type keptRecordingsOutput struct{ Body api.KeptRecordings }
+type keptRecordingsOutput struct{ Body api.RetainedRecordings }
 
 func (h *recordingHandlers) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
 	kept, err := h.recorded.KeepRecordings(ctx, who, in.ID)
@@ -158,20 +158,20 @@ func (h *recordingHandlers) discardRecordings(ctx context.Context, who sandbox.P
 	return nil, h.recorded.DiscardRecordings(ctx, who, in.ID)
 }
 
-type keptRecordingListOutput struct{ Body api.KeptRecordingList }
+type keptRecordingListOutput struct{ Body api.RetainedRecordingList }
 
 func (h *recordingHandlers) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
 	list, err := h.recorded.ListRecordings(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptRecordingListOutput{api.KeptRecordingList{Recordings: make([]api.KeptRecordings, 0, len(list))}}
+	out := &keptRecordingListOutput{api.RetainedRecordingList{Recordings: make([]api.RetainedRecordings, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Recordings = append(out.Body.Recordings, toKeptRecordings(k))
 	}
 	return out, nil
 }
 
-func toKeptRecordings(k sandbox.KeptRecordings) api.KeptRecordings {
-	return api.KeptRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
+func toKeptRecordings(k sandbox.KeptRecordings) api.RetainedRecordings {
+	return api.RetainedRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
 }

@@ -36,7 +36,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 	if ref.Name != "base" {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
-	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
 // rig is the API on the real service and store, and the fake engine.

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -159,9 +160,9 @@ func (s *Service) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, 
 func (s *Service) twin(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
 	c := r
 	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating
-	c.AccessToken, c.ControlToken = newToken(), newToken()
+	c.AccessToken, c.ControlToken = ids.NewToken(), ids.NewToken()
 	if r.TrafficToken != "" {
-		c.TrafficToken = newToken()
+		c.TrafficToken = ids.NewToken()
 	}
 	c.StartedAt = time.Now().UTC().Round(0)
 	c.EndAt, c.CreateTimeout = time.Time{}, ttl

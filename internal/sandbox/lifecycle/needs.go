@@ -18,7 +18,7 @@ const hintPrograms = "go on with the files alone: crannog resume --files-only fo
 // sameFiles refuses memory that refers to files of the host which are others now:
 // it would run through code that is not there any more.
 func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Base, needs *sandbox.Needs) error {
-	for _, bind := range b.Root.Binds {
+	for _, bind := range b.Image.View().Binds {
 		if _, err := os.Stat(bind.Source); err != nil {
 			return otherPrograms(bind.Source)
 		}

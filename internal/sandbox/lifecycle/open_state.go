@@ -65,8 +65,8 @@ func (s *Service) open(ctx context.Context, name string, spec engine.Spec, from 
 		}
 	case from.files:
 		o.dir = ""
-		if from.root != nil {
-			spec.Root = *from.root
+		if from.image != nil {
+			spec.Image = *from.image
 		}
 		archive, drop, err := s.extract(ctx, name, spec, dir)
 		if err != nil {

@@ -39,7 +39,7 @@ func (s *Service) startingPoint(ctx context.Context, who sandbox.Principal, ref 
 	}
 	b := n.Base
 	return sandbox.Template{
-		ID: n.TemplateID, Name: n.Template, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
+		ID: n.TemplateID, Name: n.Template, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
 		Env: b.Env, Revision: b.Revision, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
 	}, nil
 }

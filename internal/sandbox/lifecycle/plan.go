@@ -10,6 +10,7 @@ import (
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -106,6 +107,9 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	info := chosen.Info()
+	if err := template.Image.Check(info.Images); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	if err := s.checkOnEnd(req.OnEnd, info.Name); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -118,24 +122,26 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	rootfs.AddTools(&template, tools)
+	if err := rootfs.AddTools(&template, tools); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	var base sandbox.Base
 	if o := template.Origin; o != nil {
 		base = base.WithMountsOf(o.Base)
 		base.Copy = ""
 	} else {
 		match := compiled.Files().Matcher()
-		if err := rootfs.AddMounts(&base, mounts, template.Root, match); err != nil {
+		if err := rootfs.AddMounts(&base, mounts, template.Image, match); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
-		rootfs.AddRepository(&base, workspace, template.Root, match)
+		rootfs.AddRepository(&base, workspace, template.Image, match)
 	}
 	req.Access = access.NameValues(req.Access.Settled())
-	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
+	r := sandbox.Row{ControlToken: ids.NewToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
-		AccessToken: newToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
+		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: req.Access, PolicyLevel: compiled.Level(), PolicyDigest: compiled.Digest(),
 	}}
@@ -143,7 +149,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		r.Template, r.Origin, r.At = o.Template, o.ID, o.ID
 	}
 	if req.PrivatePorts {
-		r.TrafficToken = newToken()
+		r.TrafficToken = ids.NewToken()
 	}
 	if ttl > 0 {
 		r.EndAt = r.StartedAt.Add(ttl)

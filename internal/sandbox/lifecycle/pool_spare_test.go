@@ -70,7 +70,7 @@ func TestSparesFollowRestores(t *testing.T) {
 		if _, err := p.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}
-		if spec, n := w.kept(); n != 1 || spec.Limits.MemoryBytes != 256<<20 || spec.ID != "" || spec.Root.Dir == "" {
+		if spec, n := w.kept(); n != 1 || spec.Limits.MemoryBytes != 256<<20 || spec.ID != "" || spec.Image.View().Dir == "" {
 			t.Errorf("%d of %+v after a pause", n, spec)
 		}
 		if _, _, err := p.Resume(t.Context(), alice, sb.ID, time.Hour); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
@@ -19,8 +20,8 @@ var snapshotID = regexp.MustCompile(`^[a-z0-9]+$`)
 
 const snapshotIDLength = 20
 
-// newSnapshotID makes the ID of a snapshot or image: 103 bits.
-func newSnapshotID() string { return random(snapshotIDLength) }
+// newSnapshotID makes the ID of a snapshot or image.
+func newSnapshotID() string { return ids.New("s") }
 
 func isSnapshotID(s string) bool { return len(s) == snapshotIDLength && snapshotID.MatchString(s) }
 

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -26,8 +25,8 @@ type source struct {
 	dir   string
 	renew guest.Renewal
 	files bool // leave out what memory was saved with them
-	// root is what the saved memory was of, where the machine has another.
-	root *engine.Root
+	// image is what the saved memory was of, where the machine has another.
+	image *engine.Image
 	// needs is what the state in dir refers to.
 	needs   *sandbox.Needs
 	replace bool   // the machine of the same ID
@@ -51,7 +50,7 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeCovered(r, sandbox.Template{
-		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
+		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
 	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
@@ -79,15 +78,8 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 	if err != nil {
 		return sandbox.Base{}, err
 	}
-	b.Root.Binds = slices.Clone(b.Root.Binds)
-	for i := range b.Root.Binds {
-		for _, bind := range t.Root.Binds {
-			if bind.Target == t.Root.Guest && b.Root.Binds[i].Target == b.Root.Guest {
-				b.Root.Binds[i].Source = bind.Source
-			}
-		}
-	}
-	programs, err := rootfs.Revision(b.Root)
+	b.Image = b.Image.WithGuestOf(t.Image)
+	programs, err := rootfs.Revision(b.Image)
 	b.Revision, b.Knows = t.Revision+programs, sandbox.GuestKnows
 	return b, err
 }
@@ -119,7 +111,7 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().goesOn(name, spec)
+	defer s.pool.Load().Restored(name, spec)
 	if replace {
 		return c.Replace(ctx, spec, dir)
 	}

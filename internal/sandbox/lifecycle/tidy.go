@@ -120,7 +120,7 @@ func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	add := func(b sandbox.Base) {
-		for _, bind := range b.Root.Binds {
+		for _, bind := range b.Image.View().Binds {
 			need[bind.Source] = true
 		}
 	}

@@ -40,14 +40,14 @@ func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/")
 
 // coverTree hides what a policy does not let be read, and seals what it does
 // not let be written. All but the user's own directories is root's.
-func (c *Covered) coverTree(root engine.Root, files policy.Files) error {
+func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
 		// What may be written may be read. That all may be written says that
 		// root may be root, and not that there is nothing to hide.
 		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
 	}
-	if err := c.coverUnread(root, "/", readable); err != nil || !sealed(files) {
+	if err := c.coverUnread(image, "/", readable); err != nil || !sealed(files) {
 		return err
 	}
 	for _, dir := range userDirs {
@@ -76,11 +76,11 @@ func unwritten(files policy.Files) (list []string) {
 }
 
 // coverUnread goes down only where a list names something further down.
-func (c *Covered) coverUnread(root engine.Root, dir string, list []string) error {
+func (c *Covered) coverUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
 	}
-	names, err := listed(root, dir)
+	names, err := listed(image, dir)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *Covered) coverUnread(root engine.Root, dir string, list []string) error
 		switch {
 		case whole || slices.Contains(unseen, inside):
 		case part:
-			if err := c.coverUnread(root, inside, list); err != nil {
+			if err := c.coverUnread(image, inside, list); err != nil {
 				return err
 			}
 		default:
@@ -102,9 +102,10 @@ func (c *Covered) coverUnread(root engine.Root, dir string, list []string) error
 
 // listed names what a template shows in a directory. A link is named too, and
 // hides with what it points to, if that is hidden.
-func listed(root engine.Root, dir string) ([]string, error) {
-	host := filepath.Join(root.Dir, dir)
-	for _, b := range root.Binds {
+func listed(image engine.Image, dir string) ([]string, error) {
+	view := image.View()
+	host := filepath.Join(view.Dir, dir)
+	for _, b := range view.Binds {
 		if rest, below := strings.CutPrefix(dir, b.Target); below && (rest == "" || rest[0] == '/') {
 			host = filepath.Join(b.Source, rest)
 		}

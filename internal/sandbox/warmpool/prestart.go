@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"reflect"
@@ -21,24 +21,24 @@ const (
 	spareBytes = 20 << 20
 )
 
-// saved says that a sandbox was written down, and will go on some time.
-func (p *pool) saved(r sandbox.Row) {
-	if p == nil || r.Base.Copy != "" || r.Base.Root.Dir == "" {
+// Saved notes that the state of a sandbox was saved, from which it will continue some time.
+func (p *Pool) Saved(r sandbox.Row) {
+	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
 		return
 	}
 	p.spare(r.Engine, engine.Spec{
-		Root: r.Base.Root, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
+		Image: r.Base.Image, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
 
-// goesOn notes that a sandbox continues from a saved state.
-func (p *pool) goesOn(name string, spec engine.Spec) {
+// Restored notes that a sandbox continues from a saved state.
+func (p *Pool) Restored(name string, spec engine.Spec) {
 	if p != nil {
 		p.spare(name, spec)
 	}
 }
 
-func (p *pool) spare(name string, spec engine.Spec) {
+func (p *Pool) spare(name string, spec engine.Spec) {
 	spec = spec.Bare()
 	p.mu.Lock()
 	p.restores.note(name, spec, time.Now())
@@ -97,9 +97,9 @@ type spare struct {
 	engine.Spare
 }
 
-// warm tells the engines what to have ready. It does not wait for quiet: an engine
+// prestart tells the engines what to have ready. It does not wait for quiet: an engine
 // makes one after the other, and the next restore comes soon if any.
-func (p *pool) warm(now time.Time) {
+func (p *Pool) prestart(now time.Time) {
 	p.mu.Lock()
 	r := &p.restores
 	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
@@ -110,7 +110,7 @@ func (p *pool) warm(now time.Time) {
 	}
 	r.told = make(map[string]bool)
 	for _, one := range all {
-		if p.s.engines.warmer(one.engine) == nil {
+		if _, ok := engine.Ability[engine.Warmer](p.deps.Engines, one.engine); !ok {
 			continue
 		}
 		r.count += one.Count
@@ -119,7 +119,7 @@ func (p *pool) warm(now time.Time) {
 	}
 	p.mu.Unlock()
 	for name, list := range by {
-		if warmer := p.s.engines.warmer(name); warmer != nil {
+		if warmer, ok := engine.Ability[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(list)
 		}
 	}

@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"log/slog"
@@ -11,19 +11,19 @@ import (
 )
 
 // step does at most one thing, and returns when to look again.
-func (p *pool) step() time.Duration {
+func (p *Pool) step() time.Duration {
 	now := time.Now()
 	p.usual(now)
 	p.measure(now)
-	p.bury()
-	p.warm(now)
+	p.dropRetired()
+	p.prestart(now)
 	p.report(now)
 	if w := p.surplus(now); w != nil {
 		p.discard(w)
 		return 0
 	}
-	if w, l := p.overdue(now); w != nil {
-		p.look(w, l)
+	if w, l := p.dueProbe(now); w != nil {
+		p.probe(w, l)
 		return 0
 	}
 	k, turn, wait := p.lacking(now)
@@ -54,7 +54,7 @@ func (p *pool) step() time.Duration {
 
 // filled notes how making a sandbox of a kind went, and returns when to look
 // again.
-func (p *pool) filled(k *kind, err error, wait time.Duration) time.Duration {
+func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k.filling = false
@@ -73,15 +73,15 @@ func (p *pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	if fault.CodeOf(err) == sandbox.CodeTooMany {
 		level = slog.LevelDebug // callers have all the places that there are
 	}
-	p.s.log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
+	p.deps.Log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
 	return pause
 }
 
 // measure finds out how much may wait. What cannot be read is no memory.
-func (p *pool) measure(now time.Time) {
+func (p *Pool) measure(now time.Time) {
 	m, err := p.options.Memory()
 	if err != nil {
-		p.s.log.Warn("memory not read: nothing will wait", "err", err)
+		p.deps.Log.Warn("memory not read: nothing will wait", "err", err)
 		m = demand.Memory{}
 	}
 	p.mu.Lock()
@@ -93,12 +93,12 @@ func (p *pool) measure(now time.Time) {
 	before := p.budget
 	p.memory, p.budget = m, p.gauge.Budget(m, used, now)
 	if before > 0 && p.budget == 0 && used > 0 {
-		p.s.log.Info("waiting sandboxes make room", "available", m.Available, "stalled", m.Stalled)
+		p.deps.Log.Info("waiting sandboxes make room", "available", m.Available, "stalled", m.Stalled)
 	}
 }
 
 // wants is how many of each kind are to wait. p.mu must be held.
-func (p *pool) wants(now time.Time) []demand.Share {
+func (p *Pool) wants(now time.Time) []demand.Share {
 	list := p.book.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
 		if k := p.kinds[key]; k != nil {
 			return k.price()
@@ -115,7 +115,7 @@ func (p *pool) wants(now time.Time) []demand.Share {
 }
 
 // surplus takes one that need not wait any more, or whose removal failed.
-func (p *pool) surplus(now time.Time) *waiting {
+func (p *Pool) surplus(now time.Time) *warm {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.doomed) > 0 && now.After(p.doomed[0].retry) {
@@ -135,16 +135,16 @@ func (p *pool) surplus(now time.Time) *waiting {
 	return nil
 }
 
-// overdue is one that has not been looked at for long, and counts as being
+// dueProbe is one that has not been looked at for long, and counts as being
 // looked at from here on.
-func (p *pool) overdue(now time.Time) (*waiting, *look) {
+func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
-			if now.Sub(w.looked) >= lookEvery {
-				w.looked, w.looking = now, &look{over: make(chan struct{})}
-				return w, w.looking
+			if now.Sub(w.probed) >= lookEvery {
+				w.probed, w.probing = now, &task{over: make(chan struct{})}
+				return w, w.probing
 			}
 		}
 	}
@@ -153,8 +153,8 @@ func (p *pool) overdue(now time.Time) (*waiting, *look) {
 
 // lacking returns a kind of which one more is to wait and may be made now, which
 // then counts as being filled, with the turn to make it, or when to look again.
-func (p *pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
-	busy := p.s.busy()
+func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
+	busy := p.deps.Instances.Busy()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	idle := poolIdle
@@ -171,7 +171,7 @@ func (p *pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		if left := p.backoff.Left(now); left > 0 {
 			return nil, nil, min(left, poolTick)
 		}
-		turn := p.s.admission.Try()
+		turn := p.deps.Admission.Try()
 		if turn == nil {
 			return nil, nil, demand.Hasty // other processes are starting sandboxes
 		}
@@ -180,11 +180,4 @@ func (p *pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		return k, turn, 0
 	}
 	return nil, nil, idle
-}
-
-// busy reports whether a creation is under way.
-func (s *Service) busy() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.creating) > 0
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"bytes"
@@ -14,13 +14,14 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/control"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// lineTimeout bounds one request to a waiting sandbox, and with it what a
+// requestTimeout bounds one request to a waiting sandbox, and with it what a
 // caller loses to one that does not answer.
-const lineTimeout = 2 * time.Second
+const requestTimeout = 2 * time.Second
 
 // maxRefusal bounds what a guest may say of why it refuses.
 const maxRefusal = 4 << 10
@@ -28,31 +29,26 @@ const maxRefusal = 4 << 10
 // errNotHeld says that the claimer's policy does not hold inside.
 var errNotHeld = errors.New("the claimer's policy does not hold in a waiting sandbox")
 
-// line is a connection to a guest's control service that is kept open, so that
+// connection is a connection to a guest's control service that is kept open, so that
 // a claim need not open one.
-type line struct {
+type connection struct {
 	token     string
 	transport *http.Transport
 }
 
-func (s *Service) newLine(e engine.Engine, id, token string) *line {
-	return &line{token, &http.Transport{
-		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return e.Dial(ctx, id, guestboot.Port)
-		},
-	}}
+func connect(e engine.Engine, id, token string) *connection {
+	return &connection{token, control.Keep(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, id, guestboot.Port) })}
 }
 
 // post sends a change and waits until it is in force.
-func (l *line) post(ctx context.Context, path string, what any) error {
+func (l *connection) post(ctx context.Context, path string, what any) error {
 	body, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	req, err := controlRequest(ctx, l.token, http.MethodPost, path, bytes.NewReader(body))
+	req, err := control.Request(ctx, l.token, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -73,9 +69,9 @@ func (l *line) post(ctx context.Context, path string, what any) error {
 	return fmt.Errorf("guest answered %s", res.Status)
 }
 
-// putOff moves the time at which the sandbox ends by itself.
-func (l *line) putOff(ctx context.Context, end time.Time) error {
+// postpone moves the time at which the sandbox ends by itself.
+func (l *connection) postpone(ctx context.Context, end time.Time) error {
 	return l.post(ctx, guest.PathUpdate, guest.Update{EndAt: &end})
 }
 
-func (l *line) close() { l.transport.CloseIdleConnections() }
+func (l *connection) close() { l.transport.CloseIdleConnections() }

@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"errors"
@@ -11,12 +11,12 @@ import (
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
-	rehearsing := &waiting{id: "rehearsing", rehearsal: &rehearsal{begun: true, look: look{over: make(chan struct{})}}}
-	rehearsed := &waiting{id: "rehearsed", rehearsal: &rehearsal{begun: true, look: look{over: over}}}
-	fresh := &waiting{id: "fresh", rehearsal: &rehearsal{look: look{over: make(chan struct{})}}}
-	looked := &waiting{id: "looked at", rehearsal: &rehearsal{}, looking: &look{over: make(chan struct{})}}
-	k := &kind{ready: []*waiting{rehearsing, looked, rehearsed, fresh}}
-	for _, want := range []*waiting{rehearsed, fresh, rehearsing, looked, nil} {
+	rehearsing := &warm{id: "rehearsing", rehearsal: &rehearsal{begun: true, task: task{over: make(chan struct{})}}}
+	rehearsed := &warm{id: "rehearsed", rehearsal: &rehearsal{begun: true, task: task{over: over}}}
+	fresh := &warm{id: "fresh", rehearsal: &rehearsal{task: task{over: make(chan struct{})}}}
+	looked := &warm{id: "looked at", rehearsal: &rehearsal{}, probing: &task{over: make(chan struct{})}}
+	k := &kind{ready: []*warm{rehearsing, looked, rehearsed, fresh}}
+	for _, want := range []*warm{rehearsed, fresh, rehearsing, looked, nil} {
 		if w := k.take(); w != want {
 			t.Fatalf("took %+v, not %+v", w, want)
 		}
@@ -30,17 +30,17 @@ func TestALookComesBeforeItsClaim(t *testing.T) {
 	silent := errors.New("no answer")
 	for _, want := range []error{nil, silent} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &waiting{rehearsal: &rehearsal{}, looking: &look{over: make(chan struct{})}}
+			w := &warm{rehearsal: &rehearsal{}, probing: &task{over: make(chan struct{})}}
 			done := make(chan error, 1)
-			go func() { done <- w.alone(t.Context()) }()
+			go func() { done <- w.awaitTasks(t.Context()) }()
 			synctest.Wait()
 			select {
 			case err := <-done:
 				t.Fatalf("it waited for nothing: %v", err)
 			default:
 			}
-			w.looking.err = want
-			close(w.looking.over)
+			w.probing.err = want
+			close(w.probing.over)
 			if err := <-done; !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}

@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"context"
@@ -20,29 +20,29 @@ import (
 
 // loginShell is the program that a waiting sandbox runs: clients start commands
 // with one.
-var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: lineTimeout}
+var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: requestTimeout}
 
 // rehearsal is what a waiting sandbox needs to know of itself for it.
 type rehearsal struct {
 	config guest.Config
 	since  time.Time // the sandbox waits
-	begun  bool      // guarded by pool.mu
-	look
+	begun  bool      // guarded by Pool.mu
+	task
 }
 
 func newRehearsal(config guest.Config) *rehearsal {
 	config.Renew, config.Files, config.Preload = guest.Claimed, nil, nil
-	return &rehearsal{config: config, since: time.Now(), look: look{over: make(chan struct{})}}
+	return &rehearsal{config: config, since: time.Now(), task: task{over: make(chan struct{})}}
 }
 
-// underWay reports whether the rehearsal has begun and not finished. pool.mu must be
+// running reports whether the rehearsal has begun and not finished. Pool.mu must be
 // held.
-func (r *rehearsal) underWay() bool { return r.begun && r.look.underWay() }
+func (r *rehearsal) running() bool { return r.begun && r.task.running() }
 
 // unrehearsed takes the rehearsal of a sandbox that has waited for long enough,
 // with the turn to do it.
-func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn) {
-	if p.options.Rehearse <= 0 || p.s.busy() {
+func (p *Pool) unrehearsed(now time.Time) (*warm, *rehearsal, *admission.Turn) {
+	if p.options.Rehearse <= 0 || p.deps.Instances.Busy() {
 		return nil, nil, nil
 	}
 	p.mu.Lock()
@@ -53,7 +53,7 @@ func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
 			if r := w.rehearsal; !r.begun && now.Sub(r.since) >= p.options.Rehearse {
-				turn := p.s.admission.Try()
+				turn := p.deps.Admission.Try()
 				if turn == nil {
 					return nil, nil, nil
 				}
@@ -68,41 +68,41 @@ func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn
 // rehearse has a warm sandbox run a program without handing it out. A sandbox that
 // does not finish in time is never handed out: the program might run on after a
 // caller owns the sandbox.
-func (p *pool) rehearse(w *waiting, r *rehearsal) {
+func (p *Pool) rehearse(w *warm, r *rehearsal) {
 	began := time.Now()
 	r.config.EndAt = began.Add(waitFor) // it may have been put off
-	ran, err := w.line.run(p.ctx, r.config.AccessToken)
+	ran, err := w.guest.run(p.ctx, r.config.AccessToken)
 	if err == nil {
-		err = w.line.post(p.ctx, guest.PathClaim, r.config)
+		err = w.guest.post(p.ctx, guest.PathClaim, r.config)
 	}
 	r.err = err
 	close(r.over)
 	if err == nil || p.ctx.Err() != nil {
-		p.s.log.Debug("waiting sandbox rehearsed", "sandbox", w.id, "ran", ran, "took", time.Since(began))
+		p.deps.Log.Debug("waiting sandbox rehearsed", "sandbox", w.id, "ran", ran, "took", time.Since(began))
 		return
 	}
-	p.s.log.Warn("waiting sandbox does not do what a caller would ask of it", "sandbox", w.id, "err", err)
+	p.deps.Log.Warn("waiting sandbox does not do what a caller would ask of it", "sandbox", w.id, "err", err)
 	if p.remove(w) {
 		p.discard(w)
 	}
 }
 
-// alone waits for the end of a rehearsal or probe that has begun. Once a sandbox has
+// awaitTasks waits for the end of a rehearsal or probe that has begun. Once a sandbox has
 // an owner, the pool must not act on it, and above all not set the deadline of a warm
 // one. None begins in a sandbox that was handed out.
-func (w *waiting) alone(ctx context.Context) error {
+func (w *warm) awaitTasks(ctx context.Context) error {
 	if r := w.rehearsal; r.begun {
 		if err := r.wait(ctx); err != nil {
 			return err
 		}
 	}
-	return w.looking.wait(ctx)
+	return w.probing.wait(ctx)
 }
 
 // run runs the program of a rehearsal, and reports whether it ended well: not
 // every template has it. An error says that it may still run.
-func (l *line) run(ctx context.Context, token string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+func (l *connection) run(ctx context.Context, token string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	guest := client.New(&http.Client{Transport: l.transport}, "http://guest", http.Header{files.TokenHeader: {token}})
 	started, err := guest.Start(ctx, loginShell)

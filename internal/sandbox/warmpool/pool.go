@@ -1,4 +1,7 @@
-package lifecycle
+// Package warmpool owns sandboxes that are ready before they are asked for: how many of
+// which kind, from what memory, from which template snapshots, and how one becomes a
+// caller's.
+package warmpool
 
 import (
 	"context"
@@ -12,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// PoolOptions say what is kept ready. A pool is never without a bound.
-type PoolOptions struct {
+// Options say what is kept ready. A pool is never without a bound.
+type Options struct {
 	// Bytes is the memory that all waiting sandboxes together may use; zero is
 	// a tenth of what is available.
 	Bytes int64
@@ -43,24 +46,30 @@ const (
 	lookEvery = 4 * time.Minute
 )
 
-// pool keeps sandboxes ready for callers to come. Its methods may be called on
-// nil, which keeps none.
-type pool struct {
-	s       *Service
-	options PoolOptions
-	*loop
-	gauge demand.Gauge // of the loop
-	told  int64        // creations that the log has told of, of the loop
+// rank is between the locks of package lifecycle, which calls the pool while it holds
+// them, and those of package access.
+type rank struct{}
 
-	mu     lockorder.Mutex[rankPool]
+func (rank) Rank() (int, string) { return 6, "warmpool.Pool.mu" }
+
+// Pool keeps sandboxes ready for callers to come. Its exported methods may be called on
+// nil, which keeps none.
+type Pool struct {
+	deps    Deps
+	options Options
+	*loop
+	gauge  demand.Gauge // of the loop
+	logged int64        // creations that the log has mentioned, of the loop
+
+	mu     lockorder.Mutex[rank]
 	closed bool
 	book   demand.Book
 	kinds  map[string]*kind
-	doomed []*waiting // whose removal failed
-	// retired are zygotes to be dropped.
-	retired  []*zygote
+	doomed []*warm // whose removal failed
+	// retired are template snapshots to be dropped.
+	retired  []*templateSnapshot
 	restores restores
-	reported time.Time // when the log last said what waits
+	reported time.Time // when the state was last logged
 	pace     demand.Pace
 	backoff  demand.Backoff
 	// settled is when it was last found out what the usual kinds are.
@@ -70,29 +79,29 @@ type pool struct {
 	loading bool // a kind with languages to load is being filled
 }
 
-// StartPool begins to keep sandboxes ready, until Close. It is called once,
-// after Reconcile, and only by a process that stays.
-func (s *Service) StartPool(o PoolOptions) {
+// New returns a pool that keeps nothing ready until Start.
+func New(d Deps, o Options) *Pool {
 	if o.Memory == nil {
 		o.Memory = hostMemory
 	}
-	p := &pool{s: s, options: o, loop: newLoop(), gauge: demand.Gauge{Fixed: o.Bytes}, kinds: make(map[string]*kind)}
-	for _, e := range s.engines.All() {
+	return &Pool{deps: d, options: o, loop: newLoop(), gauge: demand.Gauge{Fixed: o.Bytes}, kinds: make(map[string]*kind)}
+}
+
+// Start begins to keep sandboxes ready, until Close.
+func (p *Pool) Start() {
+	for _, e := range p.deps.Engines.All() {
 		if warmer, ok := e.(engine.Warmer); ok {
 			warmer.Pace(func() (func(), bool) {
-				turn := s.admission.Try()
+				turn := p.deps.Admission.Try()
 				return func() { turn.Done(true) }, turn != nil
 			})
 		}
 	}
-	if !s.pool.CompareAndSwap(nil, p) {
-		panic("sandbox: the pool was started before")
-	}
 	go p.run(p.step)
 }
 
-// rouse lets the pool look at what there is to do.
-func (p *pool) rouse() {
+// Rouse lets the pool look at what there is to do, when a caller waits no more.
+func (p *Pool) Rouse() {
 	if p == nil {
 		return
 	}
@@ -104,7 +113,7 @@ func (p *pool) rouse() {
 
 // usual finds out of which kinds the usual requests are now: their templates
 // change with the host's programs, and what waits is then of no more use.
-func (p *pool) usual(now time.Time) {
+func (p *Pool) usual(now time.Time) {
 	p.mu.Lock()
 	first, due := p.settled.IsZero(), now.Sub(p.settled) >= usualEvery
 	if due {
@@ -116,10 +125,10 @@ func (p *pool) usual(now time.Time) {
 	}
 	var usual []*kind
 	for _, req := range p.options.Usual {
-		k, err := p.s.kindOf(p.ctx, req)
+		k, err := p.kindOf(p.ctx, req)
 		if err != nil {
 			if first {
-				p.s.log.Warn("no sandbox of a usual kind will wait", "template", req.Template, "err", err)
+				p.deps.Log.Warn("no sandbox of a usual kind will wait", "template", req.Template, "err", err)
 			}
 			continue
 		}
@@ -130,7 +139,7 @@ func (p *pool) usual(now time.Time) {
 	defer p.mu.Unlock()
 	var keys []string
 	for _, k := range usual {
-		p.meet(k)
+		p.addKind(k)
 		if !slices.Contains(keys, k.key) {
 			keys = append(keys, k.key)
 		}
@@ -138,9 +147,9 @@ func (p *pool) usual(now time.Time) {
 	p.book.Floor(keys)
 }
 
-// meet makes a kind known, if it is not. What waits with earlier programs of
+// addKind makes a kind known, if it is not. What waits with earlier programs of
 // the template is forgotten. p.mu must be held.
-func (p *pool) meet(k *kind) {
+func (p *Pool) addKind(k *kind) {
 	if p.kinds[k.key] != nil {
 		return
 	}
@@ -152,8 +161,8 @@ func (p *pool) meet(k *kind) {
 	p.kinds[k.key] = k
 }
 
-// close ends all that waits.
-func (p *pool) close() {
+// Close ends all that waits.
+func (p *Pool) Close() {
 	if p == nil {
 		return
 	}
@@ -170,9 +179,9 @@ func (p *pool) close() {
 	}
 	p.doomed = nil
 	p.mu.Unlock()
-	p.bury()
+	p.dropRetired()
 	for name := range p.restores.told {
-		if warmer := p.s.engines.warmer(name); warmer != nil {
+		if warmer, ok := engine.Ability[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(nil)
 		}
 	}
@@ -184,13 +193,13 @@ func (p *pool) close() {
 	p.watches.Wait()
 }
 
-// drop gives up all that waits with a link, when links are lost.
-func (p *pool) dropLinked() {
+// DropLinked gives up all that waits with a network, when network attachments are lost.
+func (p *Pool) DropLinked() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
-	var lost []*waiting
+	var lost []*warm
 	for _, k := range p.kinds {
 		if k.linked {
 			lost = append(lost, k.ready...)
@@ -205,9 +214,9 @@ func (p *pool) dropLinked() {
 }
 
 // usage is what a waiting sandbox uses, or 0 if that is not known.
-func (s *Service) usage(ctx context.Context, name, id string) int64 {
-	meter := s.engines.meter(name)
-	if meter == nil {
+func (p *Pool) usage(ctx context.Context, name, id string) int64 {
+	meter, ok := engine.Ability[engine.Meter](p.deps.Engines, name)
+	if !ok {
 		return 0
 	}
 	u, err := meter.Usage(ctx, id)

@@ -1,4 +1,4 @@
-package lifecycle
+package warmpool
 
 import (
 	"context"
@@ -40,32 +40,32 @@ type kind struct {
 	linked   bool
 	preload  []string
 
-	// Written by who fills the kind, under pool.mu.
+	// Written by the loop that fills the kind, under Pool.mu.
 
-	zygote    *zygote   // nil is none
-	bootUntil time.Time // none is made until then
+	snapshot  *templateSnapshot // nil is none
+	bootUntil time.Time         // none is made until then
 
-	// Guarded by pool.mu.
+	// Guarded by Pool.mu.
 
-	ready    []*waiting // the oldest first
-	filling  bool       // one more is being made
-	measured int64      // bytes that one uses, or 0
-	claimed  int64      // were handed to callers
-	missed   int64      // creations that found none
+	ready    []*warm // the oldest first
+	filling  bool    // one more is being made
+	measured int64   // bytes that one uses, or 0
+	claimed  int64   // were handed to callers
+	missed   int64   // creations that found none
 }
 
-// waiting is one sandbox that is ready for a caller.
-type waiting struct {
+// warm is one sandbox that is ready for a caller.
+type warm struct {
 	kind    *kind
 	id      string
 	control string // the token of its control service
 	env     map[string]string
-	line    *line
+	guest   *connection
 	unwatch context.CancelFunc
-	// restored says that it went on from a zygote.
+	// restored is set if it continues from a template snapshot.
 	restored bool
-	looked   time.Time // guarded by pool.mu
-	looking  *look     // the latest; guarded by pool.mu as long as it waits
+	probed   time.Time // guarded by Pool.mu
+	probing  *task     // the latest; guarded by Pool.mu as long as it waits
 	// rehearsal is set before it waits.
 	rehearsal *rehearsal
 	retry     time.Time // when its removal is tried again
@@ -81,12 +81,12 @@ func (k *kind) price() int64 {
 }
 
 // take takes the oldest one out, or returns nil: the oldest of those that do
-// not rehearse and are not looked at just now, if there are any. pool.mu must be held.
-func (k *kind) take() *waiting {
+// not rehearse and are not looked at just now, if there are any. Pool.mu must be held.
+func (k *kind) take() *warm {
 	if len(k.ready) == 0 {
 		return nil
 	}
-	i := max(0, slices.IndexFunc(k.ready, func(w *waiting) bool { return !w.rehearsal.underWay() && !w.looking.underWay() }))
+	i := max(0, slices.IndexFunc(k.ready, func(w *warm) bool { return !w.rehearsal.running() && !w.probing.running() }))
 	w := k.ready[i]
 	k.ready = slices.Delete(k.ready, i, i+1)
 	return w
@@ -95,7 +95,8 @@ func (k *kind) take() *waiting {
 // keyOf names the kind of a sandbox. It is made of all that it is made of,
 // but for what a claim gives it: what is added to either type later makes
 // kinds differ until somebody decides that it need not.
-func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
+func keyOf(plan Plan) (string, error) {
+	spec, config := plan.Spec, plan.Config
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Egress = "", "", nil, engine.Egress{}
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
@@ -109,7 +110,7 @@ func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool
 		Linked         bool
 		Engine         string
 		Name, Revision string
-	}{spec, config, linked, engineName, t.Name, t.Revision})
+	}{spec, config, plan.Row.Access.Linked(), plan.Row.Engine, plan.Template.Name, plan.Template.Revision})
 	if err != nil {
 		return "", err
 	}
@@ -118,41 +119,37 @@ func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool
 }
 
 // kindOf is the kind of the sandbox that a request would make.
-func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind, error) {
-	r, template, p, err := s.plan(ctx, sandbox.Principal{Local: true}, req)
+func (p *Pool) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind, error) {
+	plan, err := p.deps.Instances.Plan(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	spec, config, _, err := rootfs.Compose(&r, template, p)
-	if err != nil {
-		return nil, err
-	}
-	return s.newKind(r, template, spec, config)
+	return p.newKind(plan)
 }
 
-func (s *Service) newKind(r sandbox.Row, t sandbox.Template, spec engine.Spec, config guest.Config) (*kind, error) {
-	key, err := keyOf(r.Engine, spec, config, r.Access.Linked(), t)
+func (p *Pool) newKind(plan Plan) (*kind, error) {
+	key, err := keyOf(plan)
 	if err != nil {
 		return nil, err
 	}
-	bare := t
-	bare.Revision = ""
-	family, err := keyOf(r.Engine, spec, config, r.Access.Linked(), bare)
+	r, bare := plan.Row, plan
+	bare.Template.Revision = ""
+	family, err := keyOf(bare)
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.engines.Of(r.Engine)
+	e, err := p.deps.Engines.Of(r.Engine)
 	if err != nil {
 		return nil, err
 	}
 	k := &kind{
-		engine: e, key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
-		covered: rootfs.CoveredBy(spec), noRoot: config.NoRoot, linked: r.Access.Linked(),
+		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
+		covered: rootfs.CoveredBy(plan.Spec), noRoot: plan.Config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"
 	}
-	if r.Engine != s.engines.Default().Info().Name {
+	if r.Engine != p.deps.Engines.Default().Info().Name {
 		k.name += ", " + r.Engine
 	}
 	return k, nil
@@ -168,20 +165,20 @@ func (k *kind) closedAccess() sandbox.Access {
 
 // closedPolicy is the policy of a waiting sandbox. It refuses to be one that
 // lets anything through, whatever the layers above say.
-func (s *Service) closedPolicy(k *kind) (*policy.Policy, error) {
-	p, err := s.access.Compile(k.closedAccess())
+func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
+	closed, err := p.deps.Access.Compile(k.closedAccess())
 	if err != nil {
 		return nil, err
 	}
-	open := p.Reachable(policy.NobodysName)
-	for _, h := range p.Document().Network.Hosts {
-		open = open || h.Host != "" && p.Reachable(strings.TrimPrefix(h.Host, "*."))
+	open := closed.Reachable(policy.NobodysName)
+	for _, h := range closed.Document().Network.Hosts {
+		open = open || h.Host != "" && closed.Reachable(strings.TrimPrefix(h.Host, "*."))
 	}
-	for _, b := range p.Binds() {
-		open = open || p.Reachable(b.Host)
+	for _, b := range closed.Binds() {
+		open = open || closed.Reachable(b.Host)
 	}
 	if open {
 		return nil, fault.New(fault.Internal, "pool_not_closed", "the policy of a waiting sandbox is not closed")
 	}
-	return p, nil
+	return closed, nil
 }
