@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -175,4 +176,23 @@ func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d rules: %v", len(run), len(rules()), groups)
+}
+
+// The page on writing an engine names each group of rules and each capability.
+func TestRulesAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/internals/engines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules() {
+		group, _, _ := strings.Cut(r.name, "/")
+		if !strings.Contains(string(data), "`"+group+"/`") {
+			t.Errorf("docs/internals/engines.md does not name `%s/`", group)
+		}
+		for _, c := range r.needs().can {
+			if !strings.Contains(string(data), "`"+string(c)+"`") {
+				t.Errorf("docs/internals/engines.md does not name the capability `%s`", c)
+			}
+		}
+	}
 }

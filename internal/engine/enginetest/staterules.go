@@ -229,7 +229,7 @@ func damage(t testing.TB, dir, name string) {
 }
 
 // memoryAndFiles wants that a copy has the memory and the files of its source as they
-// were when it was saved, and that each goes on by itself.
+// were when it was saved, and that each continues by itself.
 func memoryAndFiles(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	memory(t, b)

@@ -163,7 +163,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		if next == nil {
 			return b.exit, nil
 		}
-		b = next // the sandbox goes on in the instance that replaced this one
+		b = next // the sandbox continues in the instance that replaced this one
 	}
 }
 
