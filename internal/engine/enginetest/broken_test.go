@@ -92,6 +92,9 @@ type (
 	replacesNothing  struct{ like }
 	measuresConstant struct{ like }
 	observesNothing  struct{ like }
+	showsHidden      struct{ like }
+	writesReadOnly   struct{ like }
+	writesTheHost    struct{ like }
 )
 
 func (e leaksProcess) Create(ctx context.Context, spec engine.Spec) error {
@@ -208,4 +211,19 @@ func (measuresConstant) Usage(context.Context, string) (engine.Usage, error) {
 func (e observesNothing) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Events = nil
 	return e.like.Create(ctx, spec)
+}
+
+func (e showsHidden) Create(ctx context.Context, spec engine.Spec) error {
+	spec.Hide = nil
+	return e.like.Create(ctx, spec)
+}
+
+func (e writesReadOnly) Create(ctx context.Context, spec engine.Spec) error {
+	spec.ReadOnly = nil
+	return e.like.Create(ctx, spec)
+}
+
+// It removes what the box is to remove from its own view alone.
+func (e writesTheHost) Create(ctx context.Context, spec engine.Spec) error {
+	return errors.Join(e.like.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
 }

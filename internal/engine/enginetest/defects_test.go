@@ -33,6 +33,9 @@ var broken = map[string]struct {
 	"restores anew":            {func(_ testing.TB, e like) engine.Engine { return restoresAnew{e} }, []string{"state/memory-and-files-go-on", "state/truncated-is-refused"}},
 	"replaces nothing":         {func(_ testing.TB, e like) engine.Engine { return replacesNothing{e} }, []string{"state/replaces-in-place", "state/unknown-is-not-found"}},
 	"measures a constant":      {func(_ testing.TB, e like) engine.Engine { return measuresConstant{e} }, []string{"limits/usage-grows"}},
+	"shows what is hidden":     {func(_ testing.TB, e like) engine.Engine { return showsHidden{e} }, []string{"files/what-is-hidden-is-empty"}},
+	"protects nothing":         {func(_ testing.TB, e like) engine.Engine { return writesReadOnly{e} }, []string{"files/what-is-read-only-is-not-changed"}},
+	"writes to the host":       {func(_ testing.TB, e like) engine.Engine { return writesTheHost{e} }, []string{"files/the-workspace-is-copied-on-write"}},
 	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-sum", "record/what-cannot-be-observed-is-refused"}},
 }
 

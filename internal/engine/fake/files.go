@@ -37,10 +37,13 @@ func key(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "
 // look finds what a key leads to. The state must be locked.
 func (s *State) look(key string) (file, bool) {
 	f, ok := s.files[key]
-	if !ok && slices.Contains(places, key) {
+	switch {
+	case ok:
+		return f, f.Type != goneType
+	case slices.Contains(places, key):
 		return file{Type: dirType}, true
 	}
-	return f, ok
+	return s.host.look(key)
 }
 
 // follow is look through links.
@@ -74,6 +77,9 @@ func (s *State) put(key string, f file) error {
 	if _, ok := s.look(key); ok && f.Type != fileType {
 		return fmt.Errorf("%s: %w", key, fs.ErrExist)
 	}
+	if err := s.host.guard(key, false); err != nil {
+		return err
+	}
 	s.files[key] = f
 	return nil
 }
@@ -85,7 +91,7 @@ func (s *State) text(key string) (string, error) {
 	f, _, ok := s.follow(key)
 	switch {
 	case !ok:
-		return "", fmt.Errorf("%s: No such file or directory", key)
+		return "", fmt.Errorf("%s: %w", key, fs.ErrNotExist)
 	case f.Type != fileType:
 		return "", fmt.Errorf("%s: is a directory", key)
 	}
@@ -93,10 +99,26 @@ func (s *State) text(key string) (string, error) {
 }
 
 // below lists what is at and below a key, the deepest last.
-func (s *State) below(key string) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.files)), func(name string) bool {
-		return name != key && !strings.HasPrefix(name, key+"/")
+func (s *State) below(key string) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		if name == key || strings.HasPrefix(name, key+"/") {
+			list = append(list, name)
+		}
+	}
+	list = append(list, s.host.names(key)...)
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool {
+		_, ok := s.look(name)
+		return !ok
 	})
+}
+
+// forget removes one name, also if it is a file of the host.
+func (s *State) forget(name string) {
+	delete(s.files, name)
+	if _, ok := s.host.look(name); ok {
+		s.files[name] = file{Type: goneType}
+	}
 }
 
 // drop removes what is at a key, and what is below it if all is set.
@@ -104,14 +126,17 @@ func (s *State) drop(key string, all bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := s.below(key)
-	switch {
-	case len(names) == 0:
-		return fmt.Errorf("%s: No such file or directory", key)
-	case s.files[key].Type == dirType && !all:
+	if len(names) == 0 {
+		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	}
+	if f, _ := s.look(key); f.Type == dirType && !all {
 		return fmt.Errorf("%s: is a directory", key)
 	}
+	if err := s.host.guard(key, true); err != nil {
+		return err
+	}
 	for _, name := range names {
-		delete(s.files, name)
+		s.forget(name)
 	}
 	return nil
 }
@@ -125,12 +150,15 @@ func (s *State) move(from, to string, command int) error {
 	}
 	names := s.below(from)
 	if len(names) == 0 {
-		return fmt.Errorf("%s: No such file or directory", from)
+		return fmt.Errorf("%s: %w", from, fs.ErrNotExist)
+	}
+	if err := errors.Join(s.host.guard(from, true), s.host.guard(to, true)); err != nil {
+		return err
 	}
 	for _, name := range names {
-		f := s.files[name]
+		f, _ := s.look(name)
 		f.command = command
-		delete(s.files, name)
+		s.forget(name)
 		s.files[to+strings.TrimPrefix(name, from)] = f
 	}
 	return nil
@@ -148,6 +176,8 @@ func pack(s *State, w io.Writer) error {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o755
 		case linkType:
 			h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, f.Text
+		case goneType:
+			h.Typeflag, h.Size = tar.TypeChar, 0 // of number 0:0, as in an overlay
 		}
 		if err := t.WriteHeader(h); err != nil {
 			return err
@@ -178,6 +208,8 @@ func (s *State) unpack(from io.Reader) error {
 			f.Type = dirType
 		case tar.TypeSymlink:
 			f.Type, f.Text = linkType, h.Linkname
+		case tar.TypeChar:
+			f.Type = goneType
 		default:
 			text, err := io.ReadAll(r)
 			if err != nil {

@@ -93,10 +93,15 @@ func (b *box) survey() error {
 	slices.Sort(names)
 	for _, name := range names {
 		was, before := b.watch.known[name]
+		before = before && was.Type != goneType
 		is, after := now[name]
+		if _, known := b.watch.known[name]; !known {
+			was, before = b.state.host.look(name)
+		}
+		after = after && is.Type != goneType
 		e := &events.Event{Kind: events.File, Path: "/" + name, UID: is.UID, Command: is.command}
 		switch {
-		case before && after && was.Type == is.Type && was.Text == is.Text && was.UID == is.UID:
+		case before && after && was.Type == is.Type && was.Text == is.Text && was.UID == is.UID, !before && !after:
 			continue
 		case !after:
 			e.Op = events.Removed

@@ -85,6 +85,9 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 // programs returns a guest with the fake's own programs.
 func (b *box) programs(spec engine.Spec, loops []loop, before *watch) (Guest, error) {
 	var err error
+	if b.state.host, err = show(spec); err != nil {
+		return nil, err
+	}
 	if b.watch, err = newWatch(spec, b.state, before); err != nil {
 		return nil, err
 	}
@@ -118,6 +121,7 @@ func (b *box) stop(exit engine.Exit) (first bool) {
 			b.watch.file.Close()
 			b.watch = nil
 		}
+		_ = b.state.host.close() // only read from
 	})
 	return first
 }

@@ -47,6 +47,7 @@ type State struct {
 	mu     sync.Mutex
 	memory map[string]string
 	files  map[string]file
+	host   *shown // nil shows nothing of the host
 }
 
 // saved is a State as it is written, with the loops that run in the background.
