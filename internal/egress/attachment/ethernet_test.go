@@ -329,7 +329,7 @@ func TestEthernetIsAUnixSocketOrADevice(t *testing.T) {
 	}
 }
 
-// Nothing is left of Ethernet attachments, whoever ends them first, nor of the half
+// Nothing is left of Ethernet attachments, whichever side ends them first, nor of the half
 // frame that a stream was waiting for.
 func TestEthernetLeavesNothing(t *testing.T) {
 	cycle := func(form attachmenttest.Form, peerFirst bool) {

@@ -82,7 +82,7 @@ func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 	}
 }
 
-// Where the kernel tells that the sandbox's end is closed, nobody has to detach it.
+// Where the kernel tells that the sandbox's end is closed, the gateway detaches it.
 func TestASocketEndsWithTheSandbox(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		t.Run(string(form), func(t *testing.T) {
