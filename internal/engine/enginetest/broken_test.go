@@ -53,9 +53,9 @@ func children(t testing.TB) (n int) {
 	return n
 }
 
-func openFake(t testing.TB, dir string) *fake.Engine {
+func openFake(t testing.TB, dir string) *fake.Programs {
 	t.Helper()
-	e, err := fake.New(fake.Options{Dir: dir + "/run", Programs: true})
+	e, err := fake.NewPrograms(fake.Options{Dir: dir + "/run"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func openFake(t testing.TB, dir string) *fake.Engine {
 }
 
 // like is the fake with one method or more of its own.
-type like struct{ *fake.Engine }
+type like struct{ *fake.Programs }
 
 type (
 	leaksProcess struct {

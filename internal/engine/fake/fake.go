@@ -53,16 +53,14 @@ type Options struct {
 	// Guest makes the inside of a sandbox; nil serves only the control
 	// service.
 	Guest Guest
-	// Programs lets the guest run lines of a small shell on files in memory, in place
-	// of Guest: enough to write and read files, to count, and to be frozen, saved and
-	// observed while it does.
-	Programs bool
 	// Fault, if set, is asked at each step; an error makes the step fail.
 	Fault func(step Step, id string) error
 	// Enforces is what Info claims, for tests of what callers make of it.
 	Enforces []engine.Limit
 	// Format is that of saved states; "" is the fake's own.
 	Format string
+
+	programs bool // set by NewPrograms
 }
 
 // Engine is the fake. It is safe for concurrent use.

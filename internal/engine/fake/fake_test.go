@@ -13,7 +13,7 @@ import (
 
 func open(t testing.TB, dir string) engine.Engine {
 	t.Helper()
-	e, err := fake.New(fake.Options{Dir: dir + "/run", Programs: true})
+	e, err := fake.NewPrograms(fake.Options{Dir: dir + "/run"})
 	if err != nil {
 		t.Fatal(err)
 	}

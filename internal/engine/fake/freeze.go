@@ -7,15 +7,13 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-var _ engine.Freezer = (*Engine)(nil)
-
 // Freeze implements engine.Freezer: every command of the sandbox's programs waits.
-func (e *Engine) Freeze(ctx context.Context, id string) error {
+func (e *Programs) Freeze(ctx context.Context, id string) error {
 	return e.hold(ctx, id, true)
 }
 
 // Thaw implements engine.Freezer.
-func (e *Engine) Thaw(ctx context.Context, id string) error {
+func (e *Programs) Thaw(ctx context.Context, id string) error {
 	return e.hold(ctx, id, false)
 }
 

@@ -27,7 +27,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // create makes a sandbox, from saved memory unless dir is "".
 func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error {
-	if spec.Events != nil && !e.options.Programs {
+	if spec.Events != nil && !e.options.programs {
 		return fault.New(fault.Unsupported, "events_unsupported", "this fake runs no programs, so it has none to write down")
 	}
 	if err := spec.Egress.Check(e.Info().Egress); err != nil {
@@ -194,7 +194,7 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	// The fake is always busy on half a CPU, which makes rates testable.
 	u := engine.Usage{At: now, CPUTime: now.Sub(b.created) / 2, PIDs: 1}
-	if e.options.Programs {
+	if e.options.programs {
 		u.MemoryBytes = b.state.size()
 	}
 	err := filepath.WalkDir(e.dir(id), func(_ string, d fs.DirEntry, err error) error {

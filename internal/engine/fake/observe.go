@@ -16,8 +16,6 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-var _ engine.Observer = (*Engine)(nil)
-
 // watch writes down what the programs of a sandbox do. It is used by one command
 // at a time, or by the caller for whom all of them stand still.
 type watch struct {
@@ -141,7 +139,7 @@ func (b *box) ended(s *session, code int, since time.Time) error {
 }
 
 // Survey implements engine.Observer.
-func (e *Engine) Survey(ctx context.Context, id string) error {
+func (e *Programs) Survey(ctx context.Context, id string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -20,6 +20,35 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
+// Programs is a fake whose guest runs lines of a small shell on files in memory:
+// enough to write and read files, to count, and to be frozen, saved and observed
+// while it does. A Guest that a test brings has no such programs, so only this engine
+// freezes and observes.
+type Programs struct{ *Engine }
+
+var (
+	_ engine.Engine   = (*Programs)(nil)
+	_ engine.Freezer  = (*Programs)(nil)
+	_ engine.Observer = (*Programs)(nil)
+)
+
+// NewPrograms is New for an engine with programs. It takes no Guest.
+func NewPrograms(o Options) (*Programs, error) {
+	if o.Guest != nil {
+		return nil, errors.New("fake engine: its programs are the guest")
+	}
+	o.programs = true
+	e, err := New(o)
+	return &Programs{e}, err
+}
+
+// Info describes the engine.
+func (e *Programs) Info() engine.Info {
+	info := e.Engine.Info()
+	info.Capabilities = engine.Implemented(e)
+	return info
+}
+
 // session is a process: a shell with its variables, or a program.
 type session struct {
 	b           *box

@@ -62,7 +62,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 		ports: map[int]*listener{}, done: make(chan struct{}), loops: map[*loop]bool{},
 	}
 	guest := e.options.Guest
-	if e.options.Programs {
+	if e.options.programs {
 		if guest, err = b.programs(spec, loops, before); err != nil {
 			return nil, err
 		}
