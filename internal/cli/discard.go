@@ -10,7 +10,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 func (a *app) discardCommand() *cobra.Command {
@@ -73,7 +73,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 
 // discardRecorded throws away what a run printed of which nothing else is left.
 func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
-	if len(args) != 1 || !c.local || !sandboxid.Valid(args[0]) {
+	if len(args) != 1 || !c.local || !ids.ValidSandbox(args[0]) {
 		return false, nil
 	}
 	all, err := candidates(ctx, c)

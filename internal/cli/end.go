@@ -67,7 +67,7 @@ func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 			return fail("list sandboxes", err)
 		}
 		if dry {
-			return a.done(ids(rows))
+			return a.done(sandboxIDs(rows))
 		}
 		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d sandboxes that run or are paused", len(rows))); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (a *app) pruneCommand() *cobra.Command {
 					return fail("list sandboxes", err)
 				}
 				if dry {
-					return a.done(ids(rows))
+					return a.done(sandboxIDs(rows))
 				}
 				what, nothing, err := a.prunes(cmd.Context(), c, rows)
 				if err != nil {
@@ -219,7 +219,7 @@ func (a *app) done(ids []string) error {
 	return nil
 }
 
-func ids(rows []api.Sandbox) []string {
+func sandboxIDs(rows []api.Sandbox) []string {
 	var list []string
 	for _, row := range rows {
 		list = append(list, row.ID)

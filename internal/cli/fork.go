@@ -72,6 +72,6 @@ func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration
 		if a.json {
 			return errors.Join(err, a.object(infos))
 		}
-		return errors.Join(err, a.done(ids(infos)))
+		return errors.Join(err, a.done(sandboxIDs(infos)))
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/denial"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // lastAlias names the sandbox that started last, whether it runs or has ended.
@@ -55,7 +55,7 @@ func (c *connection) subject(ctx context.Context, ref string) (subject, error) {
 	if err == nil {
 		return subject{c.Client, sb.ID(), label(sb.Info()), sb}, nil
 	}
-	if errors.Is(err, crannog.ErrNotFound) && sandboxid.Valid(ref) {
+	if errors.Is(err, crannog.ErrNotFound) && ids.ValidSandbox(ref) {
 		if _, found := c.entry(ctx, ref, audit.SandboxStarted); found {
 			return subject{client: c.Client, id: ref, name: ref}, nil
 		}

@@ -58,7 +58,7 @@ func (a *app) sample(ctx context.Context, c *connection, refs []string, again bo
 		if err != nil {
 			return nil, fail("list sandboxes", err)
 		}
-		refs = ids(rows)
+		refs = sandboxIDs(rows)
 	}
 	var stats []stat
 	err := a.every(ctx, refs, func(ref string) error {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/host/diskroom"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // aheadBytes is what is reserved of the disk for a sandbox's next lines.
@@ -51,7 +51,7 @@ func (s *Spools) Create(sandbox string) (*os.File, error) {
 
 func (s *Spools) path(f Form, sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(f.Dir, sandbox+suffix), nil
@@ -87,7 +87,7 @@ func (s *Spools) Remove(sandbox string) error {
 
 // Has reports whether there may be lines of a sandbox that are not in the log yet.
 func (s *Spools) Has(sandbox string) (bool, error) {
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return false, err
 	}
 	_, err := os.Lstat(s.markPath(sandbox))
@@ -105,7 +105,7 @@ func (s *Spools) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), markSuffix); ok && sandboxid.Valid(id) {
+		if id, ok := strings.CutSuffix(e.Name(), markSuffix); ok && ids.ValidSandbox(id) {
 			list = append(list, id)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Options configure the engine.
@@ -206,7 +206,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	}
 	var out []engine.Status
 	for _, entry := range entries {
-		if !entry.IsDir() || !sandboxid.Valid(entry.Name()) {
+		if !entry.IsDir() || !ids.ValidSandbox(entry.Name()) {
 			continue
 		}
 		status := engine.Status{ID: entry.Name(), State: engine.Stopped}

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // Record is what happened; audit.Log does.
@@ -138,7 +138,7 @@ func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in
 		sb, err := h.finder.Get(ctx, who, in.Sandbox)
 		// The record outlives what is kept of a sandbox, for those who may see
 		// all of it anyway.
-		if fault.KindOf(err) == fault.NotFound && who.Local && sandboxid.Valid(in.Sandbox) {
+		if fault.KindOf(err) == fault.NotFound && who.Local && ids.ValidSandbox(in.Sandbox) {
 			sb, err = sandbox.Sandbox{ID: in.Sandbox}, nil
 		}
 		f.Sandbox = sb.ID

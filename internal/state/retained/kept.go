@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/host/durable"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 const (
@@ -110,7 +110,7 @@ type Draft struct {
 
 // Begin starts to keep the changes of a sandbox.
 func (s *Store) Begin(id string) (_ *Draft, err error) {
-	if err := sandboxid.Check(id); err != nil {
+	if err := ids.CheckSandbox(id); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(s.path, 0o700); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) Meta(id string) (Meta, error) {
 
 // read is Meta also of what has expired.
 func (s *Store) read(id string) (Meta, error) {
-	if !sandboxid.Valid(id) {
+	if !ids.ValidSandbox(id) {
 		return Meta{}, Unknown(id)
 	}
 	text, err := os.ReadFile(filepath.Join(s.at(id), metaName))
@@ -261,7 +261,7 @@ func (s *Store) read(id string) (Meta, error) {
 
 // Has reports whether the store has retained changes of a sandbox, expired or not.
 func (s *Store) Has(id string) bool {
-	if !sandboxid.Valid(id) {
+	if !ids.ValidSandbox(id) {
 		return false
 	}
 	_, err := os.Lstat(s.at(id))
@@ -282,7 +282,7 @@ func (s *Store) Needs(copied string) bool {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		if !sandboxid.Valid(e.Name()) {
+		if !ids.ValidSandbox(e.Name()) {
 			return false
 		}
 		m, err := s.read(e.Name())
@@ -304,7 +304,7 @@ func (s *Store) List() ([]Meta, error) {
 	}
 	var out []Meta
 	for _, e := range entries {
-		if !sandboxid.Valid(e.Name()) {
+		if !ids.ValidSandbox(e.Name()) {
 			continue
 		}
 		// An entry that is damaged or was removed since is not listed. Sweep drops it.
@@ -318,7 +318,7 @@ func (s *Store) List() ([]Meta, error) {
 
 // Remove drops what was kept of a sandbox. Nothing is success.
 func (s *Store) Remove(id string) error {
-	if err := sandboxid.Check(id); err != nil {
+	if err := ids.CheckSandbox(id); err != nil {
 		return err
 	}
 	if !s.Has(id) {
@@ -352,7 +352,7 @@ func (s *Store) Sweep() ([]string, error) {
 	for _, e := range entries {
 		// What has a name is whole, and was there before the list.
 		name := e.Name()
-		if stays[name] || !sandboxid.Valid(name) {
+		if stays[name] || !ids.ValidSandbox(name) {
 			continue
 		}
 		if err := s.Remove(name); err != nil {
