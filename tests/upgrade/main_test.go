@@ -22,14 +22,16 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 // life only ends a sandbox that a failed test forgets.
 const life = 5 * time.Hour
 
-// earlier returns the program of the earlier version.
+// earlier returns the program of the earlier version, which is built if it is not there yet.
 func earlier(t *testing.T) string {
 	t.Helper()
-	name := os.Getenv("CRANNOG_TEST_EARLIER")
-	if name == "" {
-		t.Skip("CRANNOG_TEST_EARLIER names no program of an earlier version: make test-upgrade builds one")
+	cmd := exec.CommandContext(t.Context(), "./earlier.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build the earlier version: %v", err)
 	}
-	return name
+	return strings.TrimSpace(string(out))
 }
 
 // command runs a command line of a program on a state directory.

@@ -2,6 +2,7 @@ package upgrade_test
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,11 +39,12 @@ type past struct {
 	state, dir string
 	server     *servetest.Server
 	// IDs of sandboxes.
-	runs, copied, asleep, booted, ended string
+	runs, copied, asleep, files, booted, ended string
 	// IDs of snapshots of the one that runs.
 	whole, flat       string
 	pending, approved string // approval requests
 	key               string
+	cookie            *http.Cookie // of a person who is signed in to the console
 	checkpoint        string // file of a signed tree head
 	counted           int    // of the program that counts, when the state was left
 	listed            map[string]api.Sandbox
@@ -76,7 +78,7 @@ func count(t *testing.T, sb *crannog.Sandbox) int {
 	return n
 }
 
-// make fills a state directory with the earlier version, whose server runs on.
+// makePast fills a state directory with the earlier version, whose server runs on.
 func makePast(t *testing.T, old string) *past {
 	t.Helper()
 	p := &past{state: t.TempDir(), dir: t.TempDir(), listed: map[string]api.Sandbox{}}
@@ -86,7 +88,7 @@ func makePast(t *testing.T, old string) *past {
 			t.Fatalf("%v\n%s", err, p.server.Stderr())
 		}
 	}
-	for name, content := range map[string]string{"kept.txt": "before\n", "changed.txt": "before\n"} {
+	for name, content := range map[string]string{"kept.txt": "before\n", "changed.txt": "before\n", ".env": "hidden\n", ".envrc": "protected\n"} {
 		check(os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644))
 	}
 	p.server = servetest.StartOnly(t, old, p.state)
@@ -97,6 +99,16 @@ func makePast(t *testing.T, old string) *past {
 	check(err)
 	p.key = strings.TrimSpace(must(t, old, p.state, p.dir, "key", "new", "--quiet", "key-of-before"))
 
+	link, err := c.ConsoleLink(ctx, "Ann", "operator", 0)
+	check(err)
+	_, token, _ := strings.Cut(link.URL, "#token=")
+	res, err := http.Post(p.server.URL+"/console/api/session", "application/json", strings.NewReader(`{"token":"`+token+`"}`))
+	check(err)
+	defer res.Body.Close()
+	if len(res.Cookies()) != 1 {
+		t.Fatalf("the sign-in: %s", res.Status)
+	}
+	p.cookie = res.Cookies()[0]
 	create := func(options ...crannog.CreateOption) *crannog.Sandbox {
 		t.Helper()
 		sb, err := c.Create(ctx, append(options, crannog.Timeout(life))...)
@@ -132,6 +144,10 @@ func makePast(t *testing.T, old string) *past {
 	p.asleep = asleep.ID()
 	count(t, asleep)
 	check(asleep.Pause(ctx))
+	files := create(crannog.Name("files"))
+	p.files = files.ID()
+	count(t, files)
+	check(files.Pause(ctx))
 	booted := create(crannog.Name("booted"))
 	p.booted = booted.ID()
 	check(booted.PauseFiles(ctx))
@@ -143,7 +159,7 @@ func makePast(t *testing.T, old string) *past {
 
 	p.checkpoint = filepath.Join(t.TempDir(), "checkpoints")
 	check(os.WriteFile(p.checkpoint, []byte(must(t, old, p.state, p.dir, "audit", "checkpoint")), 0o600))
-	for _, id := range []string{p.runs, p.copied, p.asleep, p.booted} {
+	for _, id := range []string{p.runs, p.copied, p.asleep, p.files, p.booted} {
 		sb, err := c.Get(ctx, id)
 		check(err)
 		p.listed[id] = sb.Info()
