@@ -40,14 +40,14 @@ type past struct {
 	server     *servetest.Server
 	// IDs of sandboxes.
 	runs, copied, asleep, files, booted, ended string
-	// IDs of snapshots of the one that runs.
-	whole, flat       string
-	pending, approved string // approval requests
-	key               string
-	cookie            *http.Cookie // of a person who is signed in to the console
-	checkpoint        string // file of a signed tree head
-	counted           int    // of the program that counts, when the state was left
-	listed            map[string]api.Sandbox
+	// IDs of snapshots: two of the one that runs, and one of asleep, which hides no file.
+	whole, flat, plain string
+	pending, approved  string // approval requests
+	key                string
+	cookie             *http.Cookie // of a person who is signed in to the console
+	checkpoint         string       // file of a signed tree head
+	counted            int          // of the program that counts, when the state was left
+	listed             map[string]api.Sandbox
 }
 
 // counting starts a program that holds a number in its memory and adds one to it for each SIGUSR1.
@@ -101,8 +101,7 @@ func makePast(t *testing.T, old string) *past {
 
 	link, err := c.ConsoleLink(ctx, "Ann", "operator", 0)
 	check(err)
-	_, token, _ := strings.Cut(link.URL, "#token=")
-	res, err := http.Post(p.server.URL+"/console/api/session", "application/json", strings.NewReader(`{"token":"`+token+`"}`))
+	res, err := http.Post(p.server.URL+"/console/api/session", "application/json", strings.NewReader(`{"token":"`+link.Token+`"}`))
 	check(err)
 	defer res.Body.Close()
 	if len(res.Cookies()) != 1 {
@@ -143,6 +142,9 @@ func makePast(t *testing.T, old string) *past {
 	asleep := create(crannog.Name("asleep"))
 	p.asleep = asleep.ID()
 	count(t, asleep)
+	plain, err := asleep.Snapshot(ctx, api.CreateSnapshot{Name: "plain"})
+	check(err)
+	p.plain = plain.ID
 	check(asleep.Pause(ctx))
 	files := create(crannog.Name("files"))
 	p.files = files.ID()
