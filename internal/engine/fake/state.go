@@ -115,6 +115,9 @@ func (e *Engine) State(id string) *State {
 	return nil
 }
 
+// Restores implements engine.Checkpointer.
+func (e *Engine) Restores(format string) bool { return format == e.Format() }
+
 // Format implements engine.Checkpointer.
 func (e *Engine) Format() string {
 	if e.options.Format != "" {
