@@ -65,8 +65,12 @@ func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string)
 // was this call that began it. The lock of the ID must be held. A zero time
 // means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
-	// Before the row says that it ends: nothing here could end it.
-	if r, err := s.store.Get(ctx, id); err == nil {
+	r, err := s.store.Get(ctx, id)
+	if err != nil && !isUnknown(err) {
+		return false, err
+	}
+	if err == nil {
+		// Before the row says that it ends: without its engine nothing could end it.
 		if err := s.engines.mustServe(r); err != nil {
 			return false, err
 		}

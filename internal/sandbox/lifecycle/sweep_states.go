@@ -20,7 +20,10 @@ func (s *Service) sweepStates(ctx context.Context) (int64, error) {
 		old, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, CreatedBefore: time.Now().Add(-s.settings.SnapshotRetention)})
 		errs = append(errs, err)
 		for _, n := range old {
-			errs = append(errs, s.removeSnapshot(ctx, n))
+			// The engine may be missing by mistake, and what is removed does not come back.
+			if s.engines.Has(n.Engine) {
+				errs = append(errs, s.removeSnapshot(ctx, n))
+			}
 		}
 	}
 	freed, err := s.states.DropUnreferenced(ctx)

@@ -92,7 +92,8 @@ func (s *Service) SettleNow(ctx context.Context) (int64, error) {
 	return s.deps.Images.Settle(ctx)
 }
 
-// Missing returns the paused sandboxes and the snapshots whose images are gone.
+// Missing returns the paused sandboxes and the snapshots whose images are gone. It leaves out
+// those of an engine that is not registered, which may be so by mistake.
 func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots []sandbox.Stored, err error) {
 	if s.deps.Images == nil {
 		return nil, nil, nil
@@ -117,7 +118,7 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 		}
 	}
 	for _, n := range kept {
-		if _, there := sizes[n.ID]; !there {
+		if _, there := sizes[n.ID]; !there && s.deps.Engines.Has(n.Engine) {
 			snapshots = append(snapshots, n)
 		}
 	}
