@@ -20,7 +20,8 @@ type Info struct {
 	// Capabilities lists what the engine can do beyond Engine. For each one it
 	// implements the interface.
 	Capabilities []Capability
-	// Enforces lists the limits that hold on this host.
+	// Enforces lists the limits that hold on this host. Those that are not in Shows are
+	// compared with what Meter reads back before a sandbox is handed to its caller.
 	Enforces []Limit
 	// Shows lists the limits that a program inside reads as the size of its machine:
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's

@@ -21,6 +21,7 @@ import (
 type box struct {
 	id      string
 	created time.Time
+	limits  engine.Limits
 	control string // token of the control service
 	ports   map[int]*listener
 	servers []*http.Server
@@ -49,7 +50,7 @@ func (e *Engine) serve(spec engine.Spec, dir string) (*box, error) {
 		return nil, err
 	}
 	b := &box{
-		id: spec.ID, created: time.Now(), control: config.ControlToken, state: state,
+		id: spec.ID, created: time.Now(), limits: spec.Limits.OrDefault(), control: config.ControlToken, state: state,
 		ports: make(map[int]*listener, len(handlers)), end: end, done: make(chan struct{}),
 	}
 	for port, handler := range handlers {

@@ -235,3 +235,12 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	}
 	return b.usage(), nil
 }
+
+// Bounds implements engine.Meter.
+func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Limits{}, err
+	}
+	return b.bounds(), nil
+}

@@ -55,6 +55,15 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 	return made, e.Check(c, made)
 }
 
+// shows returns the limits that a sandbox of an engine displays to its programs.
+func (e engines) shows(name string) []engine.Limit {
+	one, err := e.Of(name)
+	if err != nil {
+		return nil // and its boot fails for the same reason
+	}
+	return one.Info().Shows
+}
+
 // checkpointer returns an engine's ability to save a state and to restore it.
 func (e engines) checkpointer(name string) (engine.Checkpointer, error) {
 	one, err := e.Of(name)

@@ -69,7 +69,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 		Limits: k.limits, AccessToken: ids.NewToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
 	}}
-	spec, config := rootfs.ComposeCovered(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	spec, config := rootfs.ComposeCovered(&r, k.template, closed, info.Shows, k.covered, k.noRoot, r.ID)
 	key, err := keyOf(info.Name, spec, config, r.Access.Linked(), k.template)
 	if err == nil && key != k.key {
 		// It would be handed to callers who asked for something else.

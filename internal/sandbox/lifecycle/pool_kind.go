@@ -123,7 +123,7 @@ func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind,
 	if err != nil {
 		return nil, err
 	}
-	spec, config, _, err := rootfs.Compose(&r, template, p)
+	spec, config, _, err := rootfs.Compose(&r, template, p, s.engines.shows(r.Engine))
 	if err != nil {
 		return nil, err
 	}
