@@ -224,9 +224,3 @@ func undone(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// left reports whether a sequence that failed could not be undone.
-func left(err error) bool {
-	var e *steps.Error
-	return errors.As(err, &e) && e.Left != nil
-}

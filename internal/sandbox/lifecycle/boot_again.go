@@ -52,7 +52,7 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 // notResumed is what a caller is told of a resumption that failed, and was undone as far
 // as that can be.
 func (s *Service) notResumed(ctx context.Context, id string, err error) error {
-	if left(err) {
+	if steps.Left(err) {
 		err = errors.Join(err, s.owe(id)) // the attendant tries again
 	}
 	if because := context.Cause(ctx); because != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -37,7 +38,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 		return sandbox.Sandbox{}, err
 	}
 	from.request, from.search = req.RequestID, search
-	if made, claimed, err := s.claim(ctx, r, template, compiled, spec, config); claimed {
+	if made, claimed, err := s.pool.Load().Claim(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
 		return made, err
 	}
 	// A refusal now leaves nothing to undo.
@@ -102,7 +103,7 @@ func (s *Service) begin(ctx context.Context, id string) (context.Context, func()
 		delete(s.creating, id)
 		s.mu.Unlock()
 		cancel(nil)
-		s.pool.Load().rouse()
+		s.pool.Load().Rouse()
 		s.requests.Done()
 	}, nil
 }

@@ -92,30 +92,12 @@ func (e engines) archiver(name string) (engine.Archiver, error) {
 
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
-	}
-	m, _ := one.(engine.Meter)
-	return m
+	able, _ := engine.Ability[engine.Meter](e.Registry, name)
+	return able
 }
 
 // observer returns an engine's ability to write down what programs do, or nil.
 func (e engines) observer(name string) engine.Observer {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
-	}
-	o, _ := one.(engine.Observer)
-	return o
-}
-
-// warmer returns an engine's ability to prepare restores, or nil.
-func (e engines) warmer(name string) engine.Warmer {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
-	}
-	w, _ := one.(engine.Warmer)
-	return w
+	able, _ := engine.Ability[engine.Observer](e.Registry, name)
+	return able
 }

@@ -69,7 +69,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 		return nil
 	}
 	s.log.Warn("sandbox not created", "sandbox", id, "owner", b.row.Owner, "err", err)
-	if left(err) {
+	if steps.Left(err) {
 		b.markCrashed(ctx)
 	}
 	return undone(ctx, err)

@@ -160,7 +160,7 @@ func (s *Service) writeDown(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 		}
 		return nil, fmt.Errorf("save %s: %w", r.ID, full(err))
 	}
-	s.pool.Load().saved(r)
+	s.pool.Load().Saved(r)
 	return needs, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -40,7 +41,7 @@ func TestFillFails(t *testing.T) {
 			}
 			return nil
 		})
-		p.StartPool(lifecycle.PoolOptions{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
+		p.StartPool(warmpool.Options{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
 		time.Sleep(8 * time.Second)
 		p.mu.Lock()
 		if tries != 2 {
@@ -184,7 +185,7 @@ func TestLoadingHoldsNobodyUp(t *testing.T) {
 	loads()
 	hosttest.Eventually(t, "one with languages waits", func() bool {
 		status, _ := p.Pool()
-		return slices.ContainsFunc(status.Kinds, func(k lifecycle.PoolKind) bool { return k.Name == "code-interpreter-v1" && k.Waiting == 1 })
+		return slices.ContainsFunc(status.Kinds, func(k warmpool.KindStatus) bool { return k.Name == "code-interpreter-v1" && k.Waiting == 1 })
 	})
 	sb, err := p.Create(t.Context(), alice, loaded)
 	if boot, _, claimed := p.configs(sb.ID); err != nil || !claimed || boot.Renew != guest.Copied {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/files"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -26,7 +26,7 @@ type rehearsing struct {
 func newRehearsing(t *testing.T, refuse func(guest.Config) (int, string), runs func()) *rehearsing {
 	t.Helper()
 	r := &rehearsing{poolRig: newPoolRig(t)}
-	r.options = lifecycle.PoolOptions{Rehearse: 1}
+	r.options = warmpool.Options{Rehearse: 1}
 	r.poolRig.ran = func(id string, req *http.Request) {
 		r.mu.Lock()
 		r.ran = append(r.ran, id+" "+req.Header.Get(files.TokenHeader))

@@ -21,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/store"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
@@ -37,7 +38,7 @@ type poolRig struct {
 	refuse  func(guest.Config) (status int, text string)
 	ran     func(id string, r *http.Request) // is called for what is asked of the process service
 	memory  demand.Memory
-	options lifecycle.PoolOptions // beyond what start sets
+	options warmpool.Options // beyond what start sets
 }
 
 // links is a way out that remembers each sandbox's attachment.

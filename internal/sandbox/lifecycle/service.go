@@ -25,6 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/sandbox/intake"
 	"github.com/crannog/crannog/internal/sandbox/recordings"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
@@ -131,7 +132,7 @@ type Service struct {
 	late     map[chan struct{}]bool
 	requests sync.WaitGroup // creations under way
 
-	pool atomic.Pointer[pool] // nil keeps none
+	pool atomic.Pointer[warmpool.Pool] // nil keeps none
 }
 
 // NewService makes a Service and starts its clock. Call Reconcile before
@@ -224,7 +225,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.requests.Wait()
-	s.pool.Load().close()
+	s.pool.Load().Close()
 
 	s.mu.Lock()
 	held := make([]string, 0, len(s.held))

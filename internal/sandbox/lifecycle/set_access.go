@@ -165,7 +165,7 @@ func (s *Service) relink(ctx context.Context) error {
 
 // Relink looks again which links there are, after their process has died.
 func (s *Service) Relink(ctx context.Context) {
-	s.pool.Load().dropLinked()
+	s.pool.Load().DropLinked()
 	if err := s.relink(ctx); err != nil {
 		s.log.Error("lost links not found out", "err", err)
 	}

@@ -111,7 +111,7 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().goesOn(name, spec)
+	defer s.pool.Load().Restored(name, spec)
 	if replace {
 		return c.Replace(ctx, spec, dir)
 	}

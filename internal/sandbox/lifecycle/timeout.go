@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/control"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -147,39 +148,17 @@ func (s *Service) update(ctx context.Context, r sandbox.Row, u guest.Update) err
 	return nil
 }
 
-// maxGuestHeader bounds the header of an answer. A program that has replaced the
-// guest could otherwise make net/http read ten mebibytes.
-const maxGuestHeader = 64 << 10
-
-// control asks the guest's control service. The program that answers is the
-// box's, so redirects are not followed; the caller bounds what it reads.
+// control asks the guest's control service. The caller bounds what it reads.
 func (s *Service) control(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := controlRequest(ctx, r.ControlToken, method, path, body)
+	req, err := control.Request(ctx, r.ControlToken, method, path, body)
 	if err != nil {
 		return nil, err
 	}
-	// Without kept connections the body's end is the connection's.
-	transport := &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			e, err := s.engines.Of(r.Engine)
-			if err != nil {
-				return nil, err
-			}
-			return e.Dial(ctx, r.ID, guestboot.Port)
-		},
-	}
-	return transport.RoundTrip(req)
-}
-
-func controlRequest(ctx context.Context, token, method, path string, body io.Reader) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(guest.ControlHeader, token)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	return req, nil
+	return control.Once(func(ctx context.Context) (net.Conn, error) {
+		e, err := s.engines.Of(r.Engine)
+		if err != nil {
+			return nil, err
+		}
+		return e.Dial(ctx, r.ID, guestboot.Port)
+	}).RoundTrip(req)
 }

@@ -95,3 +95,10 @@ func Failed(err error) string {
 	}
 	return ""
 }
+
+// Left reports whether something is left of a sequence that failed, because it could not
+// be undone.
+func Left(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Left != nil
+}

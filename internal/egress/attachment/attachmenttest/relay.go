@@ -2,6 +2,7 @@ package attachmenttest
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -14,26 +15,44 @@ import (
 // Pair returns the two ends of a socket that carries Ethernet frames.
 func Pair(t testing.TB, form Form) (peer, link *os.File) {
 	t.Helper()
-	kind := map[Form]int{Datagrams: unix.SOCK_DGRAM, Messages: unix.SOCK_SEQPACKET, Stream: unix.SOCK_STREAM}[form]
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	peer, link, err := Sockets(form)
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer, link = os.NewFile(uintptr(fds[0]), "peer"), os.NewFile(uintptr(fds[1]), "link")
 	t.Cleanup(func() { peer.Close(); link.Close() })
 	return peer, link
 }
 
-// Relay joins a TAP device to a socket, as QEMU's -netdev dgram and stream do, and
-// returns the socket's other end. It ends with the test or with the device.
+// Sockets is Pair outside of a test.
+func Sockets(form Form) (peer, link *os.File, err error) {
+	kind := map[Form]int{Datagrams: unix.SOCK_DGRAM, Messages: unix.SOCK_SEQPACKET, Stream: unix.SOCK_STREAM}[form]
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "peer"), os.NewFile(uintptr(fds[1]), "link"), nil
+}
+
+// Relay joins a TAP device to a socket and returns the socket's other end. It ends with
+// the test or with the device.
 func Relay(t testing.TB, form Form, device *os.File) (link *os.File) {
 	t.Helper()
 	peer, link := Pair(t, form)
-	conn, err := net.FileConn(peer)
+	stop, err := Join(form, device, peer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer.Close()
+	t.Cleanup(stop)
+	return link
+}
+
+// Join joins a TAP device to the peer's end of a socket, as QEMU's -netdev dgram and
+// stream do. It takes both over. stop ends it.
+func Join(form Form, device, peer *os.File) (stop func(), err error) {
+	conn, err := net.FileConn(peer)
+	if err := errors.Join(err, peer.Close()); err != nil {
+		return nil, err
+	}
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer conn.Close()
@@ -65,8 +84,7 @@ func Relay(t testing.TB, form Form, device *os.File) (link *os.File) {
 			_, _ = device.Write(frame)
 		}
 	})
-	t.Cleanup(func() { conn.Close(); device.Close(); both.Wait() })
-	return link
+	return func() { conn.Close(); device.Close(); both.Wait() }, nil
 }
 
 // ReadFrame reads one frame from the peer's end of a socket.

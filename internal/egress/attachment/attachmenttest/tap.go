@@ -138,6 +138,9 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 // Go lets the program run.
 func (k *Kernel) Go() { k.start.Close() }
 
+// PID returns the process, which the program replaces.
+func (k *Kernel) PID() int { return k.cmd.Process.Pid }
+
 // Wait returns what the program wrote, when it has ended.
 func (k *Kernel) Wait() (string, error) {
 	err := k.cmd.Wait()
