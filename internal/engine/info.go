@@ -27,6 +27,10 @@ type Info struct {
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's
 	// kernel these are the host's figures, although the limit holds.
 	Shows []Limit
+	// OwnNetwork is set when a sandbox has loopback addresses of its own, and OwnFiles
+	// when all files that its guest can change are its own. Where one is not, the guest
+	// leaves the host's alone.
+	OwnNetwork, OwnFiles bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.

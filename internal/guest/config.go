@@ -78,6 +78,9 @@ type Config struct {
 	PIDs        int64 `json:"pids"`
 	// HostMemory is set where the kernel inside shows the memory of the host.
 	HostMemory bool `json:"host_memory,omitempty"`
+	// HostFiles is set where the guest sees the host's files and not the sandbox's own: it
+	// makes none, and leaves their owners as they are.
+	HostFiles bool `json:"host_files,omitempty"`
 }
 
 // Renewal is what happened to a sandbox before its guest got a new

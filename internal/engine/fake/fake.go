@@ -60,6 +60,8 @@ type Options struct {
 	// Shows and Ignores are what Info claims besides, and which limits of Enforces do
 	// not hold.
 	Shows, Ignores []engine.Limit
+	// OnHost makes Info say that sandboxes have neither a network nor files of their own.
+	OnHost bool
 	// Format is that of saved states; "" is the fake's own.
 	Format string
 }
@@ -134,6 +136,7 @@ func (e *Engine) Info() engine.Info {
 	return engine.Info{
 		Name: cmp.Or(e.options.Name, "fake"), Version: "1", Boundary: cmp.Or(e.options.Boundary, engine.NoBoundary),
 		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces, Shows: e.options.Shows,
+		OwnNetwork: !e.options.OnHost, OwnFiles: !e.options.OnHost,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageHostView},
 		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},

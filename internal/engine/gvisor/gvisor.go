@@ -110,6 +110,8 @@ func (e *Engine) Info() engine.Info {
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork:   true,
+		OwnFiles:     true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),

@@ -55,13 +55,13 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 	return made, e.Check(c, made)
 }
 
-// shows returns the limits that a sandbox of an engine displays to its programs.
-func (e engines) shows(name string) []engine.Limit {
+// info describes the engine of a row.
+func (e engines) info(name string) engine.Info {
 	one, err := e.Of(name)
 	if err != nil {
-		return nil // and its boot fails for the same reason
+		return engine.Info{} // and its boot fails for the same reason
 	}
-	return one.Info().Shows
+	return one.Info()
 }
 
 // checkpointer returns an engine's ability to save a state and to restore it.

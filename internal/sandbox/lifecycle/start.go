@@ -52,7 +52,7 @@ func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.
 	return rootfs.ComposeCovered(r, sandbox.Template{
 		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
-	}, p, s.engines.shows(r.Engine), rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
+	}, p, s.engines.info(r.Engine), rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
 // fits refuses to let saved memory go on where it cannot.

@@ -85,3 +85,20 @@ func TestLimitsThatNoProgramSeesAreReadBack(t *testing.T) {
 		}
 	}
 }
+
+// On the host's own network and files, the guest binds no address and writes no file.
+func TestOnlyASandboxWithItsOwnIsGivenFiles(t *testing.T) {
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range []engine.Info{{}, {OwnNetwork: true}, {OwnFiles: true}, {OwnNetwork: true, OwnFiles: true}} {
+		r := bounded()
+		_, config := ComposeCovered(&r, sandbox.Template{}, p, info, Covered{}, false, "box")
+		own := info.OwnNetwork && info.OwnFiles
+		if config.Offline != own || (len(config.Files) > 0) != own || config.HostFiles == info.OwnFiles {
+			t.Errorf("own network %t, own files %t: offline %t, %d files, files of the host %t",
+				info.OwnNetwork, info.OwnFiles, config.Offline, len(config.Files), config.HostFiles)
+		}
+	}
+}
