@@ -81,6 +81,7 @@ test-plain: $(TIMING)
 # Those that take longest begin (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 2 -timeout 60m $$packages
+	$(PROGRAM) $(GOTEST) -run '^Example' -timeout 10m .
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races

@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/frontend/e2b"
 	"github.com/crannog/crannog/internal/frontend/ingress"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/host/peercred"
 	"github.com/crannog/crannog/internal/integration/registration"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -118,15 +118,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	raw, err := unix.SyscallConn()
+	cred, err := peercred.Of(unix)
 	if err != nil {
-		return ctx
-	}
-	var cred *syscall.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || credErr != nil {
 		return ctx
 	}
 	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {

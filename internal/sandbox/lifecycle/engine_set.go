@@ -1,6 +1,9 @@
 package lifecycle
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -64,32 +67,6 @@ func (e engines) info(name string) engine.Info {
 	return one.Info()
 }
 
-// checkpointer returns an engine's ability to save a state and to restore it.
-func (e engines) checkpointer(name string) (engine.Checkpointer, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	c, ok := one.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
-	}
-	return c, nil
-}
-
-// archiver returns an engine's ability to write files alone.
-func (e engines) archiver(name string) (engine.Archiver, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	a, ok := one.(engine.Archiver)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
-	}
-	return a, nil
-}
-
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
 	able, _ := engine.Ability[engine.Meter](e.Registry, name)
@@ -100,4 +77,23 @@ func (e engines) meter(name string) engine.Meter {
 func (e engines) observer(name string) engine.Observer {
 	able, _ := engine.Ability[engine.Observer](e.Registry, name)
 	return able
+}
+
+// instance names what an engine holds of a sandbox.
+type instance struct{ engine, id string }
+
+// instances lists what the engines of this process hold.
+func (e engines) instances(ctx context.Context) ([]instance, error) {
+	var all []instance
+	for _, one := range e.All() {
+		name := one.Info().Name
+		list, err := one.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list of the engine %s: %w", name, err)
+		}
+		for _, status := range list {
+			all = append(all, instance{name, status.ID})
+		}
+	}
+	return all, nil
 }

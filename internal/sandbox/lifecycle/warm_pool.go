@@ -17,11 +17,11 @@ import (
 // Reconcile, and only by a process that stays.
 func (s *Service) StartPool(o warmpool.Options) {
 	d := warmpool.Deps{
-		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.admission,
+		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.starts.queue,
 		MaxLive: s.settings.MaxLive, Log: s.log,
 	}
-	if s.images != nil {
-		d.Drafts = func() (sandbox.Draft, error) { return s.images.Begin(newSnapshotID()) }
+	if s.states.Available() == nil {
+		d.Drafts = s.states.Draft
 	}
 	p := warmpool.New(d, o)
 	if !s.pool.CompareAndSwap(nil, p) {
@@ -38,7 +38,7 @@ type warmInstances struct{ s *Service }
 
 // Plan implements warmpool.Instances.
 func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (warmpool.Plan, error) {
-	r, template, p, err := w.s.plan(ctx, sandbox.Principal{Local: true}, req)
+	r, template, p, err := w.s.planner.plan(ctx, sandbox.Principal{Local: true}, req)
 	if err != nil {
 		return warmpool.Plan{}, err
 	}
@@ -48,7 +48,7 @@ func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (war
 
 // Reserve implements warmpool.Instances.
 func (w warmInstances) Reserve() sandbox.Row {
-	return sandbox.Row{ControlToken: ids.NewToken(), Process: w.s.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: ids.NewToken()}}
+	return sandbox.Row{ControlToken: ids.NewToken(), Process: w.s.process.self, Sandbox: sandbox.Sandbox{ID: newID(), AccessToken: ids.NewToken()}}
 }
 
 // stepGuest is the last step of a warm sandbox.
@@ -74,12 +74,12 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 // Adopt implements warmpool.Instances.
 func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error) {
 	s, began := w.s, time.Now()
-	ctx, done, err := s.begin(ctx, r.ID)
+	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -93,7 +93,7 @@ func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(c
 
 // Record implements warmpool.Instances.
 func (w warmInstances) Record(ctx context.Context, r sandbox.Row) error {
-	return w.s.started(ctx, r, "pool")
+	return w.s.recordStart(ctx, r, "pool")
 }
 
 // Discard implements warmpool.Instances.
@@ -101,7 +101,7 @@ func (w warmInstances) Discard(ctx context.Context, id string) error {
 	s := w.s
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	return s.locked(ctx, id, func(ctx context.Context, id string) error {
+	return s.operations.locked(ctx, id, func(ctx context.Context, id string) error {
 		s.cut(id)
 		errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
 		if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
@@ -113,7 +113,5 @@ func (w warmInstances) Discard(ctx context.Context, id string) error {
 
 // Busy implements warmpool.Instances.
 func (w warmInstances) Busy() bool {
-	w.s.mu.RLock()
-	defer w.s.mu.RUnlock()
-	return len(w.s.creating) > 0
+	return w.s.operations.busy()
 }
