@@ -8,29 +8,34 @@ import (
 	"io/fs"
 	"log"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
 // stateDir is the state directory of the examples that run.
 var stateDir string
 
-// The examples with output start sandboxes in this process. They run where tests of sandboxes
-// do: as root, with the program that was built for them.
+// The examples with output start sandboxes in this process, which needs root. They run if only
+// examples are selected (go test -run '^Example'), because a process that has called Main cannot
+// run the tests of a program that has not.
 func TestMain(m *testing.M) {
-	crannog.Main()
+	inTest := slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.") })
+	if !inTest {
+		crannog.Main() // this process is a part of the engine, which an example started
+	}
 	flag.Parse()
 	os.Exit(func() int {
-		if os.Geteuid() != 0 || os.Getenv(programtest.Variable) == "" {
+		if os.Geteuid() != 0 || !strings.HasPrefix(flag.Lookup("test.run").Value.String(), "^Example") {
 			if err := flag.Set("test.skip", "^Example.*_sandbox$"); err != nil {
 				panic(err)
 			}
 			return m.Run()
 		}
+		crannog.Main()
 		var err error
 		if stateDir, err = os.MkdirTemp("", "ce"); err != nil {
 			panic(err)
