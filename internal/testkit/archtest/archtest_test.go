@@ -123,7 +123,7 @@ var engineNamesIn = map[string]string{
 	"bench/":                                "it measures the engine beside others",
 	"internal/egress/attachment/":           "it uses the network stack as a library",
 	"internal/testkit/archtest/archtest.go": "it describes a folder",
-	"internal/testkit/servetest/left.go":    "it counts what the engine leaves",
+	"internal/testkit/servetest/cleanup.go": "it counts what the engine leaves",
 	"internal/testkit/hosttest/census.go":   "it counts what the engine leaves",
 	"internal/store/states.go":              "rows of before engines had names were this engine's",
 	"internal/cli/engines.go":               "an example of the help text",
