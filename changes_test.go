@@ -42,9 +42,9 @@ func TestChangesOnTheWire(t *testing.T) {
 			}
 			out = api.Applied{Digest: "d", Approval: "a1"}
 		case "POST /v1/sandboxes/i1/changes/keep":
-			out = api.KeptChanges{ID: "i1", Files: 1}
+			out = api.RetainedChanges{ID: "i1", Files: 1}
 		case "GET /v1/changes":
-			out = api.KeptList{Changes: []api.KeptChanges{{ID: "i1"}}}
+			out = api.RetainedList{Changes: []api.RetainedChanges{{ID: "i1"}}}
 		case "DELETE /v1/sandboxes/i1/changes":
 			w.WriteHeader(http.StatusNoContent)
 			return

@@ -48,6 +48,7 @@ var groups = []group{
 	{"cost", costFigures},
 	{"net", netFigures},
 	{"netbytes", netByteFigures},
+	{"netkinds", netKindFigures},
 	{"netrules", netRuleFigures},
 	{"netcrowd", netCrowdFigures},
 	{"netcreate", netCreateFigures},

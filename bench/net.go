@@ -24,6 +24,8 @@ type netTarget struct {
 	name, host string
 	box        *loneBox // nil is the host
 	proxy      string
+	// kernel is where the client runs instead of a box: on the host's kernel.
+	kernel *kernelBox
 }
 
 func (r *netRig) ways() []netTarget {
@@ -43,9 +45,12 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 	j.Host, j.Port, j.Roots, j.Proxy = t.host, 443, r.roots, t.proxy
 	return contender{t.name, func(ctx context.Context, s *scores) error {
 		do := r.onHost
-		if t.box != nil {
+		switch {
+		case t.kernel != nil:
+			do = t.kernel.run
+		case t.box != nil:
 			do = t.box.run
-		} else {
+		default:
 			j.Dial = r.upstream.address
 		}
 		before, err := processorTime(r.client.Info().PID)
@@ -63,7 +68,7 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 		for _, d := range took {
 			s.add(t.name, value(d))
 		}
-		if t.box == r.causeway {
+		if t.kernel != nil || t.box == r.causeway {
 			s.add(processor+t.name, micros(after-before)/float64(len(took)))
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -130,7 +131,11 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	if c.job.Proxy == "" {
 		return new(net.Dialer).DialContext(ctx, network, c.at)
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, network, c.job.Proxy)
+	proxy := c.job.Proxy
+	if path, socket := strings.CutPrefix(proxy, "unix:"); socket {
+		network, proxy = "unix", path
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, proxy)
 	if err != nil {
 		return nil, err
 	}

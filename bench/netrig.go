@@ -155,6 +155,11 @@ func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Clien
 
 // attach gives a sandbox a network with records in a file, as the daemon does.
 func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, many int) (*os.File, []byte, error) {
+	return r.attachKind(ctx, c, dir, id, many, egress.Packets, nil)
+}
+
+// attachKind is attach for a kind whose end is made where the sandbox is.
+func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id string, many int, kind egress.AttachmentKind, link *os.File) (*os.File, []byte, error) {
 	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -165,7 +170,7 @@ func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, 
 		return nil, nil, err
 	}
 	return c.Attach(ctx, gateway.Attachment{
-		Sandbox: id, Record: record, Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
+		Sandbox: id, Kind: kind, Link: link, Record: record, Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
 		Secrets: []egress.Secret{{
 			Name: "API", Value: "k-4f9d0c7ab1e2836655d0", Generation: 1, Host: hostSecret, Port: 443, Header: "Authorization", Format: "Bearer {}",
 			Expires: time.Now().Add(time.Hour), Uses: 1 << 30,

@@ -27,6 +27,7 @@ const (
 	clientArg0  = "bench-net-client"
 	connectArg0 = "bench-net-connect"
 	passArg0    = "bench-net-pass"
+	kernelArg0  = "bench-net-kernel"
 )
 
 // netRoles are this program's own. They come before the standard ones, so
@@ -37,6 +38,7 @@ func netRoles() []reexec.Role {
 		{Match: reexec.Arg0(clientArg0), Run: netClient},
 		{Match: reexec.Arg0(connectArg0), Run: serveConnect},
 		{Match: reexec.Arg0(passArg0), Run: servePass},
+		{Match: reexec.Arg0(kernelArg0), Run: beKernelBox},
 	}
 }
 

@@ -87,7 +87,7 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	root, err := template.NewHost(filepath.Join(state, "templates"), program).Root()
+	image, err := template.NewHost(filepath.Join(state, "templates"), program).Image()
 	if err != nil {
 		return err
 	}
@@ -96,12 +96,12 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, events.Close()) }()
-	plain, err := newRecordBox(ctx, eng, engine.Spec{ID: "plain", Root: root})
+	plain, err := newRecordBox(ctx, eng, engine.Spec{ID: "plain", Image: image})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, plain.remove()) }()
-	seen, err := newRecordBox(ctx, eng, engine.Spec{ID: "seen", Root: root, Events: events, EventBytes: 8 << 30})
+	seen, err := newRecordBox(ctx, eng, engine.Spec{ID: "seen", Image: image, Events: events, EventBytes: 8 << 30})
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 // loneEngine is the engine without service, store and surfaces.
 type loneEngine struct {
 	engine engine.Engine
-	root   engine.Root
+	image  engine.Image
 }
 
 func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
@@ -122,7 +122,7 @@ func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loneEngine{engine: engines.Default(), root: t.Root}, nil
+	return &loneEngine{engine: engines.Default(), image: t.Image}, nil
 }
 
 // life is create, two execs and remove.
@@ -138,7 +138,7 @@ func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
 		return err
 	}
 	began := time.Now()
-	if err := l.engine.Create(ctx, engine.Spec{ID: id, Hostname: id, Root: l.root, GuestConfig: config}); err != nil {
+	if err := l.engine.Create(ctx, engine.Spec{ID: id, Hostname: id, Image: l.image, GuestConfig: config}); err != nil {
 		return err
 	}
 	s.addTime(name+" create", time.Since(began))

@@ -30,7 +30,7 @@ type blocked struct {
 // for are known at the end.
 func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	b := &blocked{app: a, sb: sb, began: time.Now(), stop: func() {}}
-	if !sb.Info().Network.Linked {
+	if !sb.Info().Network.Attached {
 		return b
 	}
 	// What was refused so far was another command's, or tried by us, to see
@@ -40,7 +40,7 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 		return nil
 	})
 	if err != nil && a.verbose {
-		a.note("what is blocked is not told: %v", err)
+		a.note("denials cannot be shown: %v", err)
 	}
 	return b
 }
@@ -50,7 +50,7 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	b := a.watchBlocked(ctx, sb)
 	b.loud = true
-	if !live || !sb.Info().Network.Linked {
+	if !live || !sb.Info().Network.Attached {
 		return b
 	}
 	ctx, b.stop = context.WithCancel(ctx)
@@ -77,7 +77,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	info := b.sb.Info()
-	if info.Network.Linked {
+	if info.Network.Attached {
 		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.say(r); return nil })
 		return
 	}
@@ -86,7 +86,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	}
 	names, err := b.sb.AskedWithin(ctx, time.Since(b.began))
 	if err != nil && b.app.verbose {
-		b.app.note("the names that were asked for are not known: %v", err)
+		b.app.note("the names that the program tried to resolve are not known: %v", err)
 	}
 	for _, name := range names {
 		b.say(denial.Name(info.ID, name))
@@ -94,7 +94,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 }
 
 // all is what was refused, for machines.
-func (b *blocked) all(ctx context.Context, failed bool) []api.Refusal {
+func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
 	b.end(ctx, failed)
 	return b.list.All()
 }

@@ -31,7 +31,7 @@ var asking = map[string]string{
 }
 
 // alone are the commands that ask none.
-var alone = strings.Split("audit verify-artifact,config,doctor,mcp,mcp install,"+
+var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
 // invoke runs one command against a server.
@@ -155,11 +155,11 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run -v=/a:/b true":                         "-v is --verbose; a directory of the host is shown",
 		"run --volume /a:/b true":                   "a directory of the host is shown",
 		"run --network host true":                   "--net none, dev or open",
-		"run --cpus 0 true":                         "--cpus: 0 is nothing, and not unlimited",
+		"run --cpus 0 true":                         "--cpus: 0 is zero, which does not mean unlimited",
 		"run --cpus 0.0001 true":                    "unreachable", // a positive number is at least a thousandth
-		"run --memory 0 true":                       "--memory: 0 is nothing",
-		"run --disk 0m true":                        "--disk: 0m is nothing",
-		"run --pids 0 true":                         "--pids: 0 is nothing",
+		"run --memory 0 true":                       "--memory: 0 is zero",
+		"run --disk 0m true":                        "--disk: 0m is zero",
+		"run --pids 0 true":                         "--pids: 0 is zero",
 		"run --memory 512 true":                     "--memory 512m is 512 MiB",
 		"run --allow https://host.example/x true":   "--allow host.example opens all of that host; some of its paths only are a rule of a policy",
 		"run --allow http://host.example true":      "--allow host.example:80",
@@ -169,7 +169,7 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --allow localhost:8080 true":           "it is this machine",
 		"run --allow ::ffff:169.254.169.254 true":   "no policy opens",
 		"policy set dev --allow 10.1.2.3":           "lists it in cidrs",
-		"run --allow 203.0.114.7 --cpus 0 true":     "--cpus: 0 is nothing",
+		"run --allow 203.0.114.7 --cpus 0 true":     "--cpus: 0 is zero",
 		"run --allow example.com:8443 -- true":      "unreachable",
 		"run -v -- /a:/b":                           "unreachable",
 		"run -v sh -c true":                         "unreachable",

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/peercred"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server/standard"
 )
@@ -82,8 +83,15 @@ func answers(ctx context.Context, socket string) bool {
 		return false
 	}
 	// Nothing was sent, so nothing can be lost.
-	_ = conn.Close()
-	return true
+	defer conn.Close()
+	// A process that a killed server was starting may hold the listening socket until it
+	// executes its program. A connection then succeeds, and is reset later.
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return true
+	}
+	cred, err := peercred.Of(c)
+	return err != nil || !peercred.Ended(int(cred.Pid))
 }
 
 // settings are the rules for all sandboxes of an engine that we start.
@@ -129,7 +137,7 @@ func findHint(err error) string {
 	if crannog.Code(err) == "server_unreachable" {
 		return "is the server running? crannog serve"
 	}
-	return "crannog ls lists what runs, crannog ls --all what ran"
+	return "crannog ls lists running sandboxes, crannog ls --all what ran"
 }
 
 // running refuses a sandbox that does not run.
@@ -162,7 +170,7 @@ func notRunning(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return f
 	}
-	return f.hint("crannog ls lists what runs; crannog audit show --sandbox " + label(info) + " shows what it did")
+	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows what it did")
 }
 
 func label(info api.Sandbox) string { return first(info.Name, info.ID) }

@@ -22,7 +22,7 @@ func TestAChangeKeepsTheLevel(t *testing.T) {
 	}
 	plain := write("plain.yaml", "policy: v1\nnetwork:\n  hosts: [{host: a.example}]\n")
 	strict := write("strict.yaml", "policy: v1\nlevel: strict\nnetwork:\n  hosts: [{host: a.example}]\n")
-	linked, shut, open := api.Network{Linked: true, Net: "policy", Level: "light"}, api.Network{Net: "none", Level: "light"}, api.Network{Linked: true, Net: "open", Level: "minimal"}
+	linked, shut, open := api.Network{Attached: true, Net: "policy", Level: "light"}, api.Network{Net: "none", Level: "light"}, api.Network{Attached: true, Net: "open", Level: "minimal"}
 	for i, c := range []struct {
 		flags      accessFlags
 		now        api.Network

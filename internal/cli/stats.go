@@ -26,8 +26,8 @@ func (a *app) statsCommand() *cobra.Command {
 	var f listFlags
 	var once bool
 	cmd := &cobra.Command{
-		Use: "stats [SANDBOX...]", Short: "Show what sandboxes use",
-		Long:              "Show what sandboxes use, again and again on a terminal, once otherwise.",
+		Use: "stats [SANDBOX...]", Short: "Show the CPU, memory and disk use of sandboxes",
+		Long:              "Show the CPU, memory and disk use of sandboxes: updated on a terminal, once otherwise.",
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -58,7 +58,7 @@ func (a *app) sample(ctx context.Context, c *connection, refs []string, again bo
 		if err != nil {
 			return nil, fail("list sandboxes", err)
 		}
-		refs = ids(rows)
+		refs = sandboxIDs(rows)
 	}
 	var stats []stat
 	err := a.every(ctx, refs, func(ref string) error {

@@ -84,7 +84,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 // withoutRegistry spares npm its patience where there is no network: a server
 // that is to be fetched first then fails at once, with what would allow it.
 func (b *box) withoutRegistry() []string {
-	if b.sb.Info().Network.Linked {
+	if b.sb.Info().Network.Attached {
 		return nil
 	}
 	return []string{"npm_config_fetch_retries=0", "npm_config_update_notifier=false"}

@@ -43,10 +43,11 @@ type AttachmentKind string
 
 // Kinds of attachments.
 const (
-	None    AttachmentKind = "none"    // loopback and nothing else
-	Packets AttachmentKind = "packets" // IPv4 packets on a SOCK_SEQPACKET socket, without checksums of TCP
-	Tap     AttachmentKind = "tap"     // IPv4 packets of a Linux TUN device, with checksums
-	Proxy   AttachmentKind = "proxy"   // CONNECT, HTTP and DNS over streams to a listening Unix socket
+	None     AttachmentKind = "none"     // loopback and nothing else
+	Packets  AttachmentKind = "packets"  // IPv4 packets on a SOCK_SEQPACKET socket, without checksums of TCP
+	Tap      AttachmentKind = "tap"      // IPv4 packets of a Linux TUN device, with checksums
+	Ethernet AttachmentKind = "ethernet" // Ethernet frames on a Unix socket or of a TAP device, with checksums
+	Proxy    AttachmentKind = "proxy"    // CONNECT, HTTP and DNS over streams to a listening Unix socket
 )
 
 // Kind is what a record is of.

@@ -10,9 +10,13 @@ import (
 // Checkpointer is the ability to write down the whole state of a running
 // sandbox (memory, processes, files, listeners) and to go on from it.
 type Checkpointer interface {
-	// Format names what writes the state. Only an engine of the same format
-	// reads it; anything else is refused before it is tried.
+	// Format names what writes the state.
 	Format() string
+
+	// Restores reports whether the engine restores a state of a format: its own, and
+	// those of earlier versions that it still knows. A state of any other is refused
+	// before it is tried.
+	Restores(format string) bool
 
 	// Checkpoint writes the state into dir, an empty directory of ours. The sandbox
 	// is paused during that and continues afterwards. It does so after an error too,
@@ -36,7 +40,7 @@ type Checkpointer interface {
 
 // Binder is the ability to tell which files of the host a saved state refers to.
 type Binder interface {
-	// CheckpointBound is Checkpoint, and returns what of Root.Binds the state refers
+	// CheckpointBound is Checkpoint, and returns which binds of a HostView the state refers
 	// to: files that programs have open or mapped, and directories. The caller closes
 	// it. Where the engine cannot tell, bound is false and the state is written all
 	// the same.

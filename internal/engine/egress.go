@@ -13,10 +13,11 @@ type EgressKind = egress.AttachmentKind
 
 // Kinds of egress.
 const (
-	EgressNone    = egress.None
-	EgressPackets = egress.Packets
-	EgressTap     = egress.Tap
-	EgressProxy   = egress.Proxy
+	EgressNone     = egress.None
+	EgressPackets  = egress.Packets
+	EgressTap      = egress.Tap
+	EgressEthernet = egress.Ethernet
+	EgressProxy    = egress.Proxy
 )
 
 // Egress is a sandbox's end of its network attachment. The zero value is loopback

@@ -51,7 +51,7 @@ func TestSpecIsStoredWithoutItsEgress(t *testing.T) {
 	}
 	// What versions before wrote, whose field was Link.
 	var old engine.Spec
-	if err := json.Unmarshal([]byte(`{"ID":"a","Root":{"Dir":"/r"},"Link":null}`), &old); err != nil || old.Root.Dir != "/r" || old.Egress.Connected() {
+	if err := json.Unmarshal([]byte(`{"ID":"a","Root":{"Dir":"/r"},"Link":null}`), &old); err != nil || old.Image.View().Dir != "/r" || old.Egress.Connected() {
 		t.Errorf("read as %+v, %v", old, err)
 	}
 }

@@ -98,30 +98,9 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Root is what a sandbox starts from: a directory that no sandbox ever
-// writes, with host directories shown inside it. All of it is read-only to
-// the sandbox's writes, which go to its own overlay.
-type Root struct {
-	// Dir is a directory owned by us: mount points, links, /etc.
-	Dir string
-	// Binds are shown read-only below Dir, in order.
-	Binds []Bind
-	// Guest is the path inside of the guest's program.
-	Guest string
-}
-
-// Bind shows a host file or directory inside.
-type Bind struct {
-	Source string // absolute, on the host
-	Target string // absolute, inside; it exists in Root.Dir
-	// Owned says that all of it belongs to the sandbox's user inside, as a
-	// workspace does. Otherwise files have the host's owners.
-	Owned bool `json:",omitempty"`
-}
-
 // Link is a symbolic link inside.
 type Link struct {
-	Path   string // absolute, inside; nothing is there in Root.Dir
+	Path   string // absolute, inside; nothing is there in the image
 	Target string // absolute, inside
 }
 
@@ -133,17 +112,19 @@ type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
 	ID       string
 	Hostname string
-	Root     Root
+	// Image is what it starts from. It is stored under the name that it had when there
+	// was one kind.
+	Image Image `json:"Root"`
 	// Workspace is a host directory shown copy-on-write at /workspace, or ""
 	// for an empty one. The host's files never change. Inside, all of them belong
 	// to the sandbox's user, regardless of their owner on the host.
 	Workspace string
 	// Mounts are host files and directories shown copy-on-write, as the workspace
-	// is. Unlike those of Root.Binds their targets need not exist in Root.Dir, and
-	// none may be there, or below one of Root.Binds. No target is below another.
+	// is. Unlike those of a HostView their targets need not exist in the image, and
+	// none may be there, or below a bind of it. No target is below another.
 	Mounts []Bind
 	// StandIns are host files that stand in the places of others, or of none, below
-	// Root.Binds: those that a saved memory refers to, where the host has changed
+	// binds of a HostView: those that a saved memory refers to, where the host has changed
 	// since. Without a Source it is an empty directory where none is.
 	StandIns []Bind
 	// Links are made with the root. They are below none of the other places.

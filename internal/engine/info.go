@@ -35,18 +35,13 @@ type Info struct {
 	Notes []string
 }
 
-// ImageKind names what a sandbox starts from.
-type ImageKind string
-
-// ImageHostView is a directory with host directories shown in it.
-const ImageHostView ImageKind = "host-view"
-
 // Capability names what only some engines can do.
 type Capability string
 
 const (
 	CanMeasure    Capability = "meter"
 	CanObserve    Capability = "observer"
+	CanFreeze     Capability = "freezer"
 	CanCheckpoint Capability = "checkpointer"
 	CanBind       Capability = "binder"
 	CanArchive    Capability = "archiver"
@@ -65,6 +60,8 @@ func Implemented(e any) []Capability {
 	add(CanMeasure, ok)
 	_, ok = e.(Observer)
 	add(CanObserve, ok)
+	_, ok = e.(Freezer)
+	add(CanFreeze, ok)
 	_, ok = e.(Checkpointer)
 	add(CanCheckpoint, ok)
 	_, ok = e.(Binder)

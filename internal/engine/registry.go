@@ -85,6 +85,13 @@ func (r *Registry) Of(name string) (Engine, error) {
 // Has reports whether an engine of this name is registered.
 func (r *Registry) Has(name string) bool { return r.find(name) != nil }
 
+// Ability returns the engine of a name as T, such as a Meter, and reports whether it is
+// registered and has the ability.
+func Ability[T any](r *Registry, name string) (T, bool) {
+	able, ok := r.find(name).(T)
+	return able, ok
+}
+
 func (r *Registry) find(name string) Engine {
 	for _, e := range r.engines {
 		if e.Info().Name == name {

@@ -97,8 +97,11 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// CodeOf returns the stable code, "internal" unless classified.
+// CodeOf returns the stable code, "internal" unless classified, and "" for nil.
 func CodeOf(err error) string {
+	if err == nil {
+		return ""
+	}
 	if e, ok := errors.AsType[*Error](err); ok && e.Code != "" {
 		return e.Code
 	}

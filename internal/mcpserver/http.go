@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
@@ -112,11 +113,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v, err := viewOf(r)
 	if err != nil {
-		status := http.StatusBadRequest
-		if fault.KindOf(err) == fault.NotFound {
-			status = http.StatusNotFound
-		}
-		refuse(w, status, err)
+		refuse(w, httpstatus.Of(err), err)
 		return
 	}
 	d, err := h.desk(id)
@@ -132,13 +129,8 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	status := http.StatusInternalServerError
-	switch fault.KindOf(err) {
-	case fault.Exhausted:
-		status = http.StatusTooManyRequests
-	case fault.NotFound:
-		status = http.StatusNotFound
-	default:
+	status := httpstatus.Of(err)
+	if status >= http.StatusInternalServerError {
 		h.o.Log.Error("mcp endpoint failed", "err", err)
 	}
 	refuse(w, status, err)

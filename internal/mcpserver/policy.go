@@ -45,7 +45,7 @@ func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, err
 // standing says in a line where the sandbox stands.
 func standing(net api.Network, p api.Policy) string {
 	switch {
-	case !net.Linked:
+	case !net.Attached:
 		return "This sandbox has no network, and cannot get one while it runs."
 	case net.Lost:
 		return "This sandbox has lost its network and reaches nothing any more."

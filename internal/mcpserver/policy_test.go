@@ -28,7 +28,7 @@ func TestPolicyTellsOfTheNetworkAsItIs(t *testing.T) {
 		})
 	}
 	answer("/sandboxes/dev", func() any {
-		return api.Sandbox{ID: "dev", State: "running", Network: api.Network{Net: "policy", Linked: true, Lost: lost.Load()}}
+		return api.Sandbox{ID: "dev", State: "running", Network: api.Network{Net: "policy", Attached: true, Lost: lost.Load()}}
 	})
 	answer("/sandboxes/dev/policy", func() any { return api.Policy{Level: "standard"} })
 	s := httptest.NewServer(mux)

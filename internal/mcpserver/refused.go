@@ -27,7 +27,7 @@ func (b *box) sinceNow(ctx context.Context) uint64 {
 	b.mu.Lock()
 	after := b.refused
 	b.mu.Unlock()
-	if !b.sb.Info().Network.Linked {
+	if !b.sb.Info().Network.Attached {
 		return after
 	}
 	ctx, cancel := context.WithTimeout(ctx, refusedTime)
@@ -59,7 +59,7 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 			list = append(list, line)
 		}
 	}
-	if b.sb.Info().Network.Linked {
+	if b.sb.Info().Network.Attached {
 		last := since
 		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: since}, func(r api.FlowRecord) error {
 			last = max(last, r.Seq)

@@ -12,7 +12,8 @@ import (
 type Template struct {
 	ID   string // 20 of [a-z0-9], the same on every start
 	Name string // how people call it
-	Root engine.Root
+	// Image is what its files are.
+	Image engine.Image
 	// DefaultUser runs what names no user; "" is "user". DefaultDir is where
 	// it runs; "" is that user's home.
 	DefaultUser string

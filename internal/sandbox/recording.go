@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit/recording"
@@ -31,20 +30,4 @@ type KeptRecordings struct {
 	ID                 string // of the sandbox
 	Workspace          string
 	TakenAt, ExpiresAt time.Time
-}
-
-// Recorded is what surfaces use of recordings, beside reading them.
-type Recorded interface {
-	// Recorded finds the sandbox whose recordings a caller means and may read:
-	// one that there is, or by its ID one that has ended and whose recordings
-	// are kept, which only local callers may.
-	Recorded(ctx context.Context, who Principal, ref string) (id string, err error)
-	// KeepRecordings keeps what commands in a sandbox printed beyond its end, for
-	// as long as changes are kept; with an empty ID there is nothing. Only local
-	// callers may.
-	KeepRecordings(ctx context.Context, who Principal, ref string) (KeptRecordings, error)
-	// ListRecordings returns what was kept of ended sandboxes, newest first.
-	ListRecordings(ctx context.Context, who Principal) ([]KeptRecordings, error)
-	// DiscardRecordings drops what was kept of a sandbox.
-	DiscardRecordings(ctx context.Context, who Principal, id string) error
 }

@@ -4,13 +4,8 @@
 package sandbox
 
 import (
-	"context"
-	"net"
 	"time"
 
-	"github.com/crannog/crannog/internal/audit/flows"
-	"github.com/crannog/crannog/internal/egress"
-	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 )
 
@@ -168,65 +163,4 @@ type LogEntry struct {
 	Level   string // debug, info, warn, error
 	Message string
 	Fields  map[string]string
-}
-
-// Sandboxes is what surfaces use of the Service. It is an interface only so
-// that surfaces can be read without the Service's insides.
-type Sandboxes interface {
-	Create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error)
-	// Get finds a sandbox by ID, name or, for local callers, unique ID
-	// prefix. Another key's sandbox is NotFound.
-	Get(ctx context.Context, who Principal, ref string) (Sandbox, error)
-	List(ctx context.Context, who Principal, f Filter) (Page, error)
-	// Remove ends a sandbox and keeps its record; of one that had ended before,
-	// or is paused, it drops all that there is.
-	Remove(ctx context.Context, who Principal, id string) error
-	// SetTimeout lets the sandbox end after d from now, shorter or longer.
-	// Zero ends it now.
-	SetTimeout(ctx context.Context, who Principal, id string, d time.Duration) (Sandbox, error)
-	// Extend lets it end after d from now if that is later than its end;
-	// otherwise the end stays to the nanosecond.
-	Extend(ctx context.Context, who Principal, id string, d time.Duration) (Sandbox, error)
-	Metrics(ctx context.Context, who Principal, id string, from, to time.Time) ([]Metric, error)
-	Logs(ctx context.Context, who Principal, id string) ([]LogEntry, error)
-}
-
-// Networks is what surfaces use of sandboxes' ways out.
-type Networks interface {
-	// SetAccess changes what a running sandbox may reach, to what change
-	// makes of what it may reach now.
-	SetAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error)
-	// Policy returns what governs a sandbox.
-	Policy(ctx context.Context, who Principal, ref string) (*policy.Policy, error)
-	// Flows calls yield for each record of the sandbox's link; see
-	// flows.Dir.Read.
-	Flows(ctx context.Context, who Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
-	// FlowSize is how much the records of a sandbox's link come to by now, for
-	// flows.Filter. It costs next to nothing, and knows sandboxes by ID alone.
-	FlowSize(id string) int64
-	// Asked are the names that programs asked for in a running sandbox
-	// without a network, after a time.
-	Asked(ctx context.Context, who Principal, ref string, since time.Time) ([]string, error)
-	// AskAccess asks people to let a running sandbox reach a host.
-	AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (egress.Answer, error)
-}
-
-// Traffic is what the data-plane proxy uses. It authenticates by the
-// sandbox's own tokens, so it takes no Principal.
-type Traffic interface {
-	// Live returns a running sandbox for routing.
-	Live(id string) (Sandbox, bool)
-	// LiveAll calls yield for each running sandbox until it returns false.
-	// Signed file URLs name none, so the proxy compares signatures.
-	LiveAll(yield func(Sandbox) bool)
-	// Dial opens a stream to a port inside. A sandbox that has ended is
-	// NotFound; one that is on its way out or back, or has another machine
-	// than a moment ago, is a Conflict.
-	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask is what to hide in all that the sandbox says. After an error none
-	// of it may be passed on. Of a sandbox that does not run it is as with Dial.
-	Mask(ctx context.Context, id string) (*Mask, error)
-	// Gone is closed when the sandbox stops for whatever reason, so that
-	// open streams can be cut. It is nil for an unknown one.
-	Gone(id string) <-chan struct{}
 }

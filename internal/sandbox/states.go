@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"time"
 )
 
@@ -74,55 +73,4 @@ type ForkRequest struct {
 type Fork struct {
 	Sandbox Sandbox
 	Err     error
-}
-
-// States is what surfaces use of the sandboxes' saved states.
-type States interface {
-	// Pause writes a running sandbox down and ends its processes. With
-	// filesOnly it boots anew when it is resumed. One that is paused already
-	// is a Conflict with the code "sandbox_paused".
-	Pause(ctx context.Context, who Principal, ref string, filesOnly bool) (Sandbox, error)
-	// Resume lets a paused sandbox go on for d, zero being the time that it
-	// was created with, and reports whether it was paused; a running one stays
-	// as it is, and its end is not made earlier. A pause or resumption
-	// under way is waited for.
-	Resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error)
-	// ResumeFiles is Resume that leaves memory and processes out, also where
-	// they were kept: the sandbox boots anew, with its files.
-	ResumeFiles(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error)
-	// Fork copies a running sandbox. The error is of what all copies have in
-	// common; each has its own besides.
-	Fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error)
-	// Rollback puts a running or paused sandbox back to one of the snapshots
-	// that the caller may use, in place.
-	Rollback(ctx context.Context, who Principal, ref, snapshot string) (Sandbox, error)
-	// Reset puts it back to its start: its template or the snapshot that it
-	// was made of.
-	Reset(ctx context.Context, who Principal, ref string) (Sandbox, error)
-}
-
-// Snapshots is what surfaces use of snapshots. A snapshot's ID or name is a
-// template reference too, for Create.
-type Snapshots interface {
-	// Snapshot takes one of a running sandbox, which pauses briefly.
-	Snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error)
-	Snapshots(ctx context.Context, who Principal, f SnapshotFilter) (SnapshotPage, error)
-	// FindSnapshot finds one by ID or name; another key's is NotFound with the
-	// code "snapshot_not_found".
-	FindSnapshot(ctx context.Context, who Principal, ref string) (Snapshot, error)
-	// RemoveSnapshot drops one. Sandboxes and snapshots that came from it stay.
-	RemoveSnapshot(ctx context.Context, who Principal, ref string) error
-}
-
-// Waker is what the data-plane proxy uses beside Traffic.
-type Waker interface {
-	// Asleep returns a sandbox that does not run now and that resumes on
-	// traffic: one that is paused, or on its way there or back. The proxy
-	// compares its tokens first, so that not everybody can wake it.
-	Asleep(ctx context.Context, id string) (Sandbox, bool)
-	// AsleepAll calls yield for each of them until it returns false.
-	AsleepAll(ctx context.Context, yield func(Sandbox) bool)
-	// Wake resumes a paused sandbox that resumes on traffic, and waits for it.
-	// Any other that does not run is NotFound.
-	Wake(ctx context.Context, id string) (Sandbox, error)
 }

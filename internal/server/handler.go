@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/frontend/e2b"
 	"github.com/crannog/crannog/internal/frontend/ingress"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/host/peercred"
 	"github.com/crannog/crannog/internal/integration/registration"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -34,7 +34,9 @@ func (d *Server) surfaces() *surfaces {
 		d:     d,
 		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: v1.New(v1.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service.Changes(), Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
+			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
+			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
+			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
@@ -42,7 +44,8 @@ func (d *Server) surfaces() *surfaces {
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Templates: o.Templates,
+			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
 		}),
 	}
@@ -115,15 +118,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	if !ok {
 		return ctx
 	}
-	raw, err := unix.SyscallConn()
+	cred, err := peercred.Of(unix)
 	if err != nil {
-		return ctx
-	}
-	var cred *syscall.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || credErr != nil {
 		return ctx
 	}
 	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/e2b"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
 // interpreterTemplate is the name under which E2B's interpreter asks for the
@@ -28,7 +28,7 @@ func (d *Server) startPool() error {
 	if d.options.Pool == nil {
 		return nil
 	}
-	o := lifecycle.PoolOptions{
+	o := warmpool.Options{
 		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: rehearseAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){

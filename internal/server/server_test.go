@@ -34,7 +34,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 	if ref.Name != "base" && ref.Name != templateID {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
-	return sandbox.Template{ID: templateID, Name: ref.Name, Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: templateID, Name: ref.Name, Image: engine.ViewOf("/", "")}, nil
 }
 
 var local = sandbox.Principal{Local: true}

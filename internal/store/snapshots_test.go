@@ -27,7 +27,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := stored("a")
 	want.Base = sandbox.Base{
-		Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, ReadOnly: []string{"/o"},
+		Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,
 		Keys:   sandbox.Keys{Count: 2, Files: []sandbox.KeyFile{{}}, Looked: 3, Left: 4},
@@ -36,7 +36,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 		Git: &sandbox.Shared{Source: "/r", Target: "/r", Worktree: "w"}, Notes: []string{"note"},
 		Needs: &sandbox.Needs{Files: []hostfiles.File{{Path: "/f", Inside: "/i", Size: 1, Sum: "s", Mode: 0o755, Kept: true}, {Path: "/d", Dir: true}}},
 	}
-	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {
+	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Image.View()} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {
 			// How much is a snapshot's alone changes with the others; what it needs is

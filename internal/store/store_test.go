@@ -59,7 +59,7 @@ func full(id string) sandbox.Row {
 	return sandbox.Row{
 		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
 		Actor: sandbox.Process{PID: 43, Start: "boot/2"}, CreateTimeout: 8, Run: 9, Pending: "start",
-		Base:  sandbox.Base{Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, Copy: "i0", Revision: "1"},
+		Base:  sandbox.Base{Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, Copy: "i0", Revision: "1"},
 		Saved: sandbox.Saved{Image: "image", Sum: "sum", FilesOnly: true, Format: "f"},
 		Sandbox: sandbox.Sandbox{
 			ID: id, Name: "web", TemplateID: "t", Template: "base", State: sandbox.Running, Owner: "alice", Ephemeral: true,

@@ -23,6 +23,8 @@ type arena struct {
 	*world
 	state  string
 	client *crannog.Client
+	// kernels are set where boxes are made without an engine.
+	kernels *kernels
 }
 
 // shared is the one that most tests use: what passes between them would be a
@@ -82,11 +84,12 @@ func closeShared() error {
 	return errors.Join(err, awaitCauseway(shared.state), os.RemoveAll(shared.state))
 }
 
-// box is a sandbox that somebody hostile is in.
+// box is a sandbox that somebody hostile is in. It has one of the first and the last.
 type box struct {
 	*crannog.Sandbox
-	t     testing.TB
-	arena *arena
+	t      testing.TB
+	arena  *arena
+	kernel *kernelBox
 }
 
 // end removes the sandbox, once.
@@ -111,6 +114,12 @@ func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOpti
 		// The usual level asks about the first use of each secret, which is
 		// for TestS8 and the tests of approvals.
 		document = "level: light\n" + document
+	}
+	if a.kernels != nil {
+		if len(options) > 0 {
+			t.Fatal("a box without an engine has no options")
+		}
+		return a.kernelBox(t, document)
 	}
 	if document != "" {
 		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
@@ -162,6 +171,9 @@ func (b *box) sh(line string) (string, int) {
 // exec runs a program for at most as long as the limits of the box allow.
 func (b *box) exec(user, stdin string, cmd ...string) (string, int) {
 	b.t.Helper()
+	if b.kernel != nil {
+		return b.kernel.exec(b.t, b.arena.kernels.form, stdin, cmd...)
+	}
 	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin})
 	if err != nil {
 		b.t.Fatalf("%.200q: %v", cmd, err)
@@ -221,7 +233,7 @@ func (b *box) wants(got []string, want ...string) {
 func (b *box) records(kinds ...string) []api.FlowRecord {
 	b.t.Helper()
 	var list []api.FlowRecord
-	err := b.Flows(b.t.Context(), crannog.FlowOptions{}, func(r api.FlowRecord) error {
+	each := func(r api.FlowRecord) error {
 		if len(kinds) > 0 && !slices.Contains(kinds, r.Kind) {
 			return nil
 		}
@@ -231,8 +243,14 @@ func (b *box) records(kinds ...string) []api.FlowRecord {
 		}
 		list = append(list, r)
 		return nil
-	})
-	if err != nil {
+	}
+	if b.kernel != nil {
+		for _, r := range b.kernel.flows(b.t) {
+			_ = each(r)
+		}
+		return list
+	}
+	if err := b.Flows(b.t.Context(), crannog.FlowOptions{}, each); err != nil {
 		b.t.Fatal(err)
 	}
 	return list

@@ -31,7 +31,10 @@ func upgrading(w http.ResponseWriter, r *http.Request) {
 
 func TestN14WebSocketConfusion(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n14WebSocketConfusion(t, theArena(t))
+}
+
+func n14WebSocketConfusion(t *testing.T, a *arena) {
 	up := a.web(t, 443, upgrading, "api.n14.test")
 	b := a.box(t, `
 level: light
@@ -65,7 +68,10 @@ print(raw(c, b'\x81\x85mask' + bytes(x ^ y for x, y in zip(b'hello', b'maskm')))
 
 func TestN15Smuggling(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n15Smuggling(t, theArena(t))
+}
+
+func n15Smuggling(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n15.test", "other.n15.test")
 	b := a.box(t, "level: light\nnetwork: {unlisted: deny, hosts: [{host: api.n15.test, rules: [{paths: ['/**'], do: allow}]}]}\n")
 	cases := map[string]string{
@@ -178,7 +184,10 @@ def short(r): return r[0] + ' ' + ('hello' if r[1].startswith('hello') else rule
 
 func TestN24HTTP2(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n24HTTP2(t, theArena(t))
+}
+
+func n24HTTP2(t *testing.T, a *arena) {
 	a.seal(t, "N24", canary)
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/trailer" {

@@ -13,6 +13,10 @@ const canary = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
 // seal keeps a secret until the test ends.
 func (a *arena) seal(t testing.TB, name, value string) {
 	t.Helper()
+	if a.kernels != nil {
+		a.kernels.sealed[name] = value
+		return
+	}
 	if _, err := a.client.NewSecret(t.Context(), api.CreateSecret{Name: name, Value: value}); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +31,10 @@ func (a *arena) seal(t testing.TB, name, value string) {
 // certificate are one, or nothing is sent.
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	need(t, openssl)
-	a := theArena(t)
+	n6ServerNameIsNotTheTarget(t, theArena(t))
+}
+
+func n6ServerNameIsNotTheTarget(t *testing.T, a *arena) {
 	opened, passed := a.web(t, 443, nil, "api.n6.test"), a.web(t, 443, nil, "pass.n6.test")
 	b := a.box(t, `
 level: minimal
@@ -78,7 +85,10 @@ secrets: {bind: [{name: N7, host: api.n7.test, header: Authorization, format: "B
 // P19
 func TestN7DomainFronting(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n7DomainFronting(t, theArena(t))
+}
+
+func n7DomainFronting(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n7.test", "other.n7.test") // one server, one certificate, as at a CDN
 	a.seal(t, "N7", canary)
 	b := a.box(t, fronted)
@@ -105,7 +115,10 @@ func TestN7DomainFronting(t *testing.T) {
 // P19
 func TestN8CredentialToWrongPeer(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n8CredentialToWrongPeer(t, theArena(t))
+}
+
+func n8CredentialToWrongPeer(t *testing.T, a *arena) {
 	bound, other := a.web(t, 443, nil, "api.n8.test"), a.web(t, 443, nil, "other.n8.test")
 	plain := a.web(t, 80, nil, "api.n8.test")
 	// A server that cannot prove its name gets nothing at all.
@@ -151,7 +164,10 @@ print(status(get('api.n8.test')))
 // P19
 func TestN9PortPivot(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n9PortPivot(t, theArena(t))
+}
+
+func n9PortPivot(t *testing.T, a *arena) {
 	up, pivot := a.web(t, 443, nil, "api.n9.test"), a.web(t, 8443, nil, "api.n9.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n9.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	b.wants(b.python(`
@@ -217,7 +233,10 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 
 func TestN13PathTricks(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n13PathTricks(t, theArena(t))
+}
+
+func n13PathTricks(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n13.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n13.test, rules: [{methods: [GET], paths: ['/open/**'], do: allow}]}]}\n")
 	got := b.python(`
@@ -247,7 +266,10 @@ print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('ap
 
 func TestN17OtherProtocols(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n17OtherProtocols(t, theArena(t))
+}
+
+func n17OtherProtocols(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n17.test")
 	b := a.box(t, "level: minimal\nnetwork: {unlisted: deny, hosts: [{host: api.n17.test, rules: [{do: allow}]}]}\n")
 	got := b.python(`

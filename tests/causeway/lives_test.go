@@ -41,7 +41,7 @@ func TestKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Sandbox = sb
-	if n := sb.Info().Network; !n.Linked || n.Lost || servetest.CausewayPID(t, a.state) != pid {
+	if n := sb.Info().Network; !n.Attached || n.Lost || servetest.CausewayPID(t, a.state) != pid {
 		t.Errorf("network %+v", n)
 	}
 	if failed := b.must("cat /tmp/failed 2>/dev/null; pgrep -c python3"); failed != "1" {

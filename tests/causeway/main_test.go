@@ -21,6 +21,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/cli"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine/gvisor"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
@@ -41,6 +42,7 @@ func TestMain(m *testing.M) {
 		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
 		{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
 		{Match: reexec.Arg0(programName), Run: runProgram},
+		attachmenttest.TapRole,
 	})...)
 	flag.Parse()
 	code := m.Run()

@@ -13,7 +13,10 @@ import (
 // P17: there is no way out but the causeway, which leads to what is listed.
 func TestN1HostNotListed(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n1HostNotListed(t, theArena(t))
+}
+
+func n1HostNotListed(t *testing.T, a *arena) {
 	good := a.web(t, 443, nil, "api.n1.test")
 	evil := a.web(t, 443, nil, "evil.n1.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n1.test, rules: [{methods: [GET], do: allow}]}]}\n")
@@ -106,7 +109,10 @@ for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0
 // P18: names are resolved by us only, once, when we dial.
 func TestN3DNSTunnelling(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n3DNSTunnelling(t, theArena(t))
+}
+
+func n3DNSTunnelling(t *testing.T, a *arena) {
 	wild := a.web(t, 443, nil, "one.wild.n3.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: '*.wild.n3.test', rules: [{methods: [GET], do: allow}]}]}\n")
 	before := len(a.lookedUp(""))
@@ -133,7 +139,10 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 // P18
 func TestN4EncryptedNames(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n4EncryptedNames(t, theArena(t))
+}
+
+func n4EncryptedNames(t *testing.T, a *arena) {
 	a.web(t, 443, nil, "api.n4.test")
 	a.web(t, 443, nil, "pass.n4.test")
 	doh := a.web(t, 443, nil, "dns.n4.test")
@@ -187,7 +196,10 @@ print(outcome('other.n4.test', True), outcome(%q, True))
 
 func TestN5QUIC(t *testing.T) {
 	need(t)
-	a := theArena(t)
+	n5QUIC(t, theArena(t))
+}
+
+func n5QUIC(t *testing.T, a *arena) {
 	a.web(t, 443, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Alt-Svc", `h3=":443"; ma=86400`)
 		w.Header().Set("X-Kept", "yes")

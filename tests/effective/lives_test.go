@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -209,10 +209,10 @@ func TestDisagreementAtClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d.Service.StartPool(lifecycle.PoolOptions{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
+	r.d.Service.StartPool(warmpool.Options{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
 	waits := func() bool {
 		status, _ := r.d.Service.Pool()
-		return slices.ContainsFunc(status.Kinds, func(k lifecycle.PoolKind) bool { return k.Waiting > 0 })
+		return slices.ContainsFunc(status.Kinds, func(k warmpool.KindStatus) bool { return k.Waiting > 0 })
 	}
 	machines := func() (ids []string) {
 		t.Helper()

@@ -23,7 +23,7 @@ export function Facts() {
             {sandbox.boundary}
           </Badge>
         </Fact>
-        <Fact name="Network" minor>{sandbox.network.lost ? <Badge tone="bad">lost</Badge> : sandbox.network.linked ? sandbox.network.net : "none"}</Fact>
+        <Fact name="Network" minor>{sandbox.network.lost ? <Badge tone="bad">lost</Badge> : sandbox.network.attached ? sandbox.network.net : "none"}</Fact>
         <Fact name="Template" minor>
           <Inert text={sandbox.template} />
         </Fact>

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // suffix of every file: newline-delimited JSON.
@@ -30,7 +30,7 @@ func (d *Dir) Path() string { return d.path }
 
 func (d *Dir) file(sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(d.path, sandbox+suffix), nil
@@ -76,7 +76,7 @@ func (d *Dir) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), suffix); ok && sandboxid.Valid(id) {
+		if id, ok := strings.CutSuffix(e.Name(), suffix); ok && ids.ValidSandbox(id) {
 			list = append(list, id)
 		}
 	}

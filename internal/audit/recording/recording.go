@@ -22,7 +22,7 @@ import (
 
 	"github.com/crannog/crannog/internal/audit/asciicast"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // DefaultBudget is how many bytes all recordings of a state directory take.
@@ -77,7 +77,7 @@ func New(o Options) *Shelf {
 // path is the directory of a sandbox.
 func (s *Shelf) path(sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(s.dir, sandbox), nil
@@ -181,7 +181,7 @@ func (s *Shelf) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if e.IsDir() && sandboxid.Valid(e.Name()) {
+		if e.IsDir() && ids.ValidSandbox(e.Name()) {
 			list = append(list, e.Name())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Ask puts a question and waits for its answer as long as ctx allows. The
@@ -105,7 +106,7 @@ func question(q egress.Question, owner string) Approval {
 		expiry = defaultExpiry
 	}
 	return Approval{
-		ID: newID(), Sandbox: q.Sandbox, Owner: owner, Kind: q.Kind, Summary: text.Strict(q.Summary, maxText),
+		ID: ids.New("a"), Sandbox: q.Sandbox, Owner: owner, Kind: q.Kind, Summary: text.Strict(q.Summary, maxText),
 		Facts: maps.Clone(q.Facts), Rule: q.Rule, Policy: q.Policy, Digest: Digest(q), Quorum: max(q.Quorum, 1),
 		State: Pending, Created: at, Expires: at.Add(expiry),
 	}

@@ -2,8 +2,6 @@ package approval
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -265,13 +263,6 @@ func plainHost(host string) bool {
 		}
 	}
 	return host != "" && len(host) <= 253
-}
-
-func newID() string {
-	var random [10]byte
-	// It never fails; the runtime ends the process instead.
-	_, _ = rand.Read(random[:])
-	return "a" + hex.EncodeToString(random[:])[:19]
 }
 
 // now has no monotonic part: times are compared across processes.

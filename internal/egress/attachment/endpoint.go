@@ -55,7 +55,7 @@ func (p *port) SetOnCloseAction(func())                 {}
 // Capabilities leaves checksums out where both ends are processes of one machine that
 // do without. A kernel at the other end drops what has none.
 func (p *port) Capabilities() stack.LinkEndpointCapabilities {
-	if p.tun {
+	if p.summed {
 		return stack.CapabilityNone
 	}
 	return stack.CapabilityTXChecksumOffload | stack.CapabilityRXChecksumOffload

@@ -21,7 +21,7 @@ type packet struct {
 	proto    uint8
 	source   netip.AddrPort
 	dst      netip.AddrPort
-	ip       []byte // header and payload, without what follows them in the frame
+	ip       []byte // header and payload, without what follows them; of ARP the message
 	payload  []byte // of UDP
 	begins   bool   // it is a SYN that asks for a new connection
 	verdict  verdict
@@ -32,10 +32,11 @@ type packet struct {
 type verdict int
 
 const (
-	drop   verdict = iota // nowhere
-	stream                // to the stack
-	query                 // to Handler.Names
-	refuse                // back, as "port unreachable"
+	drop    verdict = iota // nowhere
+	stream                 // to the stack
+	query                  // to Handler.Names
+	refuse                 // back, as "port unreachable"
+	resolve                // back, as the answer of ARP
 )
 
 // parse reads a frame. All that it does not understand has the verdict drop:

@@ -15,9 +15,10 @@ type Kind = egress.AttachmentKind
 
 // The kinds that Open serves.
 const (
-	Packets = egress.Packets
-	Tap     = egress.Tap
-	Proxy   = egress.Proxy
+	Packets  = egress.Packets
+	Tap      = egress.Tap
+	Ethernet = egress.Ethernet
+	Proxy    = egress.Proxy
 )
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
@@ -34,12 +35,14 @@ type Attachment interface {
 // Open serves the attachment whose gateway end is ours, until Close or until the
 // sandbox's end is closed. It takes ours over and closes it even after an error.
 //
-// Only Packets has an end that closes with the sandbox. The device of a Tap lives as
-// long as ours, and keeps its network namespace alive. The socket of a Proxy listens
-// as long as ours. For both, the engine must detach the sandbox when it has ended.
+// Packets, and Ethernet over a stream or a packet socket, have an end that closes with
+// the sandbox. The device of a Tap, or of Ethernet, lives as long as ours and keeps its
+// network namespace alive. A datagram socket does not tell that its peer is closed. The
+// socket of a Proxy listens as long as ours. For these, the engine must detach the
+// sandbox when it has ended.
 func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	switch kind {
-	case Packets, Tap:
+	case Packets, Tap, Ethernet:
 		p, err := newPort(kind, ours)
 		if err != nil {
 			return nil, err
@@ -67,12 +70,15 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 }
 
 // Pair returns the two ends of an attachment: the sandbox's, which an engine is
-// given, and the gateway's, which Open is given. A Tap has no pair: NewTap makes it
-// inside the sandbox's network namespace.
+// given, and the gateway's, which Open is given. That of Ethernet is a stream, since a
+// stream ends with its peer: QEMU takes it with -netdev stream,addr.type=fd. A Tap has
+// no pair: NewTap makes it inside the sandbox's network namespace.
 func Pair(kind Kind) (box, ours *os.File, err error) {
 	switch kind {
 	case Packets:
 		return socketPair(unix.SOCK_SEQPACKET)
+	case Ethernet:
+		return socketPair(unix.SOCK_STREAM)
 	default:
 		return nil, nil, fmt.Errorf("attachment: there is no kind %q", kind)
 	}

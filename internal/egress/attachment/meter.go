@@ -12,13 +12,14 @@ type meters struct {
 	queries  *rate.Limiter // names
 	refusals *rate.Limiter // answers to UDP and to segments that go nowhere
 	reports  *rate.Limiter // calls of Handler.Dropped
+	resolves *rate.Limiter // answers to ARP
 	junk     *rate.Limiter // packets that go nowhere, before reading rests
 }
 
 func newMeters(o Options) meters {
 	return meters{
 		connects: newMeter(o.ConnectsPerSecond), queries: newMeter(o.NamesPerSecond),
-		refusals: newMeter(100), reports: newMeter(20), junk: newMeter(5000),
+		refusals: newMeter(100), resolves: newMeter(20), reports: newMeter(20), junk: newMeter(5000),
 	}
 }
 

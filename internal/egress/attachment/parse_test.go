@@ -65,3 +65,76 @@ func TestADamagedDatagramIsNotIntact(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a frame of Ethernet holds, what is let on comes from one interface that is
+// not the gateway's, goes to the gateway's, and is IPv4 or a question for its address.
+func FuzzParseEthernet(f *testing.F) {
+	to, from := gatewayMAC[:], []byte{0x52, 0x54, 0, 1, 2, 3}
+	arp := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 1}, from, []byte{10, 199, 0, 2}, make([]byte, 6), []byte{10, 199, 0, 1})
+	f.Add([]byte{})
+	f.Add(slices.Concat(broadcastMAC[:], from, []byte{8, 6}, arp))
+	f.Add(slices.Concat(to, from, []byte{8, 0}, []byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 10, 199, 0, 2, 1, 1, 1, 1}, []byte{0, 9, 0, 53, 0, 9, 0, 0, 'q'}))
+	f.Add(slices.Concat(to, from, []byte{0x81, 0, 0, 1, 8, 0}, []byte{0x45, 0, 0, 20}))
+	f.Add(slices.Concat(to, from, []byte{0x86, 0xdd}, []byte{0x60}, make([]byte, 39)))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		p, sender := parseEthernet(frame)
+		if p.protocol == "" {
+			t.Error("a frame without a name")
+		}
+		if p.verdict == drop {
+			return
+		}
+		if sender != mac(frame[6:]) || sender == gatewayMAC || sender[0]&1 != 0 || sender == (mac{}) {
+			t.Errorf("from %x", sender)
+		}
+		if p.verdict == resolve {
+			if frame[12] != 8 || frame[13] != 6 || mac(frame) != gatewayMAC && mac(frame) != broadcastMAC {
+				t.Errorf("resolved % x", frame)
+			}
+			answer := answerARP(p.ip)
+			if len(answer) != arpSize || mac(answer[18:]) != sender || mac(answer[8:]) != gatewayMAC || [4]byte(answer[14:]) != egress.Gateway.As4() {
+				t.Errorf("the answer % x", answer)
+			}
+			return
+		}
+		if mac(frame) != gatewayMAC || frame[12] != 8 || frame[13] != 0 || p.source.Addr() != egress.Box.Addr() {
+			t.Errorf("let on % x", frame)
+		}
+		if len(p.ip) > len(frame)-etherHeader {
+			t.Error("more than the frame")
+		}
+	})
+}
+
+// A stream holds the same frames however it is cut.
+func FuzzSplit(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 2, 'b', 'c', 0}, uint8(3))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint8(1))
+	f.Fuzz(func(t *testing.T, data []byte, cut uint8) {
+		var whole, cuts [][]byte
+		keep := func(to *[][]byte) func([]byte) {
+			return func(frame []byte) { *to = append(*to, slices.Clone(frame)) }
+		}
+		rest, err := split(data, keep(&whole))
+		n := len(rest)
+		for _, frame := range whole {
+			n += streamPrefix + len(frame)
+		}
+		if err == nil && n != len(data) {
+			t.Errorf("%d of %d bytes", n, len(data))
+		}
+		if len(rest) >= streamPrefix+maxStreamFrame {
+			t.Errorf("%d bytes are left, which fills the buffer", len(rest))
+		}
+		var held []byte
+		var cutErr error
+		for piece := range slices.Chunk(data, int(cut)+1) {
+			if held, cutErr = split(append(slices.Clone(held), piece...), keep(&cuts)); cutErr != nil {
+				break
+			}
+		}
+		if (err == nil) != (cutErr == nil) || !slices.EqualFunc(whole, cuts, slices.Equal) || !slices.Equal(rest, held) {
+			t.Errorf("whole: %x, %x, %v; cut: %x, %x, %v", whole, rest, err, cuts, held, cutErr)
+		}
+	})
+}

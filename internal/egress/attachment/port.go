@@ -18,9 +18,11 @@ import (
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
-	// tun is set for the descriptor of a TUN device, which is not a socket. Its
-	// other end is a whole kernel, which wants checksums.
-	tun bool
+	carrier
+	// summed is set where the other end is a whole kernel, which wants checksums.
+	summed bool
+	// ether is set where packets are in Ethernet frames.
+	ether *ethernet
 
 	dispatcher atomic.Pointer[stack.NetworkDispatcher]
 	sent, lost atomic.Uint64
@@ -31,6 +33,8 @@ type port struct {
 	closed  bool
 	waiting [][]byte // frames that the socket had no room for
 	bytes   int      // of them
+	head    []byte   // what goes before each packet
+	parts   [][]byte // of the packet being written, head included
 	ended   sync.WaitGroup
 	gone    chan struct{} // closed with the descriptor
 }
@@ -61,9 +65,12 @@ func newPort(kind Kind, file *os.File) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &port{fd: -1, gone: make(chan struct{}), tun: kind == Tap}
+	p := &port{fd: -1, gone: make(chan struct{}), summed: kind != Packets}
+	if kind == Ethernet {
+		p.ether = &ethernet{}
+	}
 	controlErr := old.Control(func(fd uintptr) {
-		if err = p.check(int(fd)); err != nil {
+		if p.carrier, err = carrierOf(kind, int(fd)); err != nil {
 			return
 		}
 		p.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3)
@@ -83,37 +90,6 @@ func newPort(kind Kind, file *os.File) (*port, error) {
 	return p, nil
 }
 
-// check refuses a descriptor that is not of the port's kind.
-func (p *port) check(fd int) error {
-	if p.tun {
-		var info unix.Stat_t
-		if err := unix.Fstat(fd, &info); err != nil {
-			return err
-		}
-		// Not TUNGETIFF: the confined gateway has no ioctl. A device whose frames
-		// begin with another header sends nothing that parse lets through.
-		if info.Mode&unix.S_IFMT != unix.S_IFCHR || info.Rdev != unix.Mkdev(10, 200) {
-			return errors.New("not a TUN device")
-		}
-		return nil
-	}
-	form, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err == nil && form != unix.SOCK_SEQPACKET {
-		err = errors.New("not a socket that keeps the borders of packets")
-	}
-	return err
-}
-
-// write sends one frame without waiting.
-func (p *port) write(fd int, parts [][]byte) error {
-	if p.tun {
-		_, err := unix.Writev(fd, parts)
-		return err
-	}
-	_, err := unix.SendmsgBuffers(fd, parts, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	return err
-}
-
 // shut ends the link for both sides. What was written before still arrives.
 func (p *port) shut() {
 	p.mu.Lock()
@@ -121,12 +97,13 @@ func (p *port) shut() {
 		p.closed = true
 		close(p.gone)
 		p.waiting, p.bytes = nil, 0
-		if p.tun {
-			// It has no end to send: reading and writing stop here, and the device
-			// goes with its last descriptor.
-			_ = p.file.SetDeadline(time.Unix(1, 0))
-		} else {
+		if p.carrier != device {
 			_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
+		}
+		if !p.ends() {
+			// Nothing wakes the reader: it stops here. A device goes with its last
+			// descriptor.
+			_ = p.file.SetDeadline(time.Unix(1, 0))
 		}
 	}
 	p.mu.Unlock()
@@ -165,113 +142,3 @@ func (p *port) flush(over <-chan struct{}) {
 // unread data would discard what the sandbox has not read yet, including the resets
 // of its connections.
 func (p *port) release() { p.file.Close() }
-
-// buffers are shared by all links, so that only those that read hold one.
-var buffers = sync.Pool{New: func() any { b := make([]byte, maxFrame); return &b }}
-
-// read hands over frames until the link ends. A frame is valid only during
-// the call.
-func (p *port) read(take func(frame []byte)) {
-	for over := false; !over; {
-		err := p.raw.Read(func(fd uintptr) bool {
-			b := buffers.Get().(*[]byte)
-			defer buffers.Put(b)
-			for {
-				n, err := unix.Read(int(fd), *b)
-				switch {
-				case errors.Is(err, unix.EAGAIN):
-					return false
-				case errors.Is(err, unix.EINTR):
-				case err != nil || n <= 0:
-					over = true
-					return true
-				default:
-					take((*b)[:n])
-				}
-			}
-		})
-		if err != nil {
-			return
-		}
-	}
-}
-
-// send writes one frame that is not the stack's.
-func (p *port) send(frame []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.put([][]byte{frame})
-	}
-}
-
-// maxParts is how many pieces the kernel takes in one write.
-const maxParts = 1024
-
-// put writes a frame, or keeps it where the socket is full. mu is held.
-func (p *port) put(parts [][]byte) {
-	if len(parts) > maxParts {
-		parts = [][]byte{join(parts)}
-	}
-	if len(p.waiting) == 0 {
-		err := p.write(p.fd, parts)
-		if err == nil {
-			p.sent.Add(1)
-			return
-		}
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			// The sandbox's end is gone, which the reader sees too.
-			p.lost.Add(1)
-			return
-		}
-	}
-	frame := join(parts)
-	if p.bytes+len(frame) > maxWaiting {
-		p.lost.Add(1)
-		return
-	}
-	if p.waiting = append(p.waiting, frame); len(p.waiting) == 1 {
-		p.ended.Add(1)
-		go p.drain()
-	}
-	p.bytes += len(frame)
-}
-
-func join(parts [][]byte) []byte {
-	n := 0
-	for _, part := range parts {
-		n += len(part)
-	}
-	frame := make([]byte, 0, n)
-	for _, part := range parts {
-		frame = append(frame, part...)
-	}
-	return frame
-}
-
-// drain writes what waits, and ends when nothing does.
-func (p *port) drain() {
-	defer p.ended.Done()
-	_ = p.raw.Write(func(fd uintptr) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for len(p.waiting) > 0 {
-			frame := p.waiting[0]
-			err := p.write(int(fd), [][]byte{frame})
-			switch {
-			case errors.Is(err, unix.EAGAIN):
-				return false
-			case errors.Is(err, unix.EINTR):
-				continue
-			case err != nil:
-				p.lost.Add(1)
-			default:
-				p.sent.Add(1)
-			}
-			p.waiting[0] = nil
-			p.waiting, p.bytes = p.waiting[1:], p.bytes-len(frame)
-		}
-		p.waiting = nil
-		return true
-	})
-}

@@ -28,10 +28,7 @@ func (l *Link) take(frame []byte) {
 		return
 	}
 	l.received.Add(1)
-	p := parse(frame)
-	if l.port.tun && p.verdict != drop && !p.intact() {
-		p.verdict, p.protocol = drop, "malformed"
-	}
+	p := l.port.parse(frame)
 	switch p.verdict {
 	case stream:
 		if p.begins && !l.connects.Allow() {
@@ -41,6 +38,12 @@ func (l *Link) take(frame []byte) {
 		l.port.deliver(p.ip)
 	case query:
 		l.ask(p)
+	case resolve:
+		if !l.resolves.Allow() {
+			l.drop(&p)
+			return
+		}
+		l.port.sendARP(answerARP(p.ip))
 	case refuse:
 		if l.refusals.Allow() {
 			l.port.send(p.unreachable())
@@ -49,6 +52,22 @@ func (l *Link) take(frame []byte) {
 	default:
 		l.drop(&p)
 	}
+}
+
+// parse reads a frame of the port's kind.
+func (p *port) parse(frame []byte) (got packet) {
+	if p.ether == nil {
+		got = parse(frame)
+	} else {
+		var from mac
+		if got, from = parseEthernet(frame); got.verdict != drop {
+			p.ether.learn(from)
+		}
+	}
+	if p.summed && got.verdict != drop && got.verdict != resolve && !got.intact() {
+		got.verdict, got.protocol = drop, "malformed"
+	}
+	return got
 }
 
 // drop counts a packet that goes nowhere and reports a sample. Where a

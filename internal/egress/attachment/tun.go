@@ -18,7 +18,15 @@ import (
 //
 // There is no header of virtio on its frames: segments are no larger than the MTU,
 // and the default MTU is as large as those that an offload would make.
-func NewTap(name string, mtu int) (_ *os.File, err error) {
+func NewTap(name string, mtu int) (*os.File, error) { return newDevice(name, mtu, unix.IFF_TUN) }
+
+// NewEthernetTap is NewTap for a TAP device, whose gateway end is of the kind Ethernet:
+// for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
+func NewEthernetTap(name string, mtu int) (*os.File, error) {
+	return newDevice(name, mtu, unix.IFF_TAP)
+}
+
+func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if mtu == 0 {
 		mtu = egress.MTU
 	}
@@ -39,7 +47,7 @@ func NewTap(name string, mtu int) (_ *os.File, err error) {
 			unix.Close(fd)
 		}
 	}()
-	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_TUN_EXCL)
+	request.SetUint16(form | unix.IFF_NO_PI | unix.IFF_TUN_EXCL)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return nil, fmt.Errorf("tap: make %s: %w", name, err)
 	}

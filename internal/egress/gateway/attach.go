@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/egress/proxy"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // attach opens a sandbox's network. The link and the record file come with
@@ -28,7 +28,7 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 	if err := strict(body, &req); err != nil {
 		return nil, badMessage(err)
 	}
-	if !sandboxid.Valid(req.Sandbox) || len(files) != maxFiles {
+	if !ids.ValidSandbox(req.Sandbox) || len(files) != maxFiles {
 		return nil, badMessage(errors.New("it needs a sandbox, a link and a record file"))
 	}
 	s := c.server

@@ -74,7 +74,8 @@ type Attachment struct {
 	// Tap or a Proxy. It stays the caller's, who must close it: the device, or the
 	// socket, goes with its last descriptor. The gateway holds one of them until
 	// Detach, which the caller must call when the sandbox has ended: the TUN device
-	// of a Tap would keep its network namespace alive. Nil has Attach make both ends.
+	// of a Tap would keep its network namespace alive. Nil has Attach make both ends,
+	// of Packets or of Ethernet.
 	Link *os.File
 	// Record is a regular file that the records are added to. It stays the
 	// caller's.
@@ -236,6 +237,10 @@ func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentK
 	if c.speaks < withKinds {
 		return nil, nil, "", fault.Newf(fault.Conflict, "causeway_version", "the process %d that holds the sandboxes' networks has no attachment of the kind %q", c.info.PID, a.Kind).
 			WithHint("end the sandboxes that it holds, and try again")
+	}
+	if a.Link == nil && a.Kind == egress.Ethernet {
+		box, ours, err = attachment.Pair(a.Kind)
+		return box, ours, a.Kind, err
 	}
 	if a.Link == nil {
 		return nil, nil, "", fault.Newf(fault.Invalid, "link", "an attachment of the kind %q needs its device or socket", a.Kind)

@@ -7,7 +7,6 @@ package gateway
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -57,23 +56,4 @@ func openDir(stateDir string) (*os.File, error) {
 // socket's address has room for 107 bytes and a state directory may be deep.
 func through(dir *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
-}
-
-// peerUID tells who is at the other end of a connection, as the kernel says.
-func peerUID(c *net.UnixConn) (int, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if controlErr != nil {
-		return 0, controlErr
-	}
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
 }

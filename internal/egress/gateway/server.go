@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/confine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/peercred"
 )
 
 const (
@@ -97,10 +98,10 @@ func (s *server) accept(l *net.UnixListener) error {
 		if err != nil {
 			return err
 		}
-		if uid, err := peerUID(conn); err != nil || uid != s.owner && uid != 0 {
+		if cred, err := peercred.Of(conn); err != nil || int(cred.Uid) != s.owner && cred.Uid != 0 {
 			// The directory keeps others out; this holds where somebody
 			// handed the socket on.
-			s.log.Warn("refused a controller of another user", "uid", uid, "err", err)
+			s.log.Warn("refused a controller of another user", "credentials", cred, "err", err)
 			conn.Close()
 			continue
 		}

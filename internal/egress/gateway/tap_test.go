@@ -37,51 +37,56 @@ func beKernelBox() {
 	}
 }
 
-// A sandbox on a kernel's TUN device is under the same policy and leaves the same
-// records as one on packets, with the confined process and without root's rights.
-func TestATapIsUnderThePolicy(t *testing.T) {
-	for _, rootless := range []bool{false, true} {
-		t.Run(fmt.Sprintf("rootless=%v", rootless), func(t *testing.T) {
-			dir := newWorld(t)
-			c := mustConnect(t, dir, Options{})
-			link, k := attachmenttest.StartTap(t, rootless, 1500, "/proc/self/exe", kernelArg0,
-				"http://api.test/hello", "http://other.test/", "http://93.184.216.34:81/")
-			a := testAttachment(t, dir, "box1")
-			a.Kind, a.Link = egress.Tap, link
-			box, _, err := c.Attach(t.Context(), a)
-			if err != nil || box != nil {
-				t.Fatalf("%v %v", box, err)
-			}
-			link.Close()
-			k.Go()
-			got, err := k.Wait()
-			want := []string{"http://api.test/hello 200 6", "http://other.test/ failed", "http://93.184.216.34:81/ failed"}
-			if lines := strings.Split(strings.TrimSpace(got), "\n"); err != nil || !slices.Equal(lines, want) {
-				t.Fatalf("%v\n%s", err, got)
-			}
-			if err := c.Detach(t.Context(), "box1"); err != nil {
-				t.Fatal(err)
-			}
-			records := readRecords(t, dir, "box1")
-			for what, matches := range map[string]func(egress.Record) bool{
-				"the request": func(r egress.Record) bool {
-					return r.Kind == egress.KindHTTP && r.Host == "api.test" && r.Path == "/hello" && r.Status == 200 && r.Effect == egress.Allow
-				},
-				"the name that is denied": func(r egress.Record) bool {
-					return r.Kind == egress.KindDNS && r.Host == "other.test" && r.Effect == egress.Deny
-				},
-				"the address that is denied": func(r egress.Record) bool {
-					return r.Port == 81 && r.Effect == egress.Deny
-				},
-			} {
-				if !slices.ContainsFunc(records, matches) {
-					t.Errorf("no record of %s in %+v", what, records)
-				}
-			}
-			if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
-				t.Errorf("left: %v %v", left, err)
-			}
-		})
+// A sandbox on a kernel's TUN or TAP device, or on a socket of Ethernet frames, is under
+// the same policy and leaves the same records as one on packets, with the confined
+// process and without root's rights.
+func TestAKernelIsUnderThePolicy(t *testing.T) {
+	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream} {
+		for _, rootless := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/rootless=%v", form, rootless), func(t *testing.T) { kernelUnderThePolicy(t, form, rootless) })
+		}
+	}
+}
+
+func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	link, k := attachmenttest.StartKernel(t, form, rootless, 1500, "/proc/self/exe", kernelArg0,
+		"http://api.test/hello", "http://other.test/", "http://93.184.216.34:81/")
+	a := testAttachment(t, dir, "box1")
+	a.Kind, a.Link = form.Kind(), link
+	box, _, err := c.Attach(t.Context(), a)
+	if err != nil || box != nil {
+		t.Fatalf("%v %v", box, err)
+	}
+	link.Close()
+	k.Go()
+	got, err := k.Wait()
+	want := []string{"http://api.test/hello 200 6", "http://other.test/ failed", "http://93.184.216.34:81/ failed"}
+	if lines := strings.Split(strings.TrimSpace(got), "\n"); err != nil || !slices.Equal(lines, want) {
+		t.Fatalf("%v\n%s", err, got)
+	}
+	if err := c.Detach(t.Context(), "box1"); err != nil {
+		t.Fatal(err)
+	}
+	records := readRecords(t, dir, "box1")
+	for what, matches := range map[string]func(egress.Record) bool{
+		"the request": func(r egress.Record) bool {
+			return r.Kind == egress.KindHTTP && r.Host == "api.test" && r.Path == "/hello" && r.Status == 200 && r.Effect == egress.Allow
+		},
+		"the name that is denied": func(r egress.Record) bool {
+			return r.Kind == egress.KindDNS && r.Host == "other.test" && r.Effect == egress.Deny
+		},
+		"the address that is denied": func(r egress.Record) bool {
+			return r.Port == 81 && r.Effect == egress.Deny
+		},
+	} {
+		if !slices.ContainsFunc(records, matches) {
+			t.Errorf("no record of %s in %+v", what, records)
+		}
+	}
+	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
 	}
 }
 
@@ -95,7 +100,7 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 	}
 	defer null.Close()
 	for _, wrong := range []Attachment{
-		{Kind: egress.Tap}, {Kind: egress.Tap, Link: null}, {Kind: egress.None, Link: null}, {Kind: "carrier-pigeon", Link: null},
+		{Kind: egress.Tap}, {Kind: egress.Tap, Link: null}, {Kind: egress.Ethernet, Link: null}, {Kind: egress.None, Link: null}, {Kind: "carrier-pigeon", Link: null},
 	} {
 		a := testAttachment(t, dir, "box1")
 		a.Kind, a.Link = wrong.Kind, wrong.Link

@@ -100,7 +100,7 @@ func (p *Policy) remote(host, repo, name string, other setting, covers func(Remo
 			out, listed = egress.Decision{Effect: egress.Allow, Rule: remotesPrefix + host + "/" + repo, Layer: l.Kind, Policy: p.digest}, true
 		}
 	}
-	if capped && rank(ceiling.Effect) > rank(out.Effect) {
+	if capped && ceiling.Effect.Stricter(out.Effect) {
 		return ceiling
 	}
 	return out
@@ -108,14 +108,14 @@ func (p *Policy) remote(host, repo, name string, other setting, covers func(Remo
 
 func (p *Policy) setting(s setting, rule string) egress.Decision {
 	d := egress.Decision{Effect: egress.Effect(s.value), Rule: rule, Layer: s.layer, Policy: p.digest}
-	if rank(d.Effect) == rank(egress.Deny) {
+	if d.Effect.Strictness() == egress.Deny.Strictness() {
 		d.Effect = egress.Deny
 	}
 	return d
 }
 
 func (p *Policy) stricter(d egress.Decision, s setting, rule string) egress.Decision {
-	if o := p.setting(s, rule); rank(o.Effect) > rank(d.Effect) {
+	if o := p.setting(s, rule); o.Effect.Stricter(d.Effect) {
 		return o
 	}
 	return d

@@ -145,7 +145,7 @@ func (p *Policy) request(q *question, r Request) (verdict, string) {
 // tighten lays a setting over a verdict. It never loosens one.
 func tighten(q *question, v verdict, s setting, rule string) verdict {
 	e := egress.Effect(s.value)
-	if s.value == "rule" || rank(e) <= rank(v.effect) {
+	if s.value == "rule" || e.Strictness() <= v.effect.Strictness() {
 		return v
 	}
 	q.note(s.layer, rule, e, "is stricter")
@@ -157,7 +157,7 @@ func tighten(q *question, v verdict, s setting, rule string) verdict {
 func (p *Policy) webSocket(governs []*block) setting {
 	s := p.said.webSocket
 	for _, b := range governs {
-		if b.webSocket != "" && rank(b.webSocket) > rank(s.effect()) {
+		if b.webSocket != "" && b.webSocket.Stricter(s.effect()) {
 			s = setting{string(b.webSocket), b.layer}
 		}
 	}

@@ -39,7 +39,7 @@ func (p *Policy) weigh(q *question) verdict {
 		if v.explicit {
 			return v
 		}
-		if !spoke || rank(v.effect) > rank(upper.effect) {
+		if !spoke || v.effect.Stricter(upper.effect) {
 			v.limits = tighter(upper.limits, v.limits)
 			upper = v
 		} else {
@@ -64,7 +64,7 @@ func (p *Policy) weigh(q *question) verdict {
 	v.fixable = (!found || v.why == elsewhere) && (!spoke || upper.effect == egress.Allow)
 	if spoke {
 		limits := tighter(upper.limits, v.limits)
-		if rank(upper.effect) > rank(v.effect) {
+		if upper.effect.Stricter(v.effect) {
 			q.note(upper.layer, upper.rule, upper.effect, "is the ceiling")
 			v = upper
 		}
@@ -126,7 +126,7 @@ func (p *Policy) grant(q *question) (verdict, bool) {
 func unite(a, b verdict) verdict {
 	governs := append(a.governs, b.block)
 	out := a
-	if a.why == unmatched || b.why == ruled && rank(b.effect) > rank(a.effect) {
+	if a.why == unmatched || b.why == ruled && b.effect.Stricter(a.effect) {
 		out = b
 	}
 	if a.why == ruled && b.why == ruled {

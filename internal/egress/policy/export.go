@@ -73,7 +73,7 @@ func (p *Policy) Takes(path string) bool {
 // apart, where there are any, and the stricter of both is the answer.
 func (p *Policy) Export(deletions bool) egress.Decision {
 	s, rule := p.export.do, RuleExport
-	if deletions && rank(p.export.deletions.effect()) > rank(s.effect()) {
+	if deletions && p.export.deletions.effect().Stricter(s.effect()) {
 		s, rule = p.export.deletions, RuleDeletions
 	}
 	d := egress.Decision{Effect: s.effect(), Rule: rule, Layer: s.layer, Policy: p.digest}

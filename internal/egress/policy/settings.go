@@ -6,22 +6,9 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// rank orders effects from the weakest. What is no effect is the strongest,
-// so that a slip denies.
-func rank(e egress.Effect) int {
-	switch e {
-	case egress.Allow:
-		return 0
-	case egress.Ask:
-		return 1
-	default:
-		return 2
-	}
-}
-
 // The values of settings that are words, from the loosest.
 var (
-	effects    = []string{"allow", "ask", "deny"}
+	effects    = words(egress.Effects)
 	unlisteds  = []string{"allow", "read", "ask", "deny"}
 	writes     = []string{"rule", "ask", "deny"}
 	levels     = []string{"minimal", "light", "standard", "strict"}
@@ -31,6 +18,14 @@ var (
 	tools      = []string{toolsAllow, "deny"}
 	approve    = []string{"never", "first_use", "each_task"}
 )
+
+func words(effects []egress.Effect) []string {
+	out := make([]string, 0, len(effects))
+	for _, e := range effects {
+		out = append(out, string(e))
+	}
+	return out
+}
 
 // What becomes of a sandbox whose hidden files git tracks.
 const (

@@ -92,7 +92,7 @@ func (c *checker) host(field string, h *Host) {
 		}
 		ids[r.ID] = true
 		for j := range h.Rules {
-			if s := &h.Rules[j]; shadows(s, r) && (j < i || rank(s.Do) > rank(r.Do)) {
+			if s := &h.Rules[j]; shadows(s, r) && (j < i || s.Do.Stricter(r.Do)) {
 				c.bad(at, "is never reached: rule %d of the block %s all that it matches", j+1, verbs[s.Do])
 				break
 			}
@@ -104,7 +104,7 @@ var verbs = map[egress.Effect]string{egress.Allow: "allows", egress.Ask: "asks a
 
 // shadows says whether rule s decides all that r could.
 func shadows(s, r *Rule) bool {
-	if s == r || rank(s.Do) < rank(r.Do) || s.Do == r.Do && (s.Limits != RuleLimits{} || r.Limits != RuleLimits{}) {
+	if s == r || r.Do.Stricter(s.Do) || s.Do == r.Do && (s.Limits != RuleLimits{} || r.Limits != RuleLimits{}) {
 		return false
 	}
 	return coversMethods(s.Methods, r.Methods) && coversAll(s.Paths, r.Paths)

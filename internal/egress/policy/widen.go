@@ -185,7 +185,7 @@ func (p *Policy) covered(kind string, gone Host) bool {
 
 // restrains says whether a block has rules that deny or ask.
 func (h Host) restrains() bool {
-	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return rank(r.Do) > 0 })
+	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do.Strictness() > 0 })
 }
 
 // hides says whether a block takes the place of one that restrains.
@@ -209,7 +209,7 @@ func coversPorts(wide, narrow Ports) bool {
 // narrows says whether a block is surely no wider than the one it replaces.
 func narrows(now, old Host) bool {
 	if !coversPorts(old.ports(), now.ports()) || now.Tunnel != old.Tunnel || now.EncodedSlash && !old.EncodedSlash ||
-		rank(now.WebSocket) < rank(old.WebSocket) && old.WebSocket != "" || old.WebSocket != "" && now.WebSocket == "" ||
+		old.WebSocket.Stricter(now.WebSocket) && old.WebSocket != "" || old.WebSocket != "" && now.WebSocket == "" ||
 		now.Approval.Quorum < old.Approval.Quorum || now.Approval.Timeout > old.Approval.Timeout || now.Approval.Timeout == 0 && old.Approval.Timeout != 0 {
 		return false
 	}
@@ -219,15 +219,15 @@ func narrows(now, old Host) bool {
 		}
 	}
 	for _, r := range now.Rules {
-		if rank(r.Do) < 2 && !slices.ContainsFunc(old.Rules, func(o Rule) bool {
-			return rank(o.Do) <= rank(r.Do) && coversMethods(o.Methods, r.Methods) && coversAll(o.Paths, r.Paths) && noLooser(r.Limits, o.Limits)
+		if r.Do.Strictness() < 2 && !slices.ContainsFunc(old.Rules, func(o Rule) bool {
+			return o.Do.Strictness() <= r.Do.Strictness() && coversMethods(o.Methods, r.Methods) && coversAll(o.Paths, r.Paths) && noLooser(r.Limits, o.Limits)
 		}) {
 			return false
 		}
 	}
 	for _, o := range old.Rules {
-		if rank(o.Do) > 0 && !slices.ContainsFunc(now.Rules, func(r Rule) bool {
-			return rank(r.Do) >= rank(o.Do) && coversMethods(r.Methods, o.Methods) && coversAll(r.Paths, o.Paths) && noLooser(r.Limits, o.Limits)
+		if o.Do.Strictness() > 0 && !slices.ContainsFunc(now.Rules, func(r Rule) bool {
+			return r.Do.Strictness() >= o.Do.Strictness() && coversMethods(r.Methods, o.Methods) && coversAll(r.Paths, o.Paths) && noLooser(r.Limits, o.Limits)
 		}) {
 			return false
 		}

@@ -39,7 +39,7 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	for _, r := range x.readings {
 		for _, m := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			other, _ := x.gen.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: m, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
-			if stricter(other.Effect, d.Effect) {
+			if other.Effect.Stricter(d.Effect) {
 				return true
 			}
 		}

@@ -92,7 +92,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 			return x.askFetch(own, repo)
 		}
 	}
-	if stricter(own.Effect, d.Effect) || asks {
+	if own.Effect.Stricter(d.Effect) || asks {
 		d = own
 	}
 	return d, nil

@@ -61,7 +61,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 			reason = own.Rule
 		}
 		p.reasons = append(p.reasons, reason)
-		if stricter(own.Effect, d.Effect) {
+		if own.Effect.Stricter(d.Effect) {
 			d = own
 		}
 		lines = append(lines, verb(c)+" "+c.Ref)
@@ -127,7 +127,7 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 		forced.Effect = egress.Ask
 		forced.Reason = "this moves a ref that exists, and may drop commits of it"
 	}
-	if stricter(forced.Effect, d.Effect) {
+	if forced.Effect.Stricter(d.Effect) {
 		return forced
 	}
 	return d

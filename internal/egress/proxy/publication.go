@@ -17,7 +17,7 @@ func (x *exchange) publication(d egress.Decision) egress.Decision {
 		}
 		x.record.Kind, x.kind = egress.KindPublish, egress.AskPublish
 		x.says(p.Summary(), p.Facts())
-		if own := x.gen.policy.Publish(x.host); stricter(own.Effect, d.Effect) {
+		if own := x.gen.policy.Publish(x.host); own.Effect.Stricter(d.Effect) {
 			return own
 		}
 		return d

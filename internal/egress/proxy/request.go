@@ -163,15 +163,11 @@ func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
 	for i, r := range x.readings {
 		also, l := g.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: r.method, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
 		limits = append(limits, l)
-		if i == 0 || stricter(also.Effect, d.Effect) {
+		if i == 0 || also.Effect.Stricter(d.Effect) {
 			d = also
 		}
 	}
 	return d, limits
-}
-
-func stricter(a, b egress.Effect) bool {
-	return a == egress.Deny && b != egress.Deny || a == egress.Ask && b == egress.Allow
 }
 
 // decide is the policy's part of judge.

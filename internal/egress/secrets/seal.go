@@ -6,7 +6,6 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/crannog/crannog/internal/config"
@@ -178,10 +177,4 @@ func newAEAD(key []byte) (cipher.AEAD, error) {
 
 func damaged(s Sealed) error {
 	return fmt.Errorf("secret %q, version %d: does not open; the database was changed or is damaged", s.Name, s.Version)
-}
-
-func newID() string {
-	var random [10]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return IDPrefix + hex.EncodeToString(random[:])
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Bounds of what is kept.
@@ -117,7 +118,7 @@ func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, 
 		return Info{}, err
 	}
 	now := time.Now().UTC().Round(0)
-	info := Info{ID: newID(), Owner: who.Owner, Name: name, Version: 1, Metadata: maps.Clone(metadata), Created: now, Updated: now}
+	info := Info{ID: ids.New(IDPrefix), Owner: who.Owner, Name: name, Version: 1, Metadata: maps.Clone(metadata), Created: now, Updated: now}
 	err := v.sealing(ctx, func() error {
 		sealed, err := v.seal(ctx, info, value)
 		if err != nil {

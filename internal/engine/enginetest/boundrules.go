@@ -14,7 +14,7 @@ import (
 
 // boundRules are about the files of the host that a state refers to.
 var boundRules = []rule{
-	{"bound/F24-exactly-what-is-open-and-mapped", func(t *testing.T, c *Config) {
+	{"bound/F24-exactly-what-is-open-and-mapped", func(t testing.TB, c *Config) {
 		// Programs of a directory of the test's own, at a place that the root has.
 		dir := t.TempDir()
 		for name, from := range map[string]string{"runs": "/bin/sleep", "ended": "/bin/true", "open": "/etc/passwd", "later": "/bin/true"} {
@@ -28,7 +28,7 @@ var boundRules = []rule{
 		}
 		e := c.Open(t, t.TempDir())
 		shown := func(s *engine.Spec) {
-			s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
 		b := c.start(t, e, shown)
 		b.want(t, "cd /.crannog/programs/1 && ./ended && cat later >/dev/null && ls -l >/dev/null; "+
@@ -83,7 +83,7 @@ var boundRules = []rule{
 		changed("what is mapped and was replaced", again, "runs")
 		b.want(t, "pgrep -c -x runs", "1")
 	}},
-	{"bound/F24-a-state-that-is-bound-goes-on", func(t *testing.T, c *Config) {
+	{"bound/F24-a-state-that-is-bound-goes-on", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo before > f", "")
 		dir := t.TempDir()
@@ -95,7 +95,7 @@ var boundRules = []rule{
 		b.want(t, "echo after > f; cat f", "after")
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
 	}},
-	{"bound/F24-goes-on-with-copies-of-what-changed", func(t *testing.T, c *Config) {
+	{"bound/F24-goes-on-with-copies-of-what-changed", func(t testing.TB, c *Config) {
 		// A shell, whose code is read from the file again after it has gone on: one
 		// that is replaced, and one whose directory is removed.
 		dir := t.TempDir()
@@ -113,7 +113,7 @@ var boundRules = []rule{
 		}
 		e := c.Open(t, t.TempDir())
 		shown := func(s *engine.Spec) {
-			s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
 		b := c.start(t, e, shown)
 		const program = `read x; trap "echo trapped" USR1; kill -USR1 $$; case $x in a*) echo $((6*7)) >`
@@ -175,7 +175,7 @@ var boundRules = []rule{
 		}
 		copied.want(t, goOn, "42\n42")
 	}},
-	{"bound/F24-what-was-moved-is-not-known", func(t *testing.T, c *Config) {
+	{"bound/F24-what-was-moved-is-not-known", func(t testing.TB, c *Config) {
 		// gVisor opens a file again by the path that it had, and the host lists it by
 		// the path that it has.
 		dir := t.TempDir()
@@ -191,7 +191,7 @@ var boundRules = []rule{
 		e := c.Open(t, t.TempDir())
 		for _, name := range []string{"file", "dir/file"} {
 			b := c.start(t, e, func(s *engine.Spec) {
-				s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+				s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 			})
 			b.want(t, "setsid /.crannog/programs/1/"+name+" 1000 >/dev/null 2>&1 & while ! pgrep -x file >/dev/null; do sleep 0.02; done; echo up", "up")
 			top := filepath.Join(dir, strings.Split(name, "/")[0])
@@ -213,7 +213,7 @@ var boundRules = []rule{
 
 // replace exchanges a file for another one under the same name, as a package manager
 // does.
-func replace(t *testing.T, path string) {
+func replace(t testing.TB, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err == nil {

@@ -34,7 +34,7 @@ type bootRequest struct {
 	BoxDir      string
 	RuntimeRoot string
 	OCI         *specs.Spec
-	Root        engine.Root
+	Root        engine.HostView
 	Workspace   string
 	Mounts      []engine.Bind
 	Links       []engine.Link

@@ -59,7 +59,7 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 	guest := false
 	for _, o := range open {
 		inside := path.Clean("/" + strings.TrimPrefix(o.Path, rootName))
-		guest = guest || inside == rec.Spec.Root.Guest
+		guest = guest || inside == rec.Spec.Image.Guest
 		place, top := hostPath(rec.Spec, inside)
 		if place == "" {
 			others = append(others, o)
@@ -97,7 +97,7 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 // them.
 func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	found := ""
-	for _, b := range spec.Root.Binds {
+	for _, b := range spec.Image.View().Binds {
 		// The last one is on top of those before it.
 		if hostfiles.Below(inside, b.Target) {
 			found, top = b.Target, b.Source

@@ -73,8 +73,8 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 // F24: only what the root shows of the host is bound.
 func TestF24WhereAnOpenFileIsOnTheHost(t *testing.T) {
 	spec := &engine.Spec{
-		Root: engine.Root{Binds: []engine.Bind{{Source: "/usr", Target: "/usr"}, {Source: "/opt/p", Target: "/.crannog/programs/1"}, {Source: "/x/lib", Target: "/usr/lib"}}},
-		Hide: []string{"/.crannog/programs/1/hidden"}, Absent: []string{"/usr/absent"},
+		Image: engine.ViewOf("", "", []engine.Bind{{Source: "/usr", Target: "/usr"}, {Source: "/opt/p", Target: "/.crannog/programs/1"}, {Source: "/x/lib", Target: "/usr/lib"}}...),
+		Hide:  []string{"/.crannog/programs/1/hidden"}, Absent: []string{"/usr/absent"},
 	}
 	for inside, want := range map[string]string{
 		"/usr/bin/sh": "/usr/bin/sh", "/usr": "/usr", "/usrx/a": "", "/usr/lib/a": "/x/lib/a", "/usr/library": "/usr/library", "/.crannog/programs/1/a": "/opt/p/a",

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/relay"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // box is the handle of one box. It holds nothing that could not be found
@@ -56,7 +56,7 @@ func newBox(e *Engine, rec record, dir string) *box {
 
 // Remove implements engine.Engine.
 func (e *Engine) Remove(_ context.Context, id string) error {
-	if !sandboxid.Valid(id) {
+	if !ids.ValidSandbox(id) {
 		return nil
 	}
 	b, err := e.find(id)

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Create implements engine.Engine.
@@ -48,7 +48,10 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 
 // ready checks a specification and fills its limits.
 func ready(spec *engine.Spec) error {
-	if err := sandboxid.Check(spec.ID); err != nil {
+	if err := ids.CheckSandbox(spec.ID); err != nil {
+		return err
+	}
+	if err := spec.Image.Check(imageKinds); err != nil {
 		return err
 	}
 	if err := spec.Egress.Check(egressKinds); err != nil {

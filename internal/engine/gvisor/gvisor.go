@@ -25,7 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Options configure the engine.
@@ -61,6 +61,7 @@ type Engine struct {
 var (
 	_ engine.Engine       = (*Engine)(nil)
 	_ engine.Meter        = (*Engine)(nil)
+	_ engine.Freezer      = (*Engine)(nil)
 	_ engine.Checkpointer = (*Engine)(nil)
 	_ engine.Archiver     = (*Engine)(nil)
 	_ engine.Warmer       = (*Engine)(nil)
@@ -110,7 +111,7 @@ func (e *Engine) Info() engine.Info {
 		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Capabilities: engine.Implemented(e),
-		Images:       []engine.ImageKind{engine.ImageHostView},
+		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),
 	}
 	if e.groups == nil {
@@ -205,7 +206,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	}
 	var out []engine.Status
 	for _, entry := range entries {
-		if !entry.IsDir() || !sandboxid.Valid(entry.Name()) {
+		if !entry.IsDir() || !ids.ValidSandbox(entry.Name()) {
 			continue
 		}
 		status := engine.Status{ID: entry.Name(), State: engine.Stopped}

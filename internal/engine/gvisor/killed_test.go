@@ -45,10 +45,13 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 		if err := os.Chmod(signs, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(r.Dir, "signs"), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(r.View().Dir, "signs"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r.Binds = append(r.Binds, engine.Bind{Source: signs, Target: "/signs"})
+		r, err := r.Show(engine.Bind{Source: signs, Target: "/signs"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		script := "#!/bin/bash\n[ -e /signs/mended ] || kill -9 $$\nexec -a " + ocispec.GuestArg0 + " " + r.Guest + "\n"
 		if err := os.WriteFile(filepath.Join(signs, "guest"), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -63,7 +66,7 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.Create(t.Context(), engine.Spec{ID: "killed", Root: r, GuestConfig: config(t, "killed")})
+		err = e.Create(t.Context(), engine.Spec{ID: "killed", Image: r, GuestConfig: config(t, "killed")})
 		if mended && err != nil {
 			t.Errorf("not started again: %v", err)
 		}

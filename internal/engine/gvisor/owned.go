@@ -21,7 +21,7 @@ func ownersOf(spec engine.Spec) owners.Plan {
 	if spec.Workspace != "" {
 		plan.Places = append(plan.Places, workspaceDir)
 	}
-	for _, b := range spec.Root.Binds {
+	for _, b := range spec.Image.View().Binds {
 		if b.Owned {
 			plan.Places = append(plan.Places, b.Target)
 		}

@@ -10,6 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
+// imageKinds are the kinds of images of which assembleRoot makes a root.
+var imageKinds = []engine.ImageKind{engine.ImageHostView}
+
 // assembleRoot puts the box's root together in this process's own mount
 // namespace: the template's directory, the host directories shown in it, and
 // the workspace. The mounts end with the last process of the box; none of

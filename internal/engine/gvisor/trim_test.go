@@ -17,7 +17,7 @@ import (
 // through when it saved: what programs had reserved, and held nothing.
 func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	c := enginetest.Config{Open: open(false), Root: root(t)}
+	c := enginetest.Config{Open: open(false), Image: root(t)}
 	dir := c.Saved(t, "(python3 -c 'import time; time.sleep(600)' & bash -c 'sleep 600; :' & sleep 600 &) >/dev/null 2>&1; python3 -c 'import json, threading'")
 	data, err := os.ReadFile(filepath.Join(dir, "pages_meta.img"))
 	if err != nil {

@@ -38,10 +38,10 @@ const crashes = "crashes"
 // The error of a box whose kernel crashed has the kernel's last words.
 func TestCrashIsTold(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	c := enginetest.Config{Open: open(false), Root: root(t)}
+	c := enginetest.Config{Open: open(false), Image: root(t)}
 	dir := c.Saved(t, "true")
 	e := c.Open(t, t.TempDir())
-	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Root: c.Root, GuestConfig: config(t, crashes)}, dir)
+	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Image: c.Image, GuestConfig: config(t, crashes)}, dir)
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `its kernel crashed: "panic: made by a test"`) {
 		t.Errorf("got %v", err)
 	}

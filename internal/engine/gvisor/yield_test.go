@@ -24,11 +24,11 @@ func TestUnhurriedYields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := template.NewHost(t.TempDir(), self).Root()
+	root, err := template.NewHost(t.TempDir(), self).Image()
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := engine.Spec{Root: root, Limits: engine.Limits{}.OrDefault()}
+	spec := engine.Spec{Image: root, Limits: engine.Limits{}.OrDefault()}
 	made := func(k *kernel, err error) int {
 		if err != nil {
 			t.Fatal(err)

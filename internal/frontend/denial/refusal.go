@@ -29,7 +29,7 @@ const Most = 20
 
 // List is what was refused to one command, each thing once.
 type List struct {
-	all  []api.Refusal
+	all  []api.Denial
 	said map[string]bool
 	more bool
 }
@@ -37,18 +37,18 @@ type List struct {
 // Add notes a record. It returns how it is told and how many that makes: zero
 // for what is told already, and Most+1 once for all that are too many. What
 // crannog itself tried, to see that it is denied, does not count.
-func (l *List) Add(r api.FlowRecord) (api.Refusal, int) {
+func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	if r.Probe || l.more {
-		return api.Refusal{}, 0
+		return api.Denial{}, 0
 	}
 	told := of(r)
 	key := told.Rule + " " + told.What
 	if l.said[key] {
-		return api.Refusal{}, 0
+		return api.Denial{}, 0
 	}
 	if len(l.all) == Most {
 		l.more = true
-		return api.Refusal{}, Most + 1
+		return api.Denial{}, Most + 1
 	}
 	if l.said == nil {
 		l.said = map[string]bool{}
@@ -59,11 +59,11 @@ func (l *List) Add(r api.FlowRecord) (api.Refusal, int) {
 }
 
 // All is what was noted, at most Most.
-func (l *List) All() []api.Refusal { return l.all }
+func (l *List) All() []api.Denial { return l.all }
 
 // of is a record as it is told. A look-up that is refused is told with its
 // name, whatever types of address were asked for.
-func of(r api.FlowRecord) api.Refusal {
+func of(r api.FlowRecord) api.Denial {
 	what := Subject(r)
 	if r.Kind == "dns" {
 		what = text.Strict(r.Host, 200)
@@ -72,7 +72,7 @@ func of(r api.FlowRecord) api.Refusal {
 	if fix == approve && r.Approval != "" {
 		fix += " " + r.Approval
 	}
-	return api.Refusal{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
+	return api.Denial{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
 }
 
 // approve is what policies say of what is left to people; it takes the ID of

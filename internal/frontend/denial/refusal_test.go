@@ -19,7 +19,7 @@ func TestEachThingIsToldOnceWithWhatWouldAllowIt(t *testing.T) {
 	} {
 		l.Add(r)
 	}
-	want := []api.Refusal{
+	want := []api.Denial{
 		{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"},
 		{What: "POST https://b.test/x\uFFFD[2J", Rule: "r", Fix: "crannog approve q1"},
 		{What: "c.test", Rule: "network.none", Fix: "--allow c.test"},

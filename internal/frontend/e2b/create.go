@@ -69,7 +69,7 @@ func (a *api) create(g generation) call {
 		if err != nil {
 			return err
 		}
-		made, err := a.Sandboxes.Create(r.Context(), who, req)
+		made, err := a.Lifetimes.Create(r.Context(), who, req)
 		if err != nil {
 			return err
 		}

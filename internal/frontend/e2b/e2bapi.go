@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/state/key"
@@ -30,10 +31,37 @@ type Keys interface {
 	Verify(ctx context.Context, secret string) (key.Key, error)
 }
 
+// Finder finds the sandboxes of a caller.
+type Finder interface {
+	// Get finds a sandbox by ID or name. A sandbox of another key is NotFound.
+	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+}
+
+// Lifetimes starts and ends sandboxes, and changes when they end.
+type Lifetimes interface {
+	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
+	// Remove ends a sandbox. A paused sandbox loses its saved state too.
+	Remove(ctx context.Context, who sandbox.Principal, id string) error
+	// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	// Extend lets a sandbox end after d from now if that is later than its end. Otherwise
+	// its end does not change by a nanosecond.
+	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+}
+
+// Monitor shows what a sandbox used and what happened to it.
+type Monitor interface {
+	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
+	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
+}
+
 // Deps are what the handler is made of. All but Domain and Secrets are required.
 type Deps struct {
-	Sandboxes sandbox.Sandboxes
-	Networks  Networks
+	Finder    Finder
+	Lifetimes Lifetimes
+	Monitor   Monitor
+	Access    Access
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates

@@ -23,7 +23,7 @@ func newAPI(t testing.TB) (*memory, http.Handler) {
 	t.Helper()
 	boxes := &memory{}
 	return boxes, e2b.New(e2b.Deps{
-		Sandboxes: boxes, Networks: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
+		Finder: boxes, Lifetimes: boxes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Domain: "sbx.example:8443",
 	})
 }

@@ -36,7 +36,7 @@ func (a *api) remove(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if err != nil {
 		return err
 	}
-	if err := a.Sandboxes.Remove(r.Context(), who, found.ID); err != nil {
+	if err := a.Lifetimes.Remove(r.Context(), who, found.ID); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -61,7 +61,7 @@ func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err != nil {
 		return err
 	}
-	if _, err := a.Sandboxes.SetTimeout(r.Context(), who, found.ID, d); err != nil {
+	if _, err := a.Lifetimes.SetTimeout(r.Context(), who, found.ID, d); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -83,7 +83,7 @@ func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if err != nil {
 		return err
 	}
-	if _, err := a.Sandboxes.Extend(r.Context(), who, found.ID, time.Duration(seconds)*time.Second); err != nil {
+	if _, err := a.Lifetimes.Extend(r.Context(), who, found.ID, time.Duration(seconds)*time.Second); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)

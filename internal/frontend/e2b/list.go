@@ -48,7 +48,7 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 		// The number that run does not depend on the filter.
 		q.filter = sandbox.Filter{States: runningStates, Limit: 1}
 	}
-	page, err := a.Sandboxes.List(r.Context(), who, q.filter)
+	page, err := a.Finder.List(r.Context(), who, q.filter)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	f := sandbox.Filter{States: runningStates, Metadata: metadata, Limit: maxPage}
 	all := []listedBody{}
 	for {
-		page, err := a.Sandboxes.List(r.Context(), who, f)
+		page, err := a.Finder.List(r.Context(), who, f)
 		if err != nil {
 			return err
 		}

@@ -66,7 +66,7 @@ func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, er
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	found, err := a.Sandboxes.Get(r.Context(), who, id)
+	found, err := a.Finder.Get(r.Context(), who, id)
 	if err != nil {
 		return sandbox.Sandbox{}, notFoundAs(err, id)
 	}

@@ -47,7 +47,7 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 	return sandbox.Template{ID: templateID, Name: "base"}, nil
 }
 
-// memory keeps the contract of sandbox.Sandboxes without any engine.
+// memory serves all that the handler needs without any engine.
 type memory struct {
 	mu      sync.Mutex
 	boxes   []sandbox.Sandbox

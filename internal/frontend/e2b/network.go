@@ -12,9 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Networks is what this wire uses of sandboxes' ways out; see
-// sandbox.Networks.
-type Networks interface {
+// Access changes and shows what a sandbox may reach.
+type Access interface {
 	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
 }
@@ -128,7 +127,7 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err != nil {
 		return err
 	}
-	_, err = a.Networks.SetAccess(r.Context(), who, found.ID, func(before sandbox.Access) (sandbox.Access, error) {
+	_, err = a.Access.SetAccess(r.Context(), who, found.ID, func(before sandbox.Access) (sandbox.Access, error) {
 		next.Level = before.Level
 		return next, nil
 	})
@@ -158,7 +157,7 @@ func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sa
 	if s.Access.Net == sandbox.NetNone || s.Unlinked {
 		return false, body, nil
 	}
-	p, err := a.Networks.Policy(ctx, who, s.ID)
+	p, err := a.Access.Policy(ctx, who, s.ID)
 	if err != nil {
 		return false, body, notFoundAs(err, s.ID)
 	}

@@ -46,7 +46,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		writeJSON(w, http.StatusOK, []metricBody{})
 		return nil
 	}
-	samples, err := a.Sandboxes.Metrics(r.Context(), who, found.ID, from, to)
+	samples, err := a.Monitor.Metrics(r.Context(), who, found.ID, from, to)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -79,7 +79,7 @@ func (a *api) metricsOfMany(w http.ResponseWriter, r *http.Request, who sandbox.
 		if err != nil {
 			return err
 		}
-		samples, err := a.Sandboxes.Metrics(r.Context(), who, id, time.Time{}, time.Time{})
+		samples, err := a.Monitor.Metrics(r.Context(), who, id, time.Time{}, time.Time{})
 		if fault.KindOf(err) == fault.NotFound {
 			continue
 		}
@@ -204,7 +204,7 @@ func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEnt
 	if err != nil {
 		return nil, err
 	}
-	all, err := a.Sandboxes.Logs(r.Context(), who, found.ID)
+	all, err := a.Monitor.Logs(r.Context(), who, found.ID)
 	if err != nil {
 		return nil, notFoundAs(err, found.ID)
 	}

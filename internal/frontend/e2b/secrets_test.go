@@ -30,7 +30,7 @@ func secretsAPI(t testing.TB) http.Handler {
 		}
 	})
 	return e2b.New(e2b.Deps{
-		Sandboxes: &memory{}, Templates: templates{}, Keys: keys{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Finder: &memory{}, Templates: templates{}, Keys: keys{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Secrets: secrets.New(secrets.Options{Store: st, Keys: secrets.NewKeyFile(filepath.Join(dir, secrets.KeyFileName))}),
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Snapshots is what this wire uses of snapshots; see sandbox.Snapshots.
+// Snapshots takes, finds and removes snapshots.
 type Snapshots interface {
 	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)

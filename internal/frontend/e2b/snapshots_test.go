@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/frontend/e2b"
-	"github.com/crannog/crannog/internal/sandbox"
 )
 
 type ctx = context.Context
 
-func newAPIOf(t testing.TB, boxes *memory, sandboxes sandbox.Sandboxes) http.Handler {
+func newAPIOf(t testing.TB, boxes *memory, lifetimes e2b.Lifetimes) http.Handler {
 	t.Helper()
 	return e2b.New(e2b.Deps{
-		Sandboxes: sandboxes, Networks: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
+		Finder: boxes, Lifetimes: lifetimes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }

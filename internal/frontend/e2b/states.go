@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// States is what this wire uses of sandboxes' saved states; see
-// sandbox.States.
+// States pauses, resumes and copies sandboxes.
 type States interface {
 	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
 	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
@@ -148,7 +147,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	for range connects {
 		if found.State == sandbox.Running {
 			var extended sandbox.Sandbox
-			if extended, gone = a.Sandboxes.Extend(r.Context(), who, found.ID, d); gone == nil {
+			if extended, gone = a.Lifetimes.Extend(r.Context(), who, found.ID, d); gone == nil {
 				writeJSON(w, http.StatusOK, a.sandboxBody(extended))
 				return nil
 			}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
-	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // errGone is why a request ends whose sandbox does.
@@ -85,7 +84,7 @@ func (p *Proxy) watch(b *backend) {
 	b.close()
 }
 
-func newBackend(traffic sandbox.Traffic, id string, gone <-chan struct{}) *backend {
+func newBackend(traffic Traffic, id string, gone <-chan struct{}) *backend {
 	b := &backend{id: id, gone: gone}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	dial := func(ctx context.Context, tries int, address string) (net.Conn, error) {

@@ -9,6 +9,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
@@ -24,10 +25,41 @@ import (
 // TrafficHeader carries the token that private ports ask for.
 const TrafficHeader = "E2b-Traffic-Access-Token"
 
+// Traffic finds running sandboxes and connects to them. The proxy authenticates by the
+// sandbox's own tokens, so it takes no Principal.
+type Traffic interface {
+	// Live returns a running sandbox.
+	Live(id string) (sandbox.Sandbox, bool)
+	// LiveAll calls yield for each running sandbox until it returns false. Signed file URLs
+	// name no sandbox, so the proxy compares signatures.
+	LiveAll(yield func(sandbox.Sandbox) bool)
+	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
+	// is being paused or resumed, or has been replaced, is a Conflict.
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	// Mask returns what to redact in everything that the sandbox says. After an error
+	// none of it may be passed on. Its errors are those of Dial.
+	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
+	// Gone returns a channel that is closed when the sandbox's instance ends, so that open
+	// streams can be cut, or nil for an unknown sandbox.
+	Gone(id string) <-chan struct{}
+}
+
+// Waker resumes paused sandboxes on traffic.
+type Waker interface {
+	// Asleep returns a sandbox that does not run now and that resumes on traffic. The
+	// proxy compares its tokens first, so that strangers cannot wake it.
+	Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool)
+	// AsleepAll calls yield for each of them until it returns false.
+	AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool)
+	// Wake resumes a paused sandbox that resumes on traffic, and waits for it. Any other
+	// that does not run is NotFound.
+	Wake(ctx context.Context, id string) (sandbox.Sandbox, error)
+}
+
 // Deps are what the proxy is made of. All but Domain and Tap are required.
 type Deps struct {
-	Traffic sandbox.Traffic
-	Waker   sandbox.Waker
+	Traffic Traffic
+	Waker   Waker
 	Log     *slog.Logger
 	// Domain is what sandboxes' host names end in, or "".
 	Domain string

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// inside keeps the contract of sandbox.Traffic with servers of this process
+// inside keeps the contract of Traffic with servers of this process
 // in place of sandboxes.
 type inside struct {
 	t     testing.TB

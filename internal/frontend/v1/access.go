@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -13,15 +14,47 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit/flows"
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/frontend/denial"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) accessRoutes(a huma.API) {
-	register(s, a, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace what a running sandbox may reach"), s.setAccess)
-	register(s, a, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Ask people to let a running sandbox reach a host"), s.askAccess)
-	register(s, a, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "The policy that governs it, as one document and by layers"), s.policy)
-	register(s, a, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "What it did over its link, and tried to"), s.flows)
+// Access changes and shows what a sandbox may reach.
+type Access interface {
+	// SetAccess sets what a running sandbox may reach to the result of change, which gets
+	// what the sandbox may reach now.
+	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
+	// Policy returns the policy that governs a sandbox.
+	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
+	// AskAccess asks people to let a running sandbox reach a host.
+	AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.Wanted) (egress.Answer, error)
+}
+
+// NetworkLog reads what sandboxes did over the network.
+type NetworkLog interface {
+	// Flows calls yield for each record of a sandbox's network log; see flows.Dir.Read.
+	Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
+	// FlowSize returns the present size of a sandbox's network log, for flows.Filter. It
+	// reads nothing, and takes only an ID.
+	FlowSize(id string) int64
+	// Asked returns the names that programs of a running sandbox without a network asked
+	// for since a time.
+	Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error)
+}
+
+// accessHandlers serves what sandboxes may reach and what they reached.
+type accessHandlers struct {
+	finder     Finder
+	access     Access
+	networkLog NetworkLog
+	log        *slog.Logger
+}
+
+func (h *accessHandlers) register(r *registry) {
+	register(r, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace the network access of a running sandbox"), h.setAccess)
+	register(r, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Request access to a host for a running sandbox from a person"), h.askAccess)
+	register(r, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "Get the effective policy of a sandbox, as one document and by layers"), h.policy)
+	register(r, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "List the flows of a sandbox with their decisions"), h.flows)
 }
 
 func fromAccess(in *api.Access) (sandbox.Access, error) {
@@ -32,8 +65,9 @@ func fromAccess(in *api.Access) (sandbox.Access, error) {
 }
 
 func toNetwork(sb sandbox.Sandbox) api.Network {
+	attached := sb.Access.Net != sandbox.NetNone
 	return api.Network{
-		Linked: sb.Access.Net != sandbox.NetNone, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
+		Attached: attached, Linked: attached, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
 		Policy: sb.PolicyDigest, Lost: sb.Unlinked,
 	}
 }
@@ -55,12 +89,12 @@ type accessInput struct {
 	Body api.Access
 }
 
-func (s *server) setAccess(ctx context.Context, who sandbox.Principal, in *accessInput) (*sandboxBody, error) {
+func (h *accessHandlers) setAccess(ctx context.Context, who sandbox.Principal, in *accessInput) (*sandboxBody, error) {
 	access, err := fromAccess(&in.Body)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.Networks.SetAccess(ctx, who, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
+	sb, err := h.access.SetAccess(ctx, who, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +103,8 @@ func (s *server) setAccess(ctx context.Context, who sandbox.Principal, in *acces
 
 type policyOutput struct{ Body api.Policy }
 
-func (s *server) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*policyOutput, error) {
-	p, err := s.Networks.Policy(ctx, who, in.ID)
+func (h *accessHandlers) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*policyOutput, error) {
+	p, err := h.access.Policy(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +144,7 @@ type flowsOutput struct {
 	Body        func(huma.Context)
 }
 
-func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
+func (h *accessHandlers) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
 	filter := flows.Filter{Denied: in.Denied, After: in.After, Newest: in.Newest}
 	within, err := duration("asked_within_seconds", in.Within)
 	if err != nil {
@@ -120,24 +154,24 @@ func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInpu
 	if within > 0 {
 		since = time.Now().Add(-within)
 	}
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if in.Follow {
-		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
+		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { h.followFlows(c, who, sb.ID, filter) }}, nil
 	}
-	asked, err := s.Networks.Asked(ctx, who, sb.ID, since)
+	asked, err := h.networkLog.Asked(ctx, who, sb.ID, since)
 	if err != nil {
 		return nil, err
 	}
 	return &flowsOutput{"application/json", func(c huma.Context) {
 		err := writeFlows(c.BodyWriter(), asked, func(yield func(egress.Record) error) error {
-			return s.Networks.Flows(c.Context(), who, sb.ID, filter, false, yield)
+			return h.networkLog.Flows(c.Context(), who, sb.ID, filter, false, yield)
 		})
 		if err != nil && c.Context().Err() == nil {
 			// Without its end the answer is not JSON, so that no client takes it for complete.
-			s.Log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
+			h.log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
 		}
 	}}, nil
 }
@@ -177,7 +211,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 
 // followFlows streams records. A failure ends the stream: its header has been
 // sent.
-func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, filter flows.Filter) {
+func (h *accessHandlers) followFlows(c huma.Context, who sandbox.Principal, id string, filter flows.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	flusher, _ := c.BodyWriter().(http.Flusher)
@@ -185,7 +219,7 @@ func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, f
 		flusher.Flush()
 	}
 	out := json.NewEncoder(c.BodyWriter())
-	err := s.Networks.Flows(c.Context(), who, id, filter, true, func(r egress.Record) error {
+	err := h.networkLog.Flows(c.Context(), who, id, filter, true, func(r egress.Record) error {
 		if err := out.Encode(denial.Flow(r)); err != nil {
 			return err
 		}
@@ -195,6 +229,6 @@ func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, f
 		return nil
 	})
 	if err != nil && c.Context().Err() == nil {
-		s.Log.Warn("stream of flows broke off", "sandbox", id, "err", err)
+		h.log.Warn("stream of flows broke off", "sandbox", id, "err", err)
 	}
 }

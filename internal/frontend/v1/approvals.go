@@ -2,6 +2,7 @@ package v1
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -15,26 +16,33 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// approvalRoutes are absent where nothing asks. They take the same callers as
-// everything here, keys and the machine's user: a program inside has neither,
-// and its sandbox's own tokens open no door of this API.
-func (s *server) approvalRoutes(a huma.API) {
-	if s.Approvals == nil {
+// approvalHandlers serves requests for approval.
+type approvalHandlers struct {
+	finder    Finder
+	approvals *approval.Service
+	log       *slog.Logger
+}
+
+// register adds nothing where sandboxes cannot ask. The operations take the same callers as
+// all others: keys and the machine's user. A program inside is neither, and its sandbox's
+// own tokens are not accepted by this API.
+func (h *approvalHandlers) register(r *registry) {
+	if h.approvals == nil {
 		return
 	}
-	register(s, a, op("approvals-list", "GET", "/approvals", "What sandboxes ask people"), s.listApprovals)
-	events := op("approvals-events", "GET", "/approvals/events", "What is asked and answered, as it happens")
+	register(r, op("approvals-list", "GET", "/approvals", "List approval requests"), h.listApprovals)
+	events := op("approvals-events", "GET", "/approvals/events", "Stream approval requests and decisions")
 	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID the stream continues after that event instead."
 	events.Responses = map[string]*huma.Response{"200": {
 		Description: "OK",
 		Content: map[string]*huma.MediaType{"text/event-stream": {
-			Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.ApprovalEvent](), true, "ApprovalEvent"),
+			Schema: r.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.ApprovalEvent](), true, "ApprovalEvent"),
 		}},
 	}}
-	register(s, a, events, s.approvalEvents)
-	register(s, a, op("approvals-get", "GET", "/approvals/{id}", "Describe a question"), s.getApproval)
-	register(s, a, op("approvals-approve", "POST", "/approvals/{id}/approve", "Allow it once, or its host for always"), s.approve)
-	register(s, a, op("approvals-deny", "POST", "/approvals/{id}/deny", "Refuse it, or take back a grant that was not used"), s.deny)
+	register(r, events, h.approvalEvents)
+	register(r, op("approvals-get", "GET", "/approvals/{id}", "Describe an approval request"), h.getApproval)
+	register(r, op("approvals-approve", "POST", "/approvals/{id}/approve", "Approve a request once, or its host from now on"), h.approve)
+	register(r, op("approvals-deny", "POST", "/approvals/{id}/deny", "Deny a request, or withdraw an unused grant"), h.deny)
 }
 
 // callerOf is the caller as approvals know them.
@@ -64,16 +72,16 @@ type listApprovalsInput struct {
 
 type listApprovalsOutput struct{ Body api.ApprovalList }
 
-func (s *server) listApprovals(ctx context.Context, who sandbox.Principal, in *listApprovalsInput) (*listApprovalsOutput, error) {
+func (h *approvalHandlers) listApprovals(ctx context.Context, who sandbox.Principal, in *listApprovalsInput) (*listApprovalsOutput, error) {
 	q := approval.Query{Limit: in.Limit}
 	var err error
 	if q.States, err = approvalStates(in.State); err != nil {
 		return nil, err
 	}
-	if q.Sandbox, err = s.sandboxID(ctx, who, in.Sandbox); err != nil {
+	if q.Sandbox, err = h.sandboxID(ctx, who, in.Sandbox); err != nil {
 		return nil, err
 	}
-	rows, err := s.Approvals.List(ctx, callerOf(who), q)
+	rows, err := h.approvals.List(ctx, callerOf(who), q)
 	if err != nil {
 		return nil, err
 	}
@@ -105,16 +113,16 @@ func approvalStates(text string) ([]approval.State, error) {
 }
 
 // sandboxID finds the sandbox of a filter, "" for none.
-func (s *server) sandboxID(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
+func (h *approvalHandlers) sandboxID(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
 	}
-	sb, err := s.Sandboxes.Get(ctx, who, ref)
+	sb, err := h.finder.Get(ctx, who, ref)
 	return sb.ID, err
 }
 
-func (s *server) getApproval(ctx context.Context, who sandbox.Principal, in *ApprovalRef) (*approvalBody, error) {
-	return approvalOut(s.Approvals.Get(ctx, callerOf(who), in.ID))
+func (h *approvalHandlers) getApproval(ctx context.Context, who sandbox.Principal, in *ApprovalRef) (*approvalBody, error) {
+	return approvalOut(h.approvals.Get(ctx, callerOf(who), in.ID))
 }
 
 type approveInput struct {
@@ -122,8 +130,8 @@ type approveInput struct {
 	Body api.Approve
 }
 
-func (s *server) approve(ctx context.Context, who sandbox.Principal, in *approveInput) (*approvalBody, error) {
-	return approvalOut(s.Approvals.Approve(ctx, callerOf(who), in.ID, in.Body.Reason, in.Body.Remember))
+func (h *approvalHandlers) approve(ctx context.Context, who sandbox.Principal, in *approveInput) (*approvalBody, error) {
+	return approvalOut(h.approvals.Approve(ctx, callerOf(who), in.ID, in.Body.Reason, in.Body.Remember))
 }
 
 type denyInput struct {
@@ -131,8 +139,8 @@ type denyInput struct {
 	Body api.Deny
 }
 
-func (s *server) deny(ctx context.Context, who sandbox.Principal, in *denyInput) (*approvalBody, error) {
-	return approvalOut(s.Approvals.Deny(ctx, callerOf(who), in.ID, in.Body.Reason))
+func (h *approvalHandlers) deny(ctx context.Context, who sandbox.Principal, in *denyInput) (*approvalBody, error) {
+	return approvalOut(h.approvals.Deny(ctx, callerOf(who), in.ID, in.Body.Reason))
 }
 
 type approvalEventsInput struct {
@@ -140,10 +148,10 @@ type approvalEventsInput struct {
 	LastEventID string `header:"Last-Event-ID" maxLength:"32" doc:"Go on after this event."`
 }
 
-func (s *server) approvalEvents(ctx context.Context, who sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
+func (h *approvalHandlers) approvalEvents(ctx context.Context, who sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
 	q := approval.Query{}
 	var err error
-	if q.Sandbox, err = s.sandboxID(ctx, who, in.Sandbox); err != nil {
+	if q.Sandbox, err = h.sandboxID(ctx, who, in.Sandbox); err != nil {
 		return nil, err
 	}
 	after := approval.FromNow
@@ -156,8 +164,8 @@ func (s *server) approvalEvents(ctx context.Context, who sandbox.Principal, in *
 		c.SetHeader("Content-Type", "text/event-stream")
 		c.SetHeader("Cache-Control", "no-store")
 		c.SetStatus(http.StatusOK)
-		if err := s.streamApprovals(c, callerOf(who), q, after); err != nil {
-			s.logInternal(c.Context(), "approvals-events", err)
+		if err := h.streamApprovals(c, callerOf(who), q, after); err != nil {
+			logInternal(c.Context(), h.log, "approvals-events", err)
 		}
 	}}, nil
 }

@@ -30,7 +30,7 @@ const (
 var errGone = errors.New("the client went away")
 
 // streamApprovals writes events until the client or the service ends.
-func (s *server) streamApprovals(c huma.Context, who approval.Caller, q approval.Query, after int64) error {
+func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, q approval.Query, after int64) error {
 	out := newEventStream(c.BodyWriter())
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -39,7 +39,7 @@ func (s *server) streamApprovals(c huma.Context, who approval.Caller, q approval
 		return nil
 	}
 	defer out.beats(ctx, cancel, ":\n\n")()
-	err := s.Approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
+	err := h.approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
 		data, err := json.Marshal(approval.ShowEvent(e))
 		if err != nil {
 			return err

@@ -27,11 +27,7 @@ type askRig struct {
 func newAskRig(t *testing.T) *askRig {
 	t.Helper()
 	r := &askRig{rig: newRig(t)}
-	s, ok := r.handler.(*server)
-	if !ok {
-		t.Fatal("not our handler")
-	}
-	deps := s.Deps
+	deps := r.deps
 	st, err := store.Open(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +35,7 @@ func newAskRig(t *testing.T) *askRig {
 	r.approvals, err = approval.New(approval.Options{
 		Store: st, Log: deps.Log,
 		Lookup: func(id string) (string, bool) {
-			sb, err := deps.Sandboxes.Get(context.Background(), sandbox.Principal{Local: true}, id)
+			sb, err := deps.Finder.Get(context.Background(), sandbox.Principal{Local: true}, id)
 			return sb.Owner, err == nil && sb.State == sandbox.Running
 		},
 		Amend: func(context.Context, string, string) error { return nil },
@@ -54,7 +50,7 @@ func newAskRig(t *testing.T) *askRig {
 		}
 	})
 	deps.Approvals = r.approvals
-	r.handler = New(deps)
+	r.with(deps)
 	if code, p := r.call("POST", "/v1/sandboxes", `{"name":"web","private_ports":true}`, &r.sb); code != http.StatusCreated {
 		t.Fatalf("%d %+v", code, p)
 	}
@@ -150,15 +146,13 @@ func TestApprovalsAreDescribed(t *testing.T) {
 func TestNobodyElseAnswers(t *testing.T) {
 	r := newAskRig(t)
 	id := r.ask("1", 0).Approval
-	s, ok := r.handler.(*server)
-	if !ok {
-		t.Fatal("not our handler")
-	}
 	// From here on as in a server: only callers with a key.
-	s.Auth = func(req *http.Request) (sandbox.Principal, error) {
+	deps := r.deps
+	deps.Auth = func(req *http.Request) (sandbox.Principal, error) {
 		k, err := r.keys.Verify(req.Context(), req.Header.Get("X-Api-Key"))
 		return sandbox.Principal{KeyID: k.ID}, err
 	}
+	r.with(deps)
 	if r.sb.AccessToken == "" || r.sb.TrafficToken == "" {
 		t.Fatal("the sandbox has no tokens")
 	}
@@ -191,7 +185,8 @@ func TestNobodyElseAnswers(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 	// The control: the owner may.
-	s.Auth = func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil }
+	deps.Auth = func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil }
+	r.with(deps)
 	if code, p := r.call("POST", "/v1/approvals/"+id+"/approve", `{}`, nil); code != 200 {
 		t.Errorf("%d %+v", code, p)
 	}

@@ -18,7 +18,7 @@ type askAccessOutput struct{ Body api.AskedAccess }
 // usualPort is the port of a host for which none is named.
 const usualPort = 443
 
-func (s *server) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
+func (h *accessHandlers) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
 	w := sandbox.Wanted{
 		Host: in.Body.Host, Port: in.Body.Port, Reason: in.Body.Reason,
 		Wait: time.Duration(in.Body.WaitSeconds * float64(time.Second)),
@@ -26,7 +26,7 @@ func (s *server) askAccess(ctx context.Context, who sandbox.Principal, in *askAc
 	if w.Port == 0 {
 		w.Port = usualPort
 	}
-	answer, err := s.Networks.AskAccess(ctx, who, in.ID, w)
+	answer, err := h.access.AskAccess(ctx, who, in.ID, w)
 	if err != nil {
 		return nil, err
 	}

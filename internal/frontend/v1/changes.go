@@ -3,29 +3,59 @@ package v1
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) changeRoutes(a huma.API) {
-	if s.Changing == nil {
+// Changes shows and exports what sandboxes changed. A reference may also be the ID of an
+// ended sandbox whose changes were retained.
+type Changes interface {
+	// Changes compares files. It writes the texts that the caller gets to see to the audit
+	// log.
+	Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (sandbox.ChangeSet, error)
+	// Apply writes changes into the host directory that the sandbox shows: all that may be
+	// written, or none. Only local callers may. Where the policy asks, it is Denied with
+	// the code "export_pending" until people have approved exactly these changes.
+	Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error)
+	// Export writes changes to a file for the caller, under the same rules.
+	Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error)
+	// KeepChanges retains the changes below the workspace after the sandbox's end. Files
+	// is zero if there are none. Only local callers may.
+	KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error)
+	// ListChanges returns what is retained, newest first.
+	ListChanges(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error)
+	// DiscardChanges removes what is retained of a sandbox.
+	DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error
+}
+
+// changeHandlers serves what sandboxes changed.
+type changeHandlers struct {
+	service Changes
+	signing *provenance.Keys // nil signs nothing
+	log     *slog.Logger
+}
+
+func (h *changeHandlers) register(r *registry) {
+	if h.service == nil {
 		return
 	}
-	register(s, a, op("sandboxes-changes", "GET", "/sandboxes/{id}/changes", "What is not as it was in it"), s.changes)
-	register(s, a, op("sandboxes-apply", "POST", "/sandboxes/{id}/apply", "Bring its changes into the host directory that it shows"), s.apply)
-	export := op("sandboxes-export", "GET", "/sandboxes/{id}/export", "Its changes as a tar or a patch")
+	register(r, op("sandboxes-changes", "GET", "/sandboxes/{id}/changes", "Get the change set of a sandbox"), h.changes)
+	register(r, op("sandboxes-apply", "POST", "/sandboxes/{id}/apply", "Apply the changes of a sandbox to its workspace on the host"), h.apply)
+	export := op("sandboxes-export", "GET", "/sandboxes/{id}/export", "Export the changes of a sandbox as a tar or a patch")
 	export.Description = "The answer is application/x-tar or text/x-patch; with provenance multipart/mixed, first the DSSE envelope and then the file."
-	register(s, a, export, s.export)
-	register(s, a, op("sandboxes-changes-keep", "POST", "/sandboxes/{id}/changes/keep", "Keep its changes beyond its end"), s.keepChanges)
-	register(s, a, empty(op("sandboxes-changes-discard", "DELETE", "/sandboxes/{id}/changes", "Drop the changes that were kept of an ended sandbox")), s.discardChanges)
-	s.provenanceRoutes(a)
-	register(s, a, op("changes-list", "GET", "/changes", "The changes that were kept of ended sandboxes"), s.listChanges)
+	register(r, export, h.export)
+	register(r, op("sandboxes-changes-keep", "POST", "/sandboxes/{id}/changes/keep", "Retain the changes of a sandbox beyond its end"), h.keepChanges)
+	register(r, empty(op("sandboxes-changes-discard", "DELETE", "/sandboxes/{id}/changes", "Discard the retained changes of an ended sandbox")), h.discardChanges)
+	h.registerKey(r)
+	register(r, op("changes-list", "GET", "/changes", "List retained changes of ended sandboxes"), h.listChanges)
 }
 
 // Selection is how a query says which changes are meant.
@@ -47,14 +77,14 @@ func (w Selection) request(text bool) sandbox.ChangesRequest {
 	return sandbox.ChangesRequest{Since: w.Since, Dir: w.Dir, Paths: w.Paths, Text: text}
 }
 
-func (s *server) changes(ctx context.Context, who sandbox.Principal, in *changesInput) (*changesOutput, error) {
-	set, err := s.Changing.Changes(ctx, who, in.ID, in.request(in.Text))
+func (h *changeHandlers) changes(ctx context.Context, who sandbox.Principal, in *changesInput) (*changesOutput, error) {
+	set, err := h.service.Changes(ctx, who, in.ID, in.request(in.Text))
 	if err != nil {
 		return nil, err
 	}
 	return &changesOutput{api.Changes{
 		Sandbox: set.Sandbox, Since: set.Since, Dir: set.Dir, TakenAt: set.TakenAt, Files: set.Files, Added: set.Added, Removed: set.Removed,
-		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Kept: set.Kept,
+		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Retained: set.Kept, Kept: set.Kept,
 	}}, nil
 }
 
@@ -65,9 +95,9 @@ type applyInput struct {
 
 type applyOutput struct{ Body api.Applied }
 
-func (s *server) apply(ctx context.Context, who sandbox.Principal, in *applyInput) (*applyOutput, error) {
+func (h *changeHandlers) apply(ctx context.Context, who sandbox.Principal, in *applyInput) (*applyOutput, error) {
 	b := in.Body
-	done, err := s.Changing.Apply(ctx, who, in.ID, sandbox.ApplyRequest{
+	done, err := h.service.Apply(ctx, who, in.ID, sandbox.ApplyRequest{
 		Paths: b.Paths, Digest: b.Digest, Protected: b.Protected, Overwrite: b.Overwrite, DryRun: b.DryRun,
 		Provenance: b.Provenance,
 	})
@@ -99,8 +129,8 @@ type exportOutput struct {
 	Body          func(huma.Context)
 }
 
-func (s *server) export(ctx context.Context, who sandbox.Principal, in *exportInput) (*exportOutput, error) {
-	out, err := s.Changing.Export(ctx, who, in.ID, sandbox.ExportRequest{
+func (h *changeHandlers) export(ctx context.Context, who sandbox.Principal, in *exportInput) (*exportOutput, error) {
+	out, err := h.service.Export(ctx, who, in.ID, sandbox.ExportRequest{
 		ChangesRequest: in.request(true), Format: in.Format, Protected: in.Protected, Digest: in.Digest, Provenance: in.Provenance,
 	})
 	if err != nil {
@@ -115,48 +145,48 @@ func (s *server) export(ctx context.Context, who sandbox.Principal, in *exportIn
 		masked = strconv.Itoa(out.Masked)
 	}
 	if in.Provenance {
-		return s.signedExport(out, kind, masked)
+		return h.signedExport(out, kind, masked)
 	}
 	return &exportOutput{kind, strconv.FormatInt(out.Size, 10), out.Digest, masked, func(c huma.Context) {
 		defer out.Close()
 		c.SetStatus(http.StatusOK)
 		if _, err := io.Copy(c.BodyWriter(), out); err != nil {
 			// The client sees by the length that it has not all.
-			s.Log.Debug("export not sent", "err", err)
+			h.log.Debug("export not sent", "err", err)
 		}
 	}}, nil
 }
 
-type keptOutput struct{ Body api.KeptChanges }
+type keptOutput struct{ Body api.RetainedChanges }
 
-func (s *server) keepChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*keptOutput, error) {
-	kept, err := s.Changing.KeepChanges(ctx, who, in.ID)
+func (h *changeHandlers) keepChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*keptOutput, error) {
+	kept, err := h.service.KeepChanges(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return &keptOutput{toKept(kept)}, nil
 }
 
-func (s *server) discardChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
-	return nil, s.Changing.DiscardChanges(ctx, who, in.ID)
+func (h *changeHandlers) discardChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
+	return nil, h.service.DiscardChanges(ctx, who, in.ID)
 }
 
-type keptListOutput struct{ Body api.KeptList }
+type keptListOutput struct{ Body api.RetainedList }
 
-func (s *server) listChanges(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
-	list, err := s.Changing.ListChanges(ctx, who)
+func (h *changeHandlers) listChanges(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
+	list, err := h.service.ListChanges(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptListOutput{api.KeptList{Changes: make([]api.KeptChanges, 0, len(list))}}
+	out := &keptListOutput{api.RetainedList{Changes: make([]api.RetainedChanges, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Changes = append(out.Body.Changes, toKept(k))
 	}
 	return out, nil
 }
 
-func toKept(k sandbox.KeptChanges) api.KeptChanges {
-	return api.KeptChanges{
+func toKept(k sandbox.KeptChanges) api.RetainedChanges {
+	return api.RetainedChanges{
 		ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt, Files: k.Files, Added: k.Added, Removed: k.Removed,
 	}
 }

@@ -108,7 +108,7 @@ func toKeys(sb sandbox.Sandbox) *api.WorkspaceKeys {
 	if sb.Workspace == "" || sb.Keys.Looked+sb.Keys.Left == 0 {
 		return nil
 	}
-	k := &api.WorkspaceKeys{Count: sb.Keys.Count, Looked: sb.Keys.Looked, Left: sb.Keys.Left}
+	k := &api.WorkspaceKeys{Count: sb.Keys.Count, Inspected: sb.Keys.Looked, Looked: sb.Keys.Looked, Left: sb.Keys.Left}
 	for _, f := range sb.Keys.Files {
 		k.Files = append(k.Files, api.KeyFile{Name: f.Name, Kinds: f.Kinds})
 	}

@@ -2,6 +2,7 @@ package v1
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/crannog/crannog/api"
@@ -15,6 +16,12 @@ import (
 // that a program stopped must not hold it up. What was refused is on record.
 const deniedTime = 2 * time.Second
 
+// denials finds what sandboxes were refused while a command ran.
+type denials struct {
+	networkLog NetworkLog
+	log        *slog.Logger
+}
+
 // mark is the place among what a sandbox is refused at which a command begins.
 type mark struct {
 	at    time.Time
@@ -22,38 +29,38 @@ type mark struct {
 }
 
 // mark makes one. It reads nothing: most commands are refused nothing.
-func (s *server) mark(sb sandbox.Sandbox) mark {
+func (d *denials) mark(sb sandbox.Sandbox) mark {
 	m := mark{at: time.Now()}
 	if sb.Access.Linked() {
-		m.flows = s.Networks.FlowSize(sb.ID)
+		m.flows = d.networkLog.FlowSize(sb.ID)
 	}
 	return m
 }
 
-// denied is what a sandbox was refused since. Without a network these are the
+// since returns what a sandbox was refused after begin. Without a network these are the
 // names that were asked for, if the command failed: one that did not fail has
 // not missed them.
-func (s *server) denied(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, since mark, failed bool) []api.Refusal {
+func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()
 	var list denial.List
 	switch {
 	case sb.Access.Linked():
-		if s.Networks.FlowSize(sb.ID) == since.flows {
+		if d.networkLog.FlowSize(sb.ID) == begin.flows {
 			return nil
 		}
-		filter := flows.Filter{Denied: true, From: since.flows}
-		err := s.Networks.Flows(ctx, who, sb.ID, filter, false, func(r egress.Record) error {
+		filter := flows.Filter{Denied: true, From: begin.flows}
+		err := d.networkLog.Flows(ctx, who, sb.ID, filter, false, func(r egress.Record) error {
 			list.Add(denial.Flow(r))
 			return ctx.Err()
 		})
 		if err != nil {
-			s.Log.Debug("what was refused is not told", "sandbox", sb.ID, "err", err)
+			d.log.Debug("what was refused is not told", "sandbox", sb.ID, "err", err)
 		}
 	case failed:
-		names, err := s.Networks.Asked(ctx, who, sb.ID, since.at)
+		names, err := d.networkLog.Asked(ctx, who, sb.ID, begin.at)
 		if err != nil {
-			s.Log.Debug("names that were asked for are not told", "sandbox", sb.ID, "err", err)
+			d.log.Debug("names that were asked for are not told", "sandbox", sb.ID, "err", err)
 		}
 		for _, name := range names {
 			list.Add(denial.Name(sb.ID, name))

@@ -19,7 +19,6 @@ import (
 // wayOut is what a sandbox was refused over its link, and the names that were
 // asked for where there is none.
 type wayOut struct {
-	sandbox.Networks
 	records []egress.Record
 	names   []string
 	reads   int
@@ -53,42 +52,42 @@ func (w *wayOut) refuse(host string) {
 
 func TestExecTellsWhatWasRefusedToItsCommand(t *testing.T) {
 	way := &wayOut{}
-	s := &server{Deps: Deps{Networks: way, Log: slog.New(slog.DiscardHandler)}}
+	d := &denials{way, slog.New(slog.DiscardHandler)}
 	linked := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetPolicy}}
 	way.refuse("before.test")
-	began := s.mark(linked)
-	if got := s.denied(t.Context(), sandbox.Principal{}, linked, began, true); got != nil || way.reads != 0 {
+	began := d.mark(linked)
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, true); got != nil || way.reads != 0 {
 		t.Errorf("nothing was refused: told %v with %d reads", got, way.reads)
 	}
 	way.records = append(way.records, egress.Record{Host: "good.test", Decision: egress.Decision{Effect: egress.Allow}})
 	way.refuse("a.test")
 	way.refuse("a.test")
-	want := []api.Refusal{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
-	if got := s.denied(t.Context(), sandbox.Principal{}, linked, began, false); !slices.Equal(got, want) {
+	want := []api.Denial{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, false); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for i := range 3 * denial.Most {
 		way.refuse(fmt.Sprint(i, ".test"))
 	}
-	if got := s.denied(t.Context(), sandbox.Principal{}, linked, began, false); len(got) != denial.Most {
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, false); len(got) != denial.Most {
 		t.Errorf("%d refusals are told", len(got))
 	}
 }
 
 func TestExecTellsWhatWasMissedWithoutANetwork(t *testing.T) {
 	way := &wayOut{names: []string{"a.test"}}
-	s := &server{Deps: Deps{Networks: way, Log: slog.New(slog.DiscardHandler)}}
+	d := &denials{way, slog.New(slog.DiscardHandler)}
 	shut := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetNone}}
-	began := s.mark(shut)
-	if got := s.denied(t.Context(), sandbox.Principal{}, shut, began, false); got != nil || way.reads != 0 {
+	began := d.mark(shut)
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, false); got != nil || way.reads != 0 {
 		t.Errorf("the command did not fail: told %v with %d reads", got, way.reads)
 	}
-	want := []api.Refusal{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
-	if got := s.denied(t.Context(), sandbox.Principal{}, shut, began, true); !slices.Equal(got, want) {
+	want := []api.Denial{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, true); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	way.names = nil
-	if got := s.denied(t.Context(), sandbox.Principal{}, shut, began, true); got != nil {
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, true); got != nil {
 		t.Errorf("the guest did not say, told %+v", got)
 	}
 }

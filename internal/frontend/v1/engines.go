@@ -5,40 +5,44 @@ import (
 	"sync"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) engineRoutes(a huma.API) {
-	register(s, a, op("engine", "GET", "/engine", "The engine of sandboxes that name none"), s.engine)
-	register(s, a, op("engines", "GET", "/engines", "The engines that sandboxes can run on"), s.engines)
+// engineHandlers serves the engines that sandboxes can run on.
+type engineHandlers struct {
+	registry *engine.Registry
+	probes   probes
+}
+
+func (h *engineHandlers) register(r *registry) {
+	register(r, op("engine", "GET", "/engine", "Describe the default engine"), h.engine)
+	register(r, op("engines", "GET", "/engines", "List the engines that sandboxes can run on"), h.engines)
 }
 
 type engineOutput struct{ Body api.Engine }
 
-func (s *server) engine(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*engineOutput, error) {
-	return &engineOutput{s.toEngine(ctx, s.Engines.Default())}, nil
+func (h *engineHandlers) engine(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*engineOutput, error) {
+	return &engineOutput{h.toEngine(ctx, h.registry.Default())}, nil
 }
 
 type enginesOutput struct{ Body api.EngineList }
 
-func (s *server) engines(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*enginesOutput, error) {
+func (h *engineHandlers) engines(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*enginesOutput, error) {
 	out := &enginesOutput{api.EngineList{Engines: []api.Engine{}}}
-	for _, e := range s.Engines.All() {
-		out.Body.Engines = append(out.Body.Engines, s.toEngine(ctx, e))
+	for _, e := range h.registry.All() {
+		out.Body.Engines = append(out.Body.Engines, h.toEngine(ctx, e))
 	}
 	return out, nil
 }
 
-func (s *server) toEngine(ctx context.Context, e engine.Engine) api.Engine {
+func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engine {
 	info := e.Info()
 	out := api.Engine{
 		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
-		Default: info.Name == s.Engines.Default().Info().Name, Available: true,
+		Default: info.Name == h.registry.Default().Info().Name, Available: true,
 		Capabilities: []string{}, Enforces: []string{}, Notes: append([]string{}, info.Notes...),
 		Defaults: toLimits(sandbox.Limits{Limits: engine.DefaultLimits}),
 	}
@@ -48,7 +52,7 @@ func (s *server) toEngine(ctx context.Context, e engine.Engine) api.Engine {
 	for _, l := range info.Enforces {
 		out.Enforces = append(out.Enforces, string(l))
 	}
-	if refused := s.probes.refusal(ctx, e); refused != nil {
+	if refused := h.probes.refusal(ctx, e); refused != nil {
 		out.Available, out.Reason, out.Fix = false, fault.PublicText(refused), fault.HintOf(refused)
 	}
 	return out

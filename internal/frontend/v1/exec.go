@@ -34,11 +34,39 @@ const outputRoom = 256 << 20
 // shareKey carries what a call holds of the room.
 type shareKey struct{}
 
+// Guests connects to the servers inside sandboxes.
+type Guests interface {
+	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
+	// is being paused or resumed, or has been replaced, is a Conflict.
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	// Mask returns what to redact in everything that the sandbox says. After an error
+	// none of it may be passed on. Its errors are those of Dial.
+	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
+	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for
+	// an unknown sandbox.
+	Gone(id string) <-chan struct{}
+}
+
+// execHandlers runs commands in sandboxes.
+type execHandlers struct {
+	finder  Finder
+	states  States // nil resumes no sandbox
+	guests  Guests
+	denials *denials
+	tap     *observe.Tap
+	heads   *treeHeads
+	output  *client.Room // holds the output of all calls
+}
+
+func (h *execHandlers) register(r *registry) {
+	register(r, h.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
+}
+
 // inRoom lets each call of an operation hold output, until its answer is
 // written or it ends in any other way.
-func (s *server) inRoom(o huma.Operation) huma.Operation {
+func (h *execHandlers) inRoom(o huma.Operation) huma.Operation {
 	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
-		share := s.output.Share()
+		share := h.output.Share()
 		defer share.Close()
 		next(huma.WithValue(c, shareKey{}, share))
 	})
@@ -53,7 +81,7 @@ type execInput struct {
 
 type execOutput struct{ Body api.ExecResult }
 
-func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput) (*execOutput, error) {
+func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *execInput) (*execOutput, error) {
 	timeout, err := duration("timeout_seconds", in.Body.TimeoutSeconds)
 	if err != nil {
 		return nil, err
@@ -70,7 +98,7 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
 	}
 	for try := 1; ; try++ {
-		out, err := s.execOnce(ctx, who, in, timeout)
+		out, err := h.execOnce(ctx, who, in, timeout)
 		// A sandbox that went before anything was sent to it may be on its way
 		// back, and is then waited for.
 		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
@@ -83,19 +111,19 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 // changed again and again.
 const maxStarts = 3
 
-func (s *server) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
-	sb, err := s.awake(ctx, who, in.ID)
+func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
+	sb, err := h.awake(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if timeout == 0 {
 		timeout = sb.Limits.CommandTimeout
 	}
-	mask, err := s.Traffic.Mask(ctx, sb.ID)
+	mask, err := h.guests.Mask(ctx, sb.ID)
 	if err != nil {
 		return nil, err
 	}
-	guest, done := s.guest(who, sb, mask)
+	guest, done := h.guest(who, sb, mask)
 	defer done()
 	spec := client.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -114,17 +142,17 @@ func (s *server) execOnce(ctx context.Context, who sandbox.Principal, in *execIn
 	if !ok {
 		return nil, errors.New("a call of exec has no room for its output")
 	}
-	began := s.mark(sb)
+	began := h.denials.mark(sb)
 	run := &oneRun{
-		server: s, who: who, sb: sb, gone: s.Traffic.Gone(sb.ID),
+		handlers: h, who: who, sb: sb, gone: h.guests.Gone(sb.ID),
 		client: guest, out: client.NewCollectorIn(share, limit),
 	}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	result.Denied = s.denied(ctx, who, sb, began, result.ExitCode != 0)
-	result.Checkpoint = s.newest()
+	result.Denied = h.denials.since(ctx, who, sb, began, result.ExitCode != 0)
+	result.Checkpoint = h.heads.newest()
 	return &execOutput{result}, nil
 }
 
@@ -133,10 +161,10 @@ const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, past the proxy: the caller is
 // known already. What the guest says is masked, and on record.
-func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*client.Client, func()) {
+func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*client.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.Traffic.Dial(ctx, sb.ID, guestboot.Port)
+			return h.guests.Dial(ctx, sb.ID, guestboot.Port)
 		},
 		DisableCompression: true,
 		// An attacker who has taken the guest's place may send large headers.
@@ -147,7 +175,7 @@ func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
 	masked := redaction.Transport(transport, guestboot.Port, mask)
-	tapped := s.Tap.Transport(masked, observe.Call{
+	tapped := h.tap.Transport(masked, observe.Call{
 		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: mask,
 	})
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
@@ -158,12 +186,12 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 
 // oneRun is one command from start to answer.
 type oneRun struct {
-	server *server
-	who    sandbox.Principal
-	sb     sandbox.Sandbox
-	gone   <-chan struct{} // of the machine that it runs in; nil is not known
-	client *client.Client
-	out    *client.Collector
+	handlers *execHandlers
+	who      sandbox.Principal
+	sb       sandbox.Sandbox
+	gone     <-chan struct{} // of the machine that it runs in; nil is not known
+	client   *client.Client
+	out      *client.Collector
 }
 
 func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.ExecResult, error) {
@@ -240,7 +268,7 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 			return result, err
 		}
 	}
-	sb, getErr := r.server.Sandboxes.Get(ctx, r.who, r.sb.ID)
+	sb, getErr := r.handlers.finder.Get(ctx, r.who, r.sb.ID)
 	switch {
 	case getErr != nil:
 		return result, err

@@ -27,8 +27,7 @@ const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
 
 // oneBox is a running sandbox whose guest is a server of this process.
 type oneBox struct {
-	sandbox.Sandboxes
-	sandbox.Traffic
+	Finder
 	socket string
 	mask   *sandbox.Mask
 	lost   error
@@ -100,8 +99,8 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 	serving.Start()
 	t.Cleanup(serving.Close)
 	r := &rig{t: t}
-	r.handler = New(Deps{
-		Sandboxes: box, Networks: &wayOut{}, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+	r.with(Deps{
+		Finder: box, NetworkLog: &wayOut{}, Guests: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
 	return box, r

@@ -57,7 +57,8 @@ func (r *reluctant) Write(b []byte) (int, error) {
 // answer is written or the call ends in another way.
 func TestExecHasRoom(t *testing.T) {
 	_, r := withGuest(t, talker{})
-	r.handler.(*server).output = client.NewRoom(talk)
+	r.deps.Output = client.NewRoom(talk)
+	r.with(r.deps)
 	whole := func(when string, want bool) {
 		t.Helper()
 		var out api.ExecResult

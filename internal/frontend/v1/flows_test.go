@@ -22,7 +22,7 @@ import (
 // flown is a sandbox with many records.
 type flown struct {
 	oneBox
-	sandbox.Networks
+	NetworkLog
 	records int
 	path    string
 	asked   []string
@@ -47,7 +47,7 @@ func (f *flown) Flows(_ context.Context, _ sandbox.Principal, _ string, filter f
 func (f *flown) get(t *testing.T, after uint64) (string, int) {
 	t.Helper()
 	h := New(Deps{
-		Sandboxes: f, Networks: f, Traffic: f, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+		Finder: f, NetworkLog: f, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
 	w := &longest{ResponseRecorder: httptest.NewRecorder()}

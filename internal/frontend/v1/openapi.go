@@ -15,35 +15,34 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
-	"github.com/crannog/crannog/internal/sandbox"
 )
 
 //go:generate go test . -run ^TestOpenAPIFile$ -update
 
-// These stand for what a route needs to be there, in a server that only
-// describes itself and answers nothing.
+// These stand for the services in a description of all operations, which calls none of them.
 type (
-	snapshots   = sandbox.Snapshots // which has a method of its own name
-	records     = Record
-	recordings  = sandbox.Recorded
-	noStates    struct{ sandbox.States }
-	noSnapshots struct{ snapshots }
-	noChanges   struct{ sandbox.Changing }
+	noStates    struct{ States }
+	noSnapshots struct{ snapshotService }
+	noChanges   struct{ changeService }
 	noSecrets   struct{ Secrets }
-	noRecord    struct{ records }
-	noRecorded  struct{ recordings }
-	noProcesses struct{ Processes }
+	noRecord    struct{ recordService }
+	noRecorded  struct{ recordedService }
+
+	// An embedded interface cannot have a method of its own name.
+	snapshotService = Snapshots
+	changeService   = Changes
+	recordService   = Record
+	recordedService = Recorded
 )
 
 // OpenAPI describes every operation that a server can have, as JSON. Clients
 // in other languages are generated from it.
 func OpenAPI() ([]byte, error) {
-	s := &server{mux: http.NewServeMux(), Deps: Deps{
-		States: noStates{}, Snapshots: noSnapshots{}, Changing: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
+	a := registerAll(http.NewServeMux(), Deps{
+		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Shelf{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Provenance: &provenance.Keys{}, Processes: noProcesses{},
-	}}
-	a := s.describe("1")
+		Provenance: &provenance.Keys{}, Version: "1",
+	})
 	data, err := json.Marshal(a.OpenAPI())
 	if err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
@@ -55,12 +54,14 @@ func OpenAPI() ([]byte, error) {
 	return append(out.Bytes(), '\n'), nil
 }
 
-// describe registers every operation with the mux.
-func (s *server) describe(version string) huma.API {
-	a := humago.New(s.mux, apiConfig(version))
+// registerAll registers the operations of all resources with a mux.
+func registerAll(mux *http.ServeMux, deps Deps) huma.API {
+	a := humago.New(mux, apiConfig(deps.Version))
 	// An error answer has one description, whether it is a whole answer or a
 	// part of one.
 	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[api.Problem]())
-	s.routes(a)
+	for _, resource := range resources(deps) {
+		resource.register(&registry{a, deps.Log})
+	}
 	return a
 }

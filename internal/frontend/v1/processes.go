@@ -8,17 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Processes lists what runs in a sandbox; sandbox.Service does.
-type Processes interface {
-	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
-}
-
 type processesOutput struct{ Body api.ProcessList }
 
 // processes lists all that runs in a sandbox. It is what the sandbox says of
 // itself.
-func (s *server) processes(ctx context.Context, who sandbox.Principal, in *Ref) (*processesOutput, error) {
-	c, err := s.Processes.Census(ctx, who, in.ID)
+func (h *sandboxHandlers) processes(ctx context.Context, who sandbox.Principal, in *Ref) (*processesOutput, error) {
+	c, err := h.monitor.Census(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -17,19 +17,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) provenanceRoutes(a huma.API) {
-	if s.Provenance == nil {
+func (h *changeHandlers) registerKey(r *registry) {
+	if h.signing == nil {
 		return
 	}
-	register(s, a, op("provenance-key", "GET", "/provenance/key", "The key that signatures for exports are verified with"), s.provenanceKey)
+	register(r, op("provenance-key", "GET", "/provenance/key", "Get the public key that verifies signatures of exports"), h.provenanceKey)
 }
 
 type provenanceKeyOutput struct{ Body api.ProvenanceKey }
 
 // provenanceKey is for everybody: it only verifies. It is made if there is none
 // yet, so that it can be handed out before anything is signed.
-func (s *server) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*provenanceKeyOutput, error) {
-	signer, err := s.Provenance.Signer()
+func (h *changeHandlers) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*provenanceKeyOutput, error) {
+	signer, err := h.signing.Signer()
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *server) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*
 // signedExport answers with the envelope and the file, in that order, so that a
 // client knows what to expect of the file before it comes. Its length is known,
 // so that half a file cannot pass for a whole one.
-func (s *server) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
+func (h *changeHandlers) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)
 	part, err := w.CreatePart(textproto.MIMEHeader{"Content-Type": {provenance.EnvelopeType}})
@@ -60,7 +60,7 @@ func (s *server) signedExport(out *sandbox.Exported, kind, masked string) (*expo
 		defer out.Close()
 		c.SetStatus(http.StatusOK)
 		if _, err := io.Copy(c.BodyWriter(), io.MultiReader(bytes.NewReader(before), out, bytes.NewReader(after))); err != nil {
-			s.Log.Debug("export not sent", "err", err)
+			h.log.Debug("export not sent", "err", err)
 		}
 	}}, nil
 }

@@ -8,28 +8,29 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// Queue describes the queue of starts; sandbox.Service does.
+// Queue describes the queue of starts.
 type Queue interface {
 	Queue(ctx context.Context, who sandbox.Principal) (lifecycle.Queue, error)
 }
 
-func (s *server) queueRoutes(a huma.API) {
-	register(s, a, op("queue", "GET", "/queue", "How many sandboxes are being started and wait to be"), s.queue)
-	register(s, a, op("metrics", "GET", "/metrics", "The queue's figures in the Prometheus text format"), s.metricsText)
+// queueHandlers serves the queue of starts.
+type queueHandlers struct{ starts Queue }
+
+func (h *queueHandlers) register(r *registry) {
+	register(r, op("queue", "GET", "/queue", "Get the number of sandboxes that start and of requests that wait"), h.queue)
+	register(r, op("metrics", "GET", "/metrics", "Get figures of the queue in the Prometheus text format"), h.metricsText)
 }
 
 type queueOutput struct{ Body api.Queue }
 
-func (s *server) queue(ctx context.Context, who sandbox.Principal, _ *struct{}) (*queueOutput, error) {
-	q, err := s.Queue.Queue(ctx, who)
+func (h *queueHandlers) queue(ctx context.Context, who sandbox.Principal, _ *struct{}) (*queueOutput, error) {
+	q, err := h.starts.Queue(ctx, who)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +54,8 @@ type textOutput struct {
 }
 
 // metricsText writes the queue's figures as Prometheus reads them.
-func (s *server) metricsText(ctx context.Context, who sandbox.Principal, _ *struct{}) (*textOutput, error) {
-	q, err := s.Queue.Queue(ctx, who)
+func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, _ *struct{}) (*textOutput, error) {
+	q, err := h.starts.Queue(ctx, who)
 	if err != nil {
 		return nil, err
 	}

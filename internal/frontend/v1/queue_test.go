@@ -26,8 +26,8 @@ func (full) Queue(_ context.Context, who sandbox.Principal) (lifecycle.Queue, er
 }
 
 func (r *rig) withQueue(q Queue) *rig {
-	r.handler.(*server).Queue = q
-	return r
+	r.deps.Queue = q
+	return r.with(r.deps)
 }
 
 func TestQueueIsShown(t *testing.T) {
@@ -53,7 +53,7 @@ func TestQueueIsShown(t *testing.T) {
 
 // busy refuses every creation, and notes the deadline that it would have had.
 type busy struct {
-	sandbox.Sandboxes
+	Lifetimes
 	deadline time.Time
 }
 
@@ -65,7 +65,8 @@ func (b *busy) Create(ctx context.Context, _ sandbox.Principal, _ sandbox.Create
 func TestOverloadSaysWhenToTryAgain(t *testing.T) {
 	r := newRig(t)
 	b := &busy{}
-	r.handler.(*server).Sandboxes = b
+	r.deps.Lifetimes = b
+	r.with(r.deps)
 	for _, c := range []struct {
 		timeout string
 		code    int

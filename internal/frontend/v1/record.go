@@ -3,6 +3,7 @@ package v1
 import (
 	"context"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // Record is what happened; audit.Log does.
@@ -26,18 +27,25 @@ type Record interface {
 	Export(ctx context.Context, w io.Writer, f audit.Filter) error
 }
 
-func (s *server) recordRoutes(a huma.API) {
-	if s.Record == nil {
+// recordHandlers serves the audit log.
+type recordHandlers struct {
+	finder Finder
+	record Record
+	log    *slog.Logger
+}
+
+func (h *recordHandlers) register(r *registry) {
+	if h.record == nil {
 		return
 	}
-	read := op("record-read", "GET", "/record", "What happened")
-	read.Description = "Entries of the record, the oldest first. A key sees those of its own sandboxes; local callers see all."
-	register(s, a, read, s.readRecord)
-	register(s, a, op("record-checkpoint", "GET", "/record/checkpoint", "The newest signed statement of the record's size and root"), s.recordCheckpoint)
-	register(s, a, local(op("record-key", "GET", "/record/key", "The key that checkpoints are verified with")), s.recordKey)
-	register(s, a, local(op("record-verify", "POST", "/record/verify", "Read everything, and say what is not as it was written")), s.verifyRecord)
-	register(s, a, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the record")), s.proveEntry)
-	register(s, a, local(op("record-export", "GET", "/record/export", "Entries in a form that is verified by itself")), s.exportRecord)
+	read := op("record-read", "GET", "/record", "Read or follow entries of the audit log")
+	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
+	register(r, read, h.readRecord)
+	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
+	register(r, local(op("record-key", "GET", "/record/key", "Get the public key that verifies signed tree heads")), h.recordKey)
+	register(r, local(op("record-verify", "POST", "/record/verify", "Verify the whole audit log")), h.verifyRecord)
+	register(r, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
+	register(r, local(op("record-export", "GET", "/record/export", "Export entries that can be verified without the server")), h.exportRecord)
 }
 
 func local(o huma.Operation) huma.Operation {
@@ -73,8 +81,8 @@ type recordOutput struct {
 	Body        func(huma.Context)
 }
 
-func (s *server) readRecord(ctx context.Context, who sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
-	f, err := s.filterOf(ctx, who, in.RecordFilter)
+func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
+	f, err := h.filterOf(ctx, who, in.RecordFilter)
 	if err != nil {
 		return nil, err
 	}
@@ -96,23 +104,23 @@ func (s *server) readRecord(ctx context.Context, who sandbox.Principal, in *read
 		if !in.Newest {
 			f.Limit = 0
 		}
-		return &recordOutput{"application/x-ndjson", func(c huma.Context) { s.followRecord(c, who, f) }}, nil
+		return &recordOutput{"application/x-ndjson", func(c huma.Context) { h.followRecord(c, who, f) }}, nil
 	}
-	list, err := s.listRecord(ctx, f)
+	list, err := h.listRecord(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	return &recordOutput{"application/json", func(c huma.Context) { s.send(c, list) }}, nil
+	return &recordOutput{"application/json", func(c huma.Context) { h.send(c, list) }}, nil
 }
 
 // listRecord reads one page, and one entry more to know whether there is
 // another.
-func (s *server) listRecord(ctx context.Context, f audit.Filter) (api.EntryList, error) {
+func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.EntryList, error) {
 	list, limit := api.EntryList{Entries: []api.Entry{}}, f.Limit
 	if !f.Newest {
 		f.Limit++
 	}
-	err := s.Record.Read(ctx, f, false, func(e audit.Entry) error {
+	err := h.record.Read(ctx, f, false, func(e audit.Entry) error {
 		if len(list.Entries) == limit {
 			list.NextCursor = strconv.FormatInt(e.Seq, 10)
 			return nil
@@ -124,13 +132,13 @@ func (s *server) listRecord(ctx context.Context, f audit.Filter) (api.EntryList,
 }
 
 // filterOf is what a caller may see of what a query asks for.
-func (s *server) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
+func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
 	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
 	if in.Sandbox != "" {
-		sb, err := s.Sandboxes.Get(ctx, who, in.Sandbox)
+		sb, err := h.finder.Get(ctx, who, in.Sandbox)
 		// The record outlives what is kept of a sandbox, for those who may see
 		// all of it anyway.
-		if fault.KindOf(err) == fault.NotFound && who.Local && sandboxid.Valid(in.Sandbox) {
+		if fault.KindOf(err) == fault.NotFound && who.Local && ids.ValidSandbox(in.Sandbox) {
 			sb, err = sandbox.Sandbox{ID: in.Sandbox}, nil
 		}
 		f.Sandbox = sb.ID
@@ -140,7 +148,7 @@ func (s *server) filterOf(ctx context.Context, who sandbox.Principal, in RecordF
 		return f, nil
 	}
 	var err error
-	f.Sandboxes, err = s.owned(ctx, who)
+	f.Sandboxes, err = h.owned(ctx, who)
 	return f, err
 }
 
@@ -148,11 +156,11 @@ func (s *server) filterOf(ctx context.Context, who sandbox.Principal, in RecordF
 const mostOwned = 10_000
 
 // owned are the IDs of all sandboxes that a key made and that are known still.
-func (s *server) owned(ctx context.Context, who sandbox.Principal) ([]string, error) {
+func (h *recordHandlers) owned(ctx context.Context, who sandbox.Principal) ([]string, error) {
 	out := []string{}
 	q := sandbox.Filter{Ascending: true}
 	for {
-		page, err := s.Sandboxes.List(ctx, who, q)
+		page, err := h.finder.List(ctx, who, q)
 		if err != nil {
 			return nil, err
 		}

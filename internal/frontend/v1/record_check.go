@@ -15,8 +15,8 @@ type checkpointOutput struct{ Body api.Checkpoint }
 // recordCheckpoint is for everybody: it shows how many entries there are and
 // nothing of them, and the more callers keep one, the harder it is to write
 // another history.
-func (s *server) recordCheckpoint(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*checkpointOutput, error) {
-	c, err := s.Record.Checkpoint(ctx)
+func (h *recordHandlers) recordCheckpoint(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*checkpointOutput, error) {
+	c, err := h.record.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -25,22 +25,22 @@ func (s *server) recordCheckpoint(ctx context.Context, _ sandbox.Principal, _ *s
 
 type recordKeyOutput struct{ Body api.RecordKey }
 
-func (s *server) recordKey(_ context.Context, who sandbox.Principal, _ *struct{}) (*recordKeyOutput, error) {
+func (h *recordHandlers) recordKey(_ context.Context, who sandbox.Principal, _ *struct{}) (*recordKeyOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	return &recordKeyOutput{api.RecordKey{Key: s.Record.Key()}}, nil
+	return &recordKeyOutput{api.RecordKey{Key: h.record.Key()}}, nil
 }
 
 type verifyRecordInput struct{ Body api.VerifyRecord }
 
 type verifyRecordOutput struct{ Body api.Verification }
 
-func (s *server) verifyRecord(ctx context.Context, who sandbox.Principal, in *verifyRecordInput) (*verifyRecordOutput, error) {
+func (h *recordHandlers) verifyRecord(ctx context.Context, who sandbox.Principal, in *verifyRecordInput) (*verifyRecordOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	v, err := s.Record.Verify(ctx, in.Body.Against...)
+	v, err := h.record.Verify(ctx, in.Body.Against...)
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +56,11 @@ type proveEntryInput struct {
 
 type proveEntryOutput struct{ Body api.Proof }
 
-func (s *server) proveEntry(ctx context.Context, who sandbox.Principal, in *proveEntryInput) (*proveEntryOutput, error) {
+func (h *recordHandlers) proveEntry(ctx context.Context, who sandbox.Principal, in *proveEntryInput) (*proveEntryOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	p, err := s.Record.Prove(ctx, in.Seq)
+	p, err := h.record.Prove(ctx, in.Seq)
 	if err != nil {
 		return nil, err
 	}
@@ -71,19 +71,19 @@ type exportRecordInput struct{ RecordFilter }
 
 // exportRecord streams the entries. A stream that breaks off lacks its end, which its
 // verification finds.
-func (s *server) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
+func (h *recordHandlers) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	f, err := s.filterOf(ctx, who, in.RecordFilter)
+	f, err := h.filterOf(ctx, who, in.RecordFilter)
 	if err != nil {
 		return nil, err
 	}
 	return &recordOutput{"application/x-ndjson", func(c huma.Context) {
 		c.SetHeader("Content-Type", "application/x-ndjson")
 		c.SetStatus(http.StatusOK)
-		if err := s.Record.Export(c.Context(), c.BodyWriter(), f); err != nil && c.Context().Err() == nil {
-			s.Log.Warn("export of the record broke off", "err", err)
+		if err := h.record.Export(c.Context(), c.BodyWriter(), f); err != nil && c.Context().Err() == nil {
+			h.log.Warn("export of the audit log broke off", "err", err)
 		}
 	}}, nil
 }

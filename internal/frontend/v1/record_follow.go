@@ -13,15 +13,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) send(c huma.Context, v any) {
+func (h *recordHandlers) send(c huma.Context, v any) {
 	if err := json.NewEncoder(c.BodyWriter()).Encode(v); err != nil {
-		s.Log.Debug("answer not sent", "err", err)
+		h.log.Debug("answer not sent", "err", err)
 	}
 }
 
 // followRecord streams entries until the client or the server ends. A failure
 // ends the stream: its header has been sent.
-func (s *server) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
+func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	out := newEventStream(c.BodyWriter())
@@ -43,28 +43,28 @@ func (s *server) followRecord(c huma.Context, who sandbox.Principal, f audit.Fil
 	}
 	var err error
 	if f.Sandboxes == nil {
-		err = s.Record.Read(ctx, f, true, put)
+		err = h.record.Read(ctx, f, true, put)
 	} else {
-		err = s.followOwn(ctx, who, &f, put)
+		err = h.followOwn(ctx, who, &f, put)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.Log.Warn("stream of the record broke off", "err", err)
+		h.log.Warn("stream of the audit log broke off", "err", err)
 	}
 }
 
 // followOwn includes sandboxes that the caller makes while it follows: each new entry is
 // checked for its owner.
-func (s *server) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
-	if err := s.Record.Read(ctx, *f, false, put); err != nil {
+func (h *recordHandlers) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
+	if err := h.record.Read(ctx, *f, false, put); err != nil {
 		return err
 	}
-	seen := owners{s: s, who: who, others: map[string]time.Time{}, own: map[string]bool{}}
+	seen := owners{finder: h.finder, who: who, others: map[string]time.Time{}, own: map[string]bool{}}
 	for _, id := range f.Sandboxes {
 		seen.own[id] = true
 	}
 	all := *f
 	all.Sandboxes, all.Newest, all.Limit = nil, false, 0
-	return s.Record.Read(ctx, all, true, func(e audit.Entry) error {
+	return h.record.Read(ctx, all, true, func(e audit.Entry) error {
 		own, err := seen.has(ctx, e.Sandbox)
 		if err != nil || !own {
 			return err
@@ -75,7 +75,7 @@ func (s *server) followOwn(ctx context.Context, who sandbox.Principal, f *audit.
 
 // owners remembers whose sandboxes are.
 type owners struct {
-	s      *server
+	finder Finder
 	who    sandbox.Principal
 	own    map[string]bool
 	others map[string]time.Time
@@ -93,7 +93,7 @@ func (o *owners) has(ctx context.Context, id string) (bool, error) {
 	if now.Sub(o.others[id]) < askAgain {
 		return false, nil
 	}
-	sb, err := o.s.Sandboxes.Get(ctx, o.who, id)
+	sb, err := o.finder.Get(ctx, o.who, id)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, err
 	}

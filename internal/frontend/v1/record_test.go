@@ -23,7 +23,6 @@ import (
 // owns are the sandboxes of the recorded rig's key; nothing else of them is
 // asked for.
 type owns struct {
-	sandbox.Sandboxes
 	ids map[string]bool
 }
 
@@ -58,8 +57,8 @@ func recorded(t *testing.T) (*rig, *audit.Log, owns) {
 	})
 	r := &rig{t: t, who: sandbox.Principal{KeyID: "k1"}}
 	mine := owns{ids: map[string]bool{"box1": true}}
-	r.handler = New(Deps{
-		Sandboxes: mine, Record: l, Log: slog.New(slog.DiscardHandler),
+	r.with(Deps{
+		Finder: mine, Record: l, Log: slog.New(slog.DiscardHandler),
 		Auth: func(*http.Request) (sandbox.Principal, error) { return r.who, nil },
 	})
 	return r, l, mine

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 
@@ -16,15 +17,36 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) recordingRoutes(a huma.API) {
-	if s.Recordings == nil || s.Recorded == nil {
+// Recorded decides which recordings a caller may read, and which outlive their sandbox.
+type Recorded interface {
+	// Recorded returns the ID of the sandbox whose recordings a caller may read: a
+	// sandbox of the caller, or for local callers an ended one with retained recordings.
+	Recorded(ctx context.Context, who sandbox.Principal, ref string) (id string, err error)
+	// KeepRecordings retains the recordings of a sandbox after its end, as long as changes
+	// are retained. The ID is empty if there are none. Only local callers may.
+	KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error)
+	// ListRecordings returns what is retained of ended sandboxes, newest first.
+	ListRecordings(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptRecordings, error)
+	// DiscardRecordings removes what is retained of a sandbox.
+	DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error
+}
+
+// recordingHandlers serves recordings of commands.
+type recordingHandlers struct {
+	files    *recording.Shelf
+	recorded Recorded
+	log      *slog.Logger
+}
+
+func (h *recordingHandlers) register(r *registry) {
+	if h.files == nil || h.recorded == nil {
 		return
 	}
-	register(s, a, op("recordings-list", "GET", "/sandboxes/{id}/recordings", "What commands were run in it, and how they ended"), s.recordings)
-	register(s, a, op("recordings-get", "GET", "/sandboxes/{id}/recordings/{n}", "What one command printed, as asciicast"), s.recording)
-	register(s, a, op("recordings-keep", "POST", "/sandboxes/{id}/recordings/keep", "Keep what its commands printed beyond its end"), s.keepRecordings)
-	register(s, a, empty(op("recordings-discard", "DELETE", "/sandboxes/{id}/recordings", "Drop the recordings that were kept of an ended sandbox")), s.discardRecordings)
-	register(s, a, op("recordings-kept", "GET", "/recordings", "Of which ended sandboxes recordings were kept"), s.listRecordings)
+	register(r, op("recordings-list", "GET", "/sandboxes/{id}/recordings", "List the commands of a sandbox with their results"), h.recordings)
+	register(r, op("recordings-get", "GET", "/sandboxes/{id}/recordings/{n}", "Get the recording of one command, as asciicast"), h.recording)
+	register(r, op("recordings-keep", "POST", "/sandboxes/{id}/recordings/keep", "Retain the recordings of a sandbox beyond its end"), h.keepRecordings)
+	register(r, empty(op("recordings-discard", "DELETE", "/sandboxes/{id}/recordings", "Discard the retained recordings of an ended sandbox")), h.discardRecordings)
+	register(r, op("recordings-kept", "GET", "/recordings", "List retained recordings of ended sandboxes"), h.listRecordings)
 }
 
 // maxRecordings bounds a list, which has the newest.
@@ -32,12 +54,12 @@ const maxRecordings = 10_000
 
 type recordingsOutput struct{ Body api.RecordingList }
 
-func (s *server) recordings(ctx context.Context, who sandbox.Principal, in *Ref) (*recordingsOutput, error) {
-	id, err := s.Recorded.Recorded(ctx, who, in.ID)
+func (h *recordingHandlers) recordings(ctx context.Context, who sandbox.Principal, in *Ref) (*recordingsOutput, error) {
+	id, err := h.recorded.Recorded(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	infos, err := s.Recordings.Newest(id, maxRecordings)
+	infos, err := h.files.Newest(id, maxRecordings)
 	if err != nil {
 		return nil, err
 	}
@@ -69,17 +91,17 @@ type recordingOutput struct {
 
 // recording sends a recording as it is kept; of a command that runs, what is
 // there.
-func (s *server) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
-	id, err := s.Recorded.Recorded(ctx, who, in.ID)
+func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
+	id, err := h.recorded.Recorded(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if in.Follow && in.Version == 2 {
 		return nil, fault.New(fault.Invalid, "follow_version", "only version 3 of asciicast can be followed")
 	}
-	open := func() (io.ReadCloser, error) { return s.Recordings.Open(id, in.N) }
+	open := func() (io.ReadCloser, error) { return h.files.Open(id, in.N) }
 	if in.Follow {
-		open = func() (io.ReadCloser, error) { return s.Recordings.Follow(ctx, id, in.N) }
+		open = func() (io.ReadCloser, error) { return h.files.Follow(ctx, id, in.N) }
 	}
 	tape, err := open()
 	if err != nil {
@@ -106,7 +128,7 @@ func (s *server) recording(ctx context.Context, who sandbox.Principal, in *recor
 			flusher.Flush() // the caller need not wait for the first output
 		}
 		if err := errors.Join(send(c.BodyWriter()), tape.Close()); err != nil {
-			s.Log.Debug("recording not sent", "sandbox", id, "err", err)
+			h.log.Debug("recording not sent", "sandbox", id, "err", err)
 		}
 	}}, nil
 }
@@ -122,34 +144,34 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-type keptRecordingsOutput struct{ Body api.KeptRecordings }
+type keptRecordingsOutput struct{ Body api.RetainedRecordings }
 
-func (s *server) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
-	kept, err := s.Recorded.KeepRecordings(ctx, who, in.ID)
+func (h *recordingHandlers) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
+	kept, err := h.recorded.KeepRecordings(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return &keptRecordingsOutput{toKeptRecordings(kept)}, nil
 }
 
-func (s *server) discardRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
-	return nil, s.Recorded.DiscardRecordings(ctx, who, in.ID)
+func (h *recordingHandlers) discardRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
+	return nil, h.recorded.DiscardRecordings(ctx, who, in.ID)
 }
 
-type keptRecordingListOutput struct{ Body api.KeptRecordingList }
+type keptRecordingListOutput struct{ Body api.RetainedRecordingList }
 
-func (s *server) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
-	list, err := s.Recorded.ListRecordings(ctx, who)
+func (h *recordingHandlers) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
+	list, err := h.recorded.ListRecordings(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	out := &keptRecordingListOutput{api.KeptRecordingList{Recordings: make([]api.KeptRecordings, 0, len(list))}}
+	out := &keptRecordingListOutput{api.RetainedRecordingList{Recordings: make([]api.RetainedRecordings, 0, len(list))}}
 	for _, k := range list {
 		out.Body.Recordings = append(out.Body.Recordings, toKeptRecordings(k))
 	}
 	return out, nil
 }
 
-func toKeptRecordings(k sandbox.KeptRecordings) api.KeptRecordings {
-	return api.KeptRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
+func toKeptRecordings(k sandbox.KeptRecordings) api.RetainedRecordings {
+	return api.RetainedRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
 }

@@ -7,26 +7,57 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/guest/utf8text"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) sandboxRoutes(a huma.API) {
-	register(s, a, created(op("sandboxes-create", "POST", "/sandboxes", "Make a sandbox and wait until it is usable")), s.create)
-	register(s, a, op("sandboxes-list", "GET", "/sandboxes", "List sandboxes"), s.list)
-	register(s, a, op("sandboxes-get", "GET", "/sandboxes/{id}", "Describe a sandbox"), s.get)
-	register(s, a, empty(op("sandboxes-remove", "DELETE", "/sandboxes/{id}", "End a sandbox, or forget a stopped one")), s.remove)
-	register(s, a, op("sandboxes-timeout", "POST", "/sandboxes/{id}/timeout", "Let it end after a time, sooner or later than before"), s.setTimeout)
-	register(s, a, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Let it end no sooner than after a time"), s.extend)
-	register(s, a, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "What it used over time"), s.metrics)
-	register(s, a, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "What happened to it"), s.logs)
-	if s.Processes != nil {
-		register(s, a, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "All processes that run in it"), s.processes)
-	}
+// Finder finds the sandboxes of a caller.
+type Finder interface {
+	// Get finds a sandbox by ID, by name or, for local callers, by a unique prefix of its
+	// ID. A sandbox of another key is NotFound.
+	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+}
+
+// Lifetimes starts and ends sandboxes, and changes when they end.
+type Lifetimes interface {
+	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
+	// Remove ends a sandbox and keeps its row. A paused or ended sandbox loses its row too.
+	Remove(ctx context.Context, who sandbox.Principal, id string) error
+	// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	// Extend lets a sandbox end after d from now if that is later than its end.
+	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+}
+
+// Monitor shows what a sandbox used, what happened to it and what runs in it.
+type Monitor interface {
+	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
+	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
+	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
+}
+
+// sandboxHandlers serves sandboxes, from their creation to their removal.
+type sandboxHandlers struct {
+	finder    Finder
+	lifetimes Lifetimes
+	monitor   Monitor
+	heads     *treeHeads
+}
+
+func (h *sandboxHandlers) register(r *registry) {
+	register(r, created(op("sandboxes-create", "POST", "/sandboxes", "Create a sandbox and wait until it is ready")), h.create)
+	register(r, op("sandboxes-list", "GET", "/sandboxes", "List sandboxes"), h.list)
+	register(r, op("sandboxes-get", "GET", "/sandboxes/{id}", "Describe a sandbox"), h.get)
+	register(r, empty(op("sandboxes-remove", "DELETE", "/sandboxes/{id}", "End a sandbox, or remove an ended one")), h.remove)
+	register(r, op("sandboxes-timeout", "POST", "/sandboxes/{id}/timeout", "Set the time after which a sandbox ends"), h.setTimeout)
+	register(r, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Extend the time after which a sandbox ends"), h.extend)
+	register(r, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "Get the resource use of a sandbox over time"), h.metrics)
+	register(r, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "List the events of a sandbox"), h.logs)
+	register(r, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "List the processes of a sandbox"), h.processes)
 }
 
 // Ref is how a path names a sandbox: ID, name or, for local callers, a
@@ -42,7 +73,7 @@ type createInput struct {
 	RawBody []byte
 }
 
-func (s *server) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
+func (h *sandboxHandlers) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
 			WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes")
@@ -51,30 +82,30 @@ func (s *server) create(ctx context.Context, who sandbox.Principal, in *createIn
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.Sandboxes.Create(ctx, who, req)
+	sb, err := h.lifetimes.Create(ctx, who, req)
 	if err != nil {
 		return nil, err
 	}
 	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
-func (s *server) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
-func (s *server) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*removedOutput, error) {
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*removedOutput, error) {
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Sandboxes.Remove(ctx, who, sb.ID); err != nil {
+	if err := h.lifetimes.Remove(ctx, who, sb.ID); err != nil {
 		return nil, err
 	}
-	return &removedOutput{s.covering(ctx)}, nil
+	return &removedOutput{h.heads.covering(ctx)}, nil
 }
 
 type durationInput struct {
@@ -82,22 +113,22 @@ type durationInput struct {
 	Body api.Duration
 }
 
-func (s *server) setTimeout(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
-	return s.changeEnd(ctx, who, in, s.Sandboxes.SetTimeout)
+func (h *sandboxHandlers) setTimeout(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return h.changeEnd(ctx, who, in, h.lifetimes.SetTimeout)
 }
 
-func (s *server) extend(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
-	return s.changeEnd(ctx, who, in, s.Sandboxes.Extend)
+func (h *sandboxHandlers) extend(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return h.changeEnd(ctx, who, in, h.lifetimes.Extend)
 }
 
-func (s *server) changeEnd(ctx context.Context, who sandbox.Principal, in *durationInput,
+func (h *sandboxHandlers) changeEnd(ctx context.Context, who sandbox.Principal, in *durationInput,
 	change func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, error),
 ) (*sandboxBody, error) {
 	d, err := duration("seconds", in.Body.Seconds)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +147,12 @@ type listInput struct {
 
 type listOutput struct{ Body api.SandboxList }
 
-func (s *server) list(ctx context.Context, who sandbox.Principal, in *listInput) (*listOutput, error) {
+func (h *sandboxHandlers) list(ctx context.Context, who sandbox.Principal, in *listInput) (*listOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.Sandboxes.List(ctx, who, filter)
+	page, err := h.finder.List(ctx, who, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -210,12 +241,12 @@ type metricsInput struct {
 
 type metricsOutput struct{ Body api.MetricList }
 
-func (s *server) metrics(ctx context.Context, who sandbox.Principal, in *metricsInput) (*metricsOutput, error) {
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) metrics(ctx context.Context, who sandbox.Principal, in *metricsInput) (*metricsOutput, error) {
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	samples, err := s.Sandboxes.Metrics(ctx, who, sb.ID, in.From, in.To)
+	samples, err := h.monitor.Metrics(ctx, who, sb.ID, in.From, in.To)
 	if err != nil {
 		return nil, err
 	}
@@ -228,12 +259,12 @@ func (s *server) metrics(ctx context.Context, who sandbox.Principal, in *metrics
 
 type logsOutput struct{ Body api.LogList }
 
-func (s *server) logs(ctx context.Context, who sandbox.Principal, in *Ref) (*logsOutput, error) {
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) logs(ctx context.Context, who sandbox.Principal, in *Ref) (*logsOutput, error) {
+	sb, err := h.finder.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.Sandboxes.Logs(ctx, who, sb.ID)
+	entries, err := h.monitor.Logs(ctx, who, sb.ID)
 	if err != nil {
 		return nil, err
 	}

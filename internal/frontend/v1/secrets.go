@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/egress/secrets"
 	"github.com/crannog/crannog/internal/fault"
@@ -22,17 +20,20 @@ type Secrets interface {
 	RotateKey(ctx context.Context, who secrets.Caller) (moved int, err error)
 }
 
-// secretRoutes has no route that answers with a value.
-func (s *server) secretRoutes(a huma.API) {
-	if s.Secrets == nil {
+// secretHandlers serves sealed secrets.
+type secretHandlers struct{ secrets Secrets }
+
+// register adds no operation that answers with a value.
+func (h *secretHandlers) register(r *registry) {
+	if h.secrets == nil {
 		return
 	}
-	register(s, a, op("secrets-list", "GET", "/secrets", "The caller's sealed secrets"), s.listSecrets)
-	register(s, a, created(op("secrets-create", "POST", "/secrets", "Seal a secret")), s.createSecret)
-	register(s, a, op("secrets-get", "GET", "/secrets/{id}", "One sealed secret, without its value"), s.getSecret)
-	register(s, a, op("secrets-rotate", "POST", "/secrets/{id}/rotate", "Give a secret a new value"), s.rotateSecret)
-	register(s, a, empty(op("secrets-remove", "DELETE", "/secrets/{id}", "Forget a secret with all its values")), s.removeSecret)
-	register(s, a, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Seal all secrets with a new key"), s.rotateSecretsKey)
+	register(r, op("secrets-list", "GET", "/secrets", "List the caller's secrets, without values"), h.listSecrets)
+	register(r, created(op("secrets-create", "POST", "/secrets", "Store a secret")), h.createSecret)
+	register(r, op("secrets-get", "GET", "/secrets/{id}", "Describe a secret, without its value"), h.getSecret)
+	register(r, op("secrets-rotate", "POST", "/secrets/{id}/rotate", "Set a new value of a secret"), h.rotateSecret)
+	register(r, empty(op("secrets-remove", "DELETE", "/secrets/{id}", "Remove a secret with all its values")), h.removeSecret)
+	register(r, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Encrypt all secrets with a new key"), h.rotateSecretsKey)
 }
 
 // holder is the owner of a caller's secrets. Local callers have their own,
@@ -58,8 +59,8 @@ type secretBody struct{ Body api.Secret }
 
 type secretsOutput struct{ Body api.SecretList }
 
-func (s *server) listSecrets(ctx context.Context, who sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
-	list, err := s.Secrets.List(ctx, holder(who))
+func (h *secretHandlers) listSecrets(ctx context.Context, who sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
+	list, err := h.secrets.List(ctx, holder(who))
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +73,13 @@ func (s *server) listSecrets(ctx context.Context, who sandbox.Principal, _ *stru
 
 type createSecretInput struct{ Body api.CreateSecret }
 
-func (s *server) createSecret(ctx context.Context, who sandbox.Principal, in *createSecretInput) (*secretBody, error) {
+func (h *secretHandlers) createSecret(ctx context.Context, who sandbox.Principal, in *createSecretInput) (*secretBody, error) {
 	value, err := plainText(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := s.Secrets.Set(ctx, holder(who), in.Body.Name, value, in.Body.Metadata)
+	info, err := h.secrets.Set(ctx, holder(who), in.Body.Name, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +91,8 @@ type SecretRef struct {
 	ID string `path:"id" maxLength:"64" doc:"ID or name."`
 }
 
-func (s *server) getSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*secretBody, error) {
-	info, err := s.Secrets.Find(ctx, holder(who), in.ID)
+func (h *secretHandlers) getSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*secretBody, error) {
+	info, err := h.secrets.Find(ctx, holder(who), in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -103,31 +104,31 @@ type rotateSecretInput struct {
 	Body api.RotateSecret
 }
 
-func (s *server) rotateSecret(ctx context.Context, who sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
+func (h *secretHandlers) rotateSecret(ctx context.Context, who sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
 	value, err := plainText(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := s.Secrets.Rotate(ctx, holder(who), in.ID, value, in.Body.Metadata)
+	info, err := h.secrets.Rotate(ctx, holder(who), in.ID, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
 	return &secretBody{toSecret(info)}, nil
 }
 
-func (s *server) removeSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*struct{}, error) {
-	_, err := s.Secrets.Remove(ctx, holder(who), in.ID)
+func (h *secretHandlers) removeSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*struct{}, error) {
+	_, err := h.secrets.Remove(ctx, holder(who), in.ID)
 	return nil, err
 }
 
 type rotatedKeyOutput struct{ Body api.RotatedKey }
 
-func (s *server) rotateSecretsKey(ctx context.Context, who sandbox.Principal, _ *struct{}) (*rotatedKeyOutput, error) {
+func (h *secretHandlers) rotateSecretsKey(ctx context.Context, who sandbox.Principal, _ *struct{}) (*rotatedKeyOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	moved, err := s.Secrets.RotateKey(ctx, holder(who))
+	moved, err := h.secrets.RotateKey(ctx, holder(who))
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func secretRig(t *testing.T) *rig {
 		}
 	})
 	r := &rig{t: t, log: &bytes.Buffer{}, who: sandbox.Principal{KeyID: "k1"}}
-	r.handler = New(Deps{
+	r.with(Deps{
 		Secrets: secrets.New(secrets.Options{Store: st, Keys: secrets.NewKeyFile(filepath.Join(dir, secrets.KeyFileName))}),
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
 		Auth: func(req *http.Request) (sandbox.Principal, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -27,7 +28,7 @@ const (
 func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	r := original
 	defer s.recoverTo(w, r)
-	who, err := s.Auth(r)
+	who, err := s.auth(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -62,7 +63,7 @@ func (s *server) recoverTo(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	s.logInternal(r.Context(), r.URL.Path, err)
+	logInternal(r.Context(), s.log, r.URL.Path, err)
 	writeProblem(w, err)
 }
 
@@ -95,8 +96,8 @@ func strictJSON(body []byte) error {
 
 // logInternal is the only place that logs a request's error, with the cause
 // that the answer hides.
-func (s *server) logInternal(ctx context.Context, what string, err error) {
+func logInternal(ctx context.Context, log *slog.Logger, what string, err error) {
 	if fault.KindOf(err) == fault.Internal {
-		s.Log.ErrorContext(ctx, "request failed", "request", what, "err", err)
+		log.ErrorContext(ctx, "request failed", "request", what, "err", err)
 	}
 }

@@ -3,20 +3,34 @@ package v1
 import (
 	"context"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (s *server) snapshotRoutes(a huma.API) {
-	if s.Snapshots == nil {
+// Snapshots takes, finds and removes snapshots. The ID or name of a snapshot is a template
+// reference too.
+type Snapshots interface {
+	// Snapshot takes a snapshot of a running sandbox, which pauses briefly.
+	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
+	// FindSnapshot finds a snapshot by ID or name. A snapshot of another key is NotFound
+	// with the code "snapshot_not_found".
+	FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error)
+	// RemoveSnapshot removes a snapshot. Sandboxes and snapshots made of it stay.
+	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
+}
+
+// snapshotHandlers serves snapshots.
+type snapshotHandlers struct{ snapshots Snapshots }
+
+func (h *snapshotHandlers) register(r *registry) {
+	if h.snapshots == nil {
 		return
 	}
-	register(s, a, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Keep the state of a running sandbox, which continues")), s.takeSnapshot)
-	register(s, a, op("snapshots-list", "GET", "/snapshots", "The caller's snapshots"), s.listSnapshots)
-	register(s, a, op("snapshots-get", "GET", "/snapshots/{id}", "Describe a snapshot"), s.getSnapshot)
-	register(s, a, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Forget a snapshot; what came from it stays")), s.removeSnapshot)
+	register(r, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Take a snapshot of a running sandbox, which continues")), h.takeSnapshot)
+	register(r, op("snapshots-list", "GET", "/snapshots", "List the caller's snapshots"), h.listSnapshots)
+	register(r, op("snapshots-get", "GET", "/snapshots/{id}", "Describe a snapshot"), h.getSnapshot)
+	register(r, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Remove a snapshot; what was created from it stays")), h.removeSnapshot)
 }
 
 type snapshotBody struct{ Body api.Snapshot }
@@ -26,9 +40,9 @@ type takeSnapshotInput struct {
 	Body *api.CreateSnapshot
 }
 
-func (s *server) takeSnapshot(ctx context.Context, who sandbox.Principal, in *takeSnapshotInput) (*snapshotBody, error) {
+func (h *snapshotHandlers) takeSnapshot(ctx context.Context, who sandbox.Principal, in *takeSnapshotInput) (*snapshotBody, error) {
 	body := orZero(in.Body)
-	snap, err := s.Snapshots.Snapshot(ctx, who, in.ID, sandbox.SnapshotRequest{Name: body.Name, FilesOnly: body.FilesOnly})
+	snap, err := h.snapshots.Snapshot(ctx, who, in.ID, sandbox.SnapshotRequest{Name: body.Name, FilesOnly: body.FilesOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +58,7 @@ type snapshotsInput struct {
 
 type snapshotsOutput struct{ Body api.SnapshotList }
 
-func (s *server) listSnapshots(ctx context.Context, who sandbox.Principal, in *snapshotsInput) (*snapshotsOutput, error) {
+func (h *snapshotHandlers) listSnapshots(ctx context.Context, who sandbox.Principal, in *snapshotsInput) (*snapshotsOutput, error) {
 	filter := sandbox.SnapshotFilter{Sandbox: in.Sandbox, Name: in.Name, Limit: in.Limit}
 	if in.Cursor != "" {
 		var err error
@@ -52,7 +66,7 @@ func (s *server) listSnapshots(ctx context.Context, who sandbox.Principal, in *s
 			return nil, err
 		}
 	}
-	page, err := s.Snapshots.Snapshots(ctx, who, filter)
+	page, err := h.snapshots.Snapshots(ctx, who, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +86,16 @@ type SnapshotRef struct {
 	ID string `path:"id" maxLength:"256" doc:"ID or name."`
 }
 
-func (s *server) getSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*snapshotBody, error) {
-	snap, err := s.Snapshots.FindSnapshot(ctx, who, in.ID)
+func (h *snapshotHandlers) getSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*snapshotBody, error) {
+	snap, err := h.snapshots.FindSnapshot(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return oneSnapshot(snap), nil
 }
 
-func (s *server) removeSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*struct{}, error) {
-	return nil, s.Snapshots.RemoveSnapshot(ctx, who, in.ID)
+func (h *snapshotHandlers) removeSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*struct{}, error) {
+	return nil, h.snapshots.RemoveSnapshot(ctx, who, in.ID)
 }
 
 func oneSnapshot(s sandbox.Snapshot) *snapshotBody {

@@ -2,25 +2,53 @@ package v1
 
 import (
 	"context"
-
-	"github.com/danielgtaylor/huma/v2"
+	"log/slog"
+	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// stateRoutes may take long. Who closes the request takes back what has not
-// happened yet.
-func (s *server) stateRoutes(a huma.API) {
-	if s.States == nil {
+// States pauses, resumes, copies and restores sandboxes.
+type States interface {
+	// Pause writes a running sandbox to disk and ends its processes. With filesOnly the
+	// sandbox boots anew when it is resumed. A paused sandbox is a Conflict with the code
+	// "sandbox_paused".
+	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
+	// Resume lets a paused sandbox continue for d, and reports whether it was paused. Zero
+	// is the time that the sandbox was created with. A running sandbox does not change,
+	// and does not end earlier. Resume waits for a pause or resumption that has begun.
+	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	// ResumeFiles is like Resume, but boots the sandbox anew with its files, even if its
+	// memory and processes were saved.
+	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	// Fork copies a running sandbox. The error applies to all copies; each copy has one of
+	// its own too.
+	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
+	// Rollback restores a running or paused sandbox in place to a snapshot that the caller
+	// may use.
+	Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error)
+	// Reset restores a sandbox in place to the template or snapshot that it was made of.
+	Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+}
+
+// stateHandlers serves the states of sandboxes.
+type stateHandlers struct {
+	states States
+	log    *slog.Logger
+}
+
+// register adds operations that may take long. A client that closes its request cancels
+// what has not happened yet.
+func (h *stateHandlers) register(r *registry) {
+	if h.states == nil {
 		return
 	}
-	register(s, a, op("sandboxes-pause", "POST", "/sandboxes/{id}/pause", "Write a sandbox down and end its processes"), s.pause)
-	register(s, a, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Let a paused sandbox go on where it was"), s.resume)
-	register(s, a, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox as it is now")), s.fork)
-	register(s, a, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Put a sandbox back to a snapshot, in place"), s.rollback)
-	register(s, a, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Put a sandbox back to its start, in place"), s.reset)
+	register(r, op("sandboxes-pause", "POST", "/sandboxes/{id}/pause", "Pause a sandbox: save its state and end its processes"), h.pause)
+	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Resume a paused sandbox"), h.resume)
+	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory")), h.fork)
+	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Roll a sandbox back to a snapshot, in place"), h.rollback)
+	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its start, in place"), h.reset)
 }
 
 func toOnEnd(o sandbox.OnEnd) *api.OnEnd {
@@ -42,8 +70,8 @@ type pauseInput struct {
 	Body *api.Pause
 }
 
-func (s *server) pause(ctx context.Context, who sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
-	return answer(who)(s.States.Pause(ctx, who, in.ID, orZero(in.Body).FilesOnly))
+func (h *stateHandlers) pause(ctx context.Context, who sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
+	return answer(who)(h.states.Pause(ctx, who, in.ID, orZero(in.Body).FilesOnly))
 }
 
 type resumeInput struct {
@@ -51,14 +79,14 @@ type resumeInput struct {
 	Body *api.Resume
 }
 
-func (s *server) resume(ctx context.Context, who sandbox.Principal, in *resumeInput) (*sandboxBody, error) {
+func (h *stateHandlers) resume(ctx context.Context, who sandbox.Principal, in *resumeInput) (*sandboxBody, error) {
 	d, err := duration("timeout_seconds", orZero(in.Body).TimeoutSeconds)
 	if err != nil {
 		return nil, err
 	}
-	resume := s.States.Resume
+	resume := h.states.Resume
 	if orZero(in.Body).FilesOnly {
-		resume = s.States.ResumeFiles
+		resume = h.states.ResumeFiles
 	}
 	sb, _, err := resume(ctx, who, in.ID, d)
 	return answer(who)(sb, err)
@@ -69,12 +97,12 @@ type rollbackInput struct {
 	Body api.Rollback
 }
 
-func (s *server) rollback(ctx context.Context, who sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
-	return answer(who)(s.States.Rollback(ctx, who, in.ID, in.Body.Snapshot))
+func (h *stateHandlers) rollback(ctx context.Context, who sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
+	return answer(who)(h.states.Rollback(ctx, who, in.ID, in.Body.Snapshot))
 }
 
-func (s *server) reset(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	return answer(who)(s.States.Reset(ctx, who, in.ID))
+func (h *stateHandlers) reset(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
+	return answer(who)(h.states.Reset(ctx, who, in.ID))
 }
 
 // answer shows a sandbox to a caller.
@@ -102,13 +130,13 @@ type forkInput struct {
 
 type forksOutput struct{ Body api.ForkList }
 
-func (s *server) fork(ctx context.Context, who sandbox.Principal, in *forkInput) (*forksOutput, error) {
+func (h *stateHandlers) fork(ctx context.Context, who sandbox.Principal, in *forkInput) (*forksOutput, error) {
 	body := orZero(in.Body)
 	d, err := duration("timeout_seconds", body.TimeoutSeconds)
 	if err != nil {
 		return nil, err
 	}
-	forks, err := s.States.Fork(ctx, who, in.ID, sandbox.ForkRequest{
+	forks, err := h.states.Fork(ctx, who, in.ID, sandbox.ForkRequest{
 		Count: max(body.Count, 1), Timeout: d, Forever: body.Forever, Ephemeral: body.Ephemeral,
 	})
 	if err != nil {
@@ -116,39 +144,17 @@ func (s *server) fork(ctx context.Context, who sandbox.Principal, in *forkInput)
 	}
 	out := &forksOutput{api.ForkList{Forks: make([]api.Fork, 0, len(forks))}}
 	for _, f := range forks {
-		out.Body.Forks = append(out.Body.Forks, s.toFork(ctx, who, f))
+		out.Body.Forks = append(out.Body.Forks, h.toFork(ctx, who, f))
 	}
 	return out, nil
 }
 
 // toFork shows a copy's own error as an answer of its own would.
-func (s *server) toFork(ctx context.Context, who sandbox.Principal, f sandbox.Fork) api.Fork {
+func (h *stateHandlers) toFork(ctx context.Context, who sandbox.Principal, f sandbox.Fork) api.Fork {
 	if f.Err != nil {
-		s.logInternal(ctx, "fork", f.Err)
+		logInternal(ctx, h.log, "fork", f.Err)
 		return api.Fork{Error: &problemOf(f.Err).Problem}
 	}
 	out := withTokens(who, toSandbox(f.Sandbox), f.Sandbox)
 	return api.Fork{Sandbox: &out}
-}
-
-// awake finds a sandbox that can run a command now. One that is on its way
-// back is waited for, and one that traffic resumes is resumed: a command is
-// traffic too.
-func (s *server) awake(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	sb, err := s.Sandboxes.Get(ctx, who, ref)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	saved := sb.State == sandbox.Pausing || sb.State == sandbox.Paused
-	switch {
-	case sb.State == sandbox.Running:
-		return sb, nil
-	case s.States != nil && (sb.State == sandbox.Resuming || saved && sb.OnEnd.Wake):
-		sb, _, err = s.States.Resume(ctx, who, sb.ID, 0)
-		return sb, err
-	case saved:
-		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "sandbox_paused", "sandbox %s is %s", sb.ID, sb.State).
-			WithHint("resume it first")
-	}
-	return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "not_running", "sandbox %s is %s", sb.ID, sb.State)
 }

@@ -18,7 +18,8 @@ import (
 
 // book keeps sandboxes and snapshots in memory, and what was asked for.
 type book struct {
-	sandbox.Sandboxes
+	Finder
+	Lifetimes
 	sb    sandbox.Sandbox
 	shots []sandbox.Snapshot
 	asked []string
@@ -114,17 +115,13 @@ func (b *book) RemoveSnapshot(_ context.Context, _ sandbox.Principal, ref string
 func newBook(t *testing.T) (*rig, *book) {
 	t.Helper()
 	r := newRig(t)
-	s, ok := r.handler.(*server)
-	if !ok {
-		t.Fatal("not our handler")
-	}
 	b := &book{sb: sandbox.Sandbox{
 		ID: "i1", State: sandbox.Running, AccessToken: "t", Origin: "s0", At: "s1", Parent: "i0",
 		OnEnd: sandbox.OnEnd{Pause: true, FilesOnly: true},
 	}}
-	deps := s.Deps
-	deps.Sandboxes, deps.States, deps.Snapshots = b, b, b
-	r.handler = New(deps)
+	deps := r.deps
+	deps.Finder, deps.Lifetimes, deps.States, deps.Snapshots = b, b, b, b
+	r.with(deps)
 	return r, b
 }
 

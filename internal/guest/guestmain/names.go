@@ -2,7 +2,6 @@ package guestmain
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // become gives the sandbox its host name, unless it is "", and with fresh a
@@ -120,10 +120,7 @@ func nameMachine(root string, another bool) error {
 			return err
 		}
 	}
-	var id [16]byte
-	rand.Read(id[:]) // never fails
-	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
-	text := fmt.Appendf(nil, "%x\n", id)
+	text := fmt.Appendf(nil, "%x\n", ids.NewUUID())
 	if err := overwrite(path, 0o444, text); err != nil {
 		return err
 	}

@@ -6,34 +6,28 @@ import (
 	"net/http"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
-// statuses maps what went wrong to HTTP. Clients read 404 as a missing
-// context and 502 as a sandbox that is gone, so nothing else may use those.
-var statuses = map[fault.Kind]int{
-	fault.Internal:        http.StatusInternalServerError,
-	fault.Invalid:         http.StatusBadRequest,
-	fault.Unauthenticated: http.StatusUnauthorized,
-	fault.Denied:          http.StatusForbidden,
-	fault.NotFound:        http.StatusNotFound,
-	fault.Exists:          http.StatusConflict,
-	fault.Conflict:        http.StatusConflict,
-	fault.Exhausted:       http.StatusTooManyRequests,
-	fault.Unsupported:     http.StatusBadRequest,
-	fault.Unavailable:     http.StatusInternalServerError,
-	fault.Timeout:         http.StatusInternalServerError,
-	fault.Canceled:        499, // the client has left
+// statusOf returns the HTTP status for an error. Clients of this service read 404 as a
+// missing context and 502 as a sandbox that is gone. All else is the request's fault or the
+// server's to them, so kinds with a status of their own elsewhere are 400 or 500 here.
+func statusOf(err error) int {
+	switch fault.KindOf(err) {
+	case fault.Unsupported:
+		return http.StatusBadRequest
+	case fault.Unavailable, fault.Timeout:
+		return http.StatusInternalServerError
+	default:
+		return httpstatus.Of(err)
+	}
 }
 
 // refuse answers with an error as text, which is what clients of this service
 // show.
 func refuse(w http.ResponseWriter, err error) {
-	status := statuses[fault.KindOf(err)]
-	if fault.CodeOf(err) == "body_too_large" {
-		status = http.StatusRequestEntityTooLarge
-	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
+	w.WriteHeader(statusOf(err))
 	// A write error means that the client has left.
 	_, _ = io.WriteString(w, fault.PublicText(err))
 }

@@ -2,13 +2,13 @@ package interpreter
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // session is what the wire calls a context: a place where code runs one piece
@@ -40,9 +40,7 @@ func (s *Server) newSession(lang *language, dir string) *session {
 
 // newID makes a random UUID, which is what clients know contexts by.
 func newID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	b := ids.NewUUID()
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 

@@ -42,8 +42,8 @@ type Host struct {
 	more     []string
 	revision revision
 
-	mu   sync.Mutex
-	root *engine.Root
+	mu    sync.Mutex
+	image *engine.Image
 }
 
 // NewHost keeps its files below dir. guest is the host path of the program
@@ -68,7 +68,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 		if ref.Tag != "" && ref.Tag != "default" {
 			return sandbox.Template{}, sandbox.TagUnknown(ref)
 		}
-		root, err := h.Root()
+		image, err := h.Image()
 		if err != nil {
 			return sandbox.Template{}, err
 		}
@@ -76,7 +76,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 		if err != nil {
 			return sandbox.Template{}, fmt.Errorf("programs of the host: %w", err)
 		}
-		return sandbox.Template{ID: templateID(name), Name: name, Root: root, Revision: programs}, nil
+		return sandbox.Template{ID: templateID(name), Name: name, Image: image, Revision: programs}, nil
 	}
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
@@ -93,29 +93,30 @@ func templateID(name string) string {
 	return string(id)
 }
 
-// Root returns the template's root, made once per server and only if what it
+// Image returns the template's image, made once per server and only if what it
 // is made of has changed since the last.
-func (h *Host) Root() (engine.Root, error) {
+func (h *Host) Image() (engine.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.root != nil {
-		return *h.root, nil
+	if h.image != nil {
+		return *h.image, nil
 	}
 	plan, err := planHost("/", h.more...)
 	if _, known := errors.AsType[*fault.Error](err); known {
-		return engine.Root{}, err
+		return engine.Image{}, err
 	}
 	if err != nil {
-		return engine.Root{}, fmt.Errorf("host template: %w", err)
+		return engine.Image{}, fmt.Errorf("host template: %w", err)
 	}
 	plan.binds = append(plan.binds, engine.Bind{Source: h.guest, Target: GuestTarget})
 	plan.files[GuestTarget] = file{mode: 0o555}
 	dir, err := h.materialize(plan)
 	if err != nil {
-		return engine.Root{}, fmt.Errorf("host template: %w", err)
+		return engine.Image{}, fmt.Errorf("host template: %w", err)
 	}
-	h.root = &engine.Root{Dir: dir, Binds: plan.binds, Guest: GuestTarget}
-	return *h.root, nil
+	image := engine.ViewOf(dir, GuestTarget, plan.binds...)
+	h.image = &image
+	return *h.image, nil
 }
 
 // materialize writes the plan's directory, named by its content. Another process may do the

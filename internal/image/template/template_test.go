@@ -44,11 +44,12 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestRootHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
-	root, err := host(t).Root()
+func TestImageHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
+	image, err := host(t).Image()
 	if err != nil {
 		t.Fatal(err)
 	}
+	root := image.View()
 	for _, b := range root.Binds {
 		if strings.HasPrefix(b.Target, "/usr") || strings.HasPrefix(b.Target, "/bin") || strings.HasPrefix(b.Target, "/sbin") ||
 			strings.HasPrefix(b.Target, "/lib") || b.Target == template.GuestTarget {
@@ -79,19 +80,19 @@ func TestRootHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
 	}
 }
 
-func TestRootIsMadeOnce(t *testing.T) {
+func TestImageIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := template.NewHost(dir, self).Root()
+	first, err := template.NewHost(dir, self).Image()
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := template.NewHost(dir, self).Root()
-	if err != nil || second.Dir != first.Dir {
-		t.Errorf("%s and %s, %v", first.Dir, second.Dir, err)
+	second, err := template.NewHost(dir, self).Image()
+	if err != nil || !second.Equal(first) {
+		t.Errorf("%v and %v, %v", first, second, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {

@@ -45,7 +45,7 @@ type Service struct {
 // rank is below the locks of package lifecycle, which ask while they hold theirs.
 type rank struct{}
 
-func (rank) Rank() (int, string) { return 4, "access.Service.mu" }
+func (rank) Rank() (int, string) { return 7, "access.Service.mu" }
 
 // New returns a Service.
 func New(d Deps) *Service {

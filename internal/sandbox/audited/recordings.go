@@ -7,8 +7,6 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/recordings"
 )
 
-var _ sandbox.Recorded = (*Recordings)(nil)
-
 // Recordings is a recordings.Service for callers.
 type Recordings struct {
 	*recordings.Service

@@ -110,8 +110,6 @@ type Service struct {
 	comparing turns
 }
 
-var _ sandbox.Changing = (*Service)(nil)
-
 // New makes a Service.
 func New(d Deps) *Service {
 	return &Service{

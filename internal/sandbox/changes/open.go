@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -155,10 +156,14 @@ func (s *Service) openStart(ctx context.Context, o *comparison) error {
 // openTemplate compares a directory other than the workspace with what the
 // template has there. What is mounted below it on either side is left out.
 func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
-	root := o.record.Base.Root
-	if root.Dir == "" {
-		return o.record.Base.CheckRebuildable()
+	if err := o.record.Base.CheckRebuildable(); err != nil {
+		return err
 	}
+	image := o.record.Base.Image
+	if err := image.Check([]engine.ImageKind{engine.ImageHostView}); err != nil {
+		return err
+	}
+	root := image.View()
 	source, rest := root.Dir, o.dir
 	mounts, err := s.source.HostBinds(ctx, o.record, o.policy)
 	if err != nil {

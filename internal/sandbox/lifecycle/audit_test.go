@@ -3,8 +3,10 @@ package lifecycle_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,13 +18,14 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reads are the methods of the doors' interfaces that change nothing. A new
-// method is either here or in recorded, where it is shown to have an entry.
+// reads are the methods for callers that change nothing. A new method is either here or
+// in recorded, where it is shown to have an entry.
 var reads = []string{
-	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot",
+	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot", "Census", "Queue",
 	"AskAccess", // is a question, which the approvals record
 }
 
@@ -70,6 +73,38 @@ var recorded = []struct {
 		return err
 	}},
 	{"Remove", "remove", func(ctx context.Context, r *rig, id string) error { return r.Remove(ctx, alice, id) }},
+	{"Forget", "forget", func(ctx context.Context, r *rig, id string) error { return r.Forget(ctx, alice, id) }},
+}
+
+// recordedWithoutSandbox are audited actions whose entry need not name an existing sandbox.
+var recordedWithoutSandbox = []struct {
+	method, do string
+	act        func(ctx context.Context, r *rig) error
+}{
+	{"Prune", "prune", func(ctx context.Context, r *rig) error {
+		_, err := r.Prune(ctx, sandbox.Principal{Local: true})
+		return err
+	}},
+	{"SignalProcess", "process.signal", func(ctx context.Context, r *rig) error {
+		err := r.SignalProcess(ctx, alice, "unknown", 2, syscall.SIGTERM)
+		if fault.KindOf(err) != fault.NotFound {
+			return fmt.Errorf("signal in an unknown sandbox: %w", err)
+		}
+		return nil
+	}},
+}
+
+// Actions that concern no single sandbox, and refused ones, have an entry too.
+func TestActionsWithoutSandboxAreInTheAuditLog(t *testing.T) {
+	for _, d := range recordedWithoutSandbox {
+		r := newRig(t)
+		if err := d.act(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := actions(t, r.record); len(got) != 1 || got[0].Do != d.do {
+			t.Errorf("%s wrote %+v", d.method, got)
+		}
+	}
 }
 
 func actions(t *testing.T, r *audittest.Record) []payload.Action {
@@ -139,15 +174,24 @@ func TestEachMethodIsAnActionOrARead(t *testing.T) {
 	for _, d := range recorded {
 		known = append(known, d.method)
 	}
-	for _, door := range []reflect.Type{
-		reflect.TypeFor[sandbox.Sandboxes](), reflect.TypeFor[sandbox.Networks](), reflect.TypeFor[sandbox.States](), reflect.TypeFor[sandbox.Snapshots](),
-	} {
-		for method := range door.Methods() {
-			if name := method.Name; !slices.Contains(known, name) {
-				t.Errorf("%s.%s: is it a read, or is it recorded?", door.Name(), name)
-			}
+	for _, d := range recordedWithoutSandbox {
+		known = append(known, d.method)
+	}
+	for method := range reflect.TypeFor[*audited.Service]().Methods() {
+		if forCaller(method.Type) && !slices.Contains(known, method.Name) {
+			t.Errorf("%s: is it a read, or is it in the audit log?", method.Name)
 		}
 	}
+}
+
+// forCaller reports whether a method takes the principal that calls it.
+func forCaller(method reflect.Type) bool {
+	for in := range method.Ins() {
+		if in == reflect.TypeFor[sandbox.Principal]() {
+			return true
+		}
+	}
+	return false
 }
 
 // What may not happen unrecorded does not, and leaves nothing; what ends a

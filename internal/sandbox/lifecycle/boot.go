@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
@@ -30,7 +31,7 @@ type boot struct {
 
 	attachment *sandbox.Attachment // nil is no network
 	env        map[string]string   // of the network
-	state      *openState
+	state      *savedstate.Opened
 	// lasting replaces the caller's context once the old instance has no network, and
 	// stop ends it.
 	lasting context.Context
@@ -66,7 +67,7 @@ func (b *boot) steps() []steps.Step {
 		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},
 		{Name: stepEvents, Do: b.openEvents, Finally: b.closeEvents},
 		{Name: stepStart, Do: func(ctx context.Context) error { return b.launch(ctx) }, Undo: b.remove},
-		{Name: stepClose, Do: func(context.Context) error { return b.state.close() }},
+		{Name: stepClose, Do: func(context.Context) error { return b.state.Close() }},
 	}
 	if b.from.replace {
 		for i := range list {
@@ -77,22 +78,22 @@ func (b *boot) steps() []steps.Step {
 }
 
 func (b *boot) showFiles(ctx context.Context) (err error) {
-	copies := b.s.workspaces.Copies()
+	copies := b.s.kept.workspaces.Copies()
 	if b.spec.Workspace, err = rootfs.Workspace(ctx, copies, b.row, b.policy, b.from.again); err != nil {
 		return err
 	}
 	if b.spec.Mounts, err = rootfs.Mounts(ctx, copies, b.row, b.policy, b.spec.Mounts, b.from.again); err != nil {
 		return err
 	}
-	b.spec.StandIns, err = b.s.shownCopies(b.from)
+	b.spec.StandIns, err = b.s.states.StandIns(b.from.Source)
 	return err
 }
 
 func (b *boot) openState(ctx context.Context) (err error) {
-	if b.state, err = b.s.open(ctx, b.row.Engine, b.spec, b.from); err != nil {
+	if b.state, err = b.s.states.Open(ctx, b.row.Engine, b.spec, b.from.Source); err != nil {
 		return err
 	}
-	if b.state.dir == "" {
+	if b.state.Dir == "" {
 		b.spec.StandIns = nil // no memory is restored
 	}
 	return nil
@@ -100,7 +101,7 @@ func (b *boot) openState(ctx context.Context) (err error) {
 
 // dropState closes the state of a boot that failed.
 func (b *boot) dropState(error) {
-	if err := b.state.close(); err != nil {
+	if err := b.state.Close(); err != nil {
 		b.s.log.Warn("saved state not closed", "sandbox", b.row.ID, "err", err)
 	}
 }
@@ -171,11 +172,11 @@ func (b *boot) start(ctx context.Context) (err error) {
 	if b.lasting != nil {
 		ctx = b.lasting
 	}
-	most, dir := bootTimeout, b.state.dir
-	if b.state.archive != nil {
-		b.spec.Archive, b.config.Archive, most = b.state.archive, true, archiveTimeout
+	most, dir := bootTimeout, b.state.Dir
+	if b.state.Archive != nil {
+		b.spec.Archive, b.config.Archive, most = b.state.Archive, true, archiveTimeout
 	}
-	if b.state.archive != nil || dir != "" {
+	if b.state.Archive != nil || dir != "" {
 		b.config.Renew = b.from.renew
 	}
 	if b.spec.GuestConfig, err = json.Marshal(b.config); err != nil {
@@ -203,10 +204,4 @@ func undone(ctx context.Context, err error) error {
 		return canceled(because)
 	}
 	return err
-}
-
-// left reports whether a sequence that failed could not be undone.
-func left(err error) bool {
-	var e *steps.Error
-	return errors.As(err, &e) && e.Left != nil
 }

@@ -23,18 +23,18 @@ const (
 func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 	b := s.newBoot(*r, nil, engine.Spec{}, guest.Config{}, from)
 	prepare := steps.Step{Name: stepAgain, Do: func(ctx context.Context) (err error) {
-		if b.policy, err = s.compileOn(r.Engine, r.Access); err != nil {
+		if b.policy, err = s.planner.compileOn(r.Engine, r.Access); err != nil {
 			return err
 		}
-		if !b.from.memory() {
+		if !b.from.Memory() {
 			// It can go on later as long as these programs are there.
-			was := r.Base.Root
-			b.from.root = &was
-			if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
+			was := r.Base.Image
+			b.from.Image = &was
+			if r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base); err != nil {
 				return err
 			}
 		}
-		b.spec, b.config = s.machine(r, b.policy)
+		b.spec, b.config = s.planner.compose(r, b.policy)
 		b.row = *r
 		return nil
 	}}
@@ -52,8 +52,8 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 // notResumed is what a caller is told of a resumption that failed, and was undone as far
 // as that can be.
 func (s *Service) notResumed(ctx context.Context, id string, err error) error {
-	if left(err) {
-		err = errors.Join(err, s.owe(id)) // the attendant tries again
+	if steps.Left(err) {
+		s.operations.owe(id) // the maintenance loop tries again
 	}
 	if because := context.Cause(ctx); because != nil {
 		err = errors.Join(canceled(because), err)

@@ -16,7 +16,7 @@ import (
 )
 
 // Changes returns what compares and exports the changes of this Service's sandboxes.
-func (s *Service) Changes() *changes.Service { return s.changes }
+func (s *Service) Changes() *changes.Service { return s.kept.changes }
 
 // changesSource gives package changes the sandboxes of a Service.
 type changesSource struct{ s *Service }
@@ -28,7 +28,7 @@ func (c changesSource) Resolve(ctx context.Context, who sandbox.Principal, ref s
 
 // Snapshot implements changes.Source.
 func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
-	return c.s.findSnapshot(ctx, who, ref)
+	return c.s.planner.snapshots.find(ctx, who, ref)
 }
 
 // Policy implements changes.Source.
@@ -36,7 +36,7 @@ func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
-	return rootfs.Mounts(ctx, c.s.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
+	return rootfs.Mounts(ctx, c.s.kept.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
 }
 
 // Open implements changes.Source.
@@ -65,7 +65,7 @@ func (c changesSource) OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbo
 
 // Guest implements changes.Source.
 func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
-	return c.s.control(ctx, r, method, path, body)
+	return c.s.engines.askGuest(ctx, r, method, path, body)
 }
 
 // RetainedRedactor implements changes.Source.
@@ -90,12 +90,12 @@ func (c changesSource) Forget(id, copied string) error {
 	if r, err := c.s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
 		return nil // it needs them itself
 	}
-	return errors.Join(c.s.workspaces.Forget(id), c.s.workspaces.DropCopyOf(ctx, copied))
+	return errors.Join(c.s.kept.workspaces.Forget(id), c.s.kept.workspaces.DropCopyOf(ctx, copied))
 }
 
 // DropRecording implements changes.Source.
 func (c changesSource) DropRecording(ctx context.Context, id string) error {
-	return c.s.recordings.Discard(ctx, id)
+	return c.s.kept.recordings.Discard(ctx, id)
 }
 
 // changesAudit writes the audit entries of package changes.

@@ -7,6 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -21,10 +22,10 @@ const undoTimeout = 30 * time.Second
 // of it is left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	r, template, compiled, err := s.plan(ctx, who, req)
+	r, template, compiled, err := s.planner.plan(ctx, who, req)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -32,25 +33,25 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	from, err := s.origin(&r, template, compiled)
+	from, err := s.planner.origin(&r, template, compiled)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	from.request, from.search = req.RequestID, search
-	if made, claimed, err := s.claim(ctx, r, template, compiled, spec, config); claimed {
+	if made, claimed, err := s.pool.Load().Claim(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
 		return made, err
 	}
 	// A refusal now leaves nothing to undo.
-	if err := s.admission.Check(ctx, r.Owner); err != nil {
+	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	ctx, done, err := s.begin(ctx, r.ID)
+	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer done()
 	// A concurrent removal cancels ctx and then waits for this lock.
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -70,41 +71,13 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, began time.Time, s
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)
 	if r.Ephemeral {
-		s.mu.Lock()
-		s.held[r.ID] = true
-		s.mu.Unlock()
+		s.live.hold(r.ID)
 	}
 	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
 		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(began).Round(time.Millisecond).String(),
 	})
 	return r.Shown()
-}
-
-// begin registers a creation or a change of state, so that Remove and Close can
-// cancel it.
-func (s *Service) begin(ctx context.Context, id string) (context.Context, func(), error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		cancel(nil)
-		return nil, nil, shuttingDown()
-	}
-	if s.removing[id] > 0 {
-		cancel(nil)
-		return nil, nil, removedMeanwhile()
-	}
-	s.requests.Add(1)
-	s.creating[id] = cancel
-	return ctx, func() {
-		s.mu.Lock()
-		delete(s.creating, id)
-		s.mu.Unlock()
-		cancel(nil)
-		s.pool.Load().rouse()
-		s.requests.Done()
-	}, nil
 }
 
 func removedMeanwhile() error {

@@ -27,12 +27,12 @@ func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string)
 // record.
 func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	id := r.ID
-	defer s.goBefore(id)()
+	defer s.operations.precede(id)()
 	// Once begun, a removal is finished even if its caller goes away: a half-removed
 	// sandbox is of no use.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -47,25 +47,6 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 		return err
 	}
 	return s.erase(ctx, id)
-}
-
-// goBefore cancels the running operation of a sandbox that is to be removed, and
-// rejects the waiting ones until done is called. Otherwise a client could keep a
-// sandbox alive by requesting one state after the other.
-func (s *Service) goBefore(id string) (done func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removing[id]++
-	if cancel := s.creating[id]; cancel != nil {
-		cancel(removedMeanwhile())
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.removing[id]--; s.removing[id] == 0 {
-			delete(s.removing, id)
-		}
-	}
 }
 
 // Forget ends a sandbox, if it runs, and drops its record.
@@ -84,8 +65,12 @@ func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string)
 // was this call that began it. The lock of the ID must be held. A zero time
 // means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
-	// Before the row says that it ends: nothing here could end it.
-	if r, err := s.store.Get(ctx, id); err == nil {
+	r, err := s.store.Get(ctx, id)
+	if err != nil && !isUnknown(err) {
+		return false, err
+	}
+	if err == nil {
+		// Before the row says that it ends: without its engine nothing could end it.
 		if err := s.engines.mustServe(r); err != nil {
 			return false, err
 		}
@@ -99,7 +84,7 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 	return began, s.finish(ctx, id, at)
 }
 
-// endRun is end for a machine that has stopped by itself: of a sandbox that
+// endRun is end for an instance that has stopped by itself: of a sandbox that
 // has another by now, or is being paused, it is the end of nothing.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
 	began, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
@@ -113,9 +98,9 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 }
 
 // stopping notes that a sandbox is being ended. Where that cannot be written
-// because the disk is full, and perhaps by this very sandbox, its machine ends
+// because the disk is full, and perhaps by this very sandbox, its instance ends
 // first, which frees what it wrote. If it still cannot be written then, the row
-// says that a machine runs that is gone, and the next look at all sandboxes ends
+// says that an instance runs that is gone, and the next look at all sandboxes ends
 // it again.
 func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	began, err := s.store.Move(ctx, id, m)
@@ -157,13 +142,13 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := s.workspaces.DropCopy(ctx, row); err != nil {
+	if err := s.kept.workspaces.DropCopy(ctx, row); err != nil {
 		return err
 	}
-	if err := s.workspaces.Forget(id); err != nil {
+	if err := s.kept.workspaces.Forget(id); err != nil {
 		return err
 	}
-	if err := s.dropImage(ctx, row); err != nil {
+	if err := s.states.Remove(ctx, row.Saved.Image); err != nil {
 		return err
 	}
 	if err := s.access.DropValues(ctx, id, ""); err != nil {
@@ -173,7 +158,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		at = time.Now()
 	}
 	if row.State == sandbox.Stopping {
-		if err := s.parted(ctx, row, at); err != nil {
+		if err := s.recordEnd(ctx, row, at); err != nil {
 			return err
 		}
 	}
@@ -187,7 +172,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		}
 	}
 	s.access.Retire(ctx, id, "", "the sandbox has ended")
-	s.recordings.Close(id)
+	s.kept.recordings.Close(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has dropped the record
@@ -195,19 +180,6 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
 	return nil
-}
-
-// dropImage removes what a sandbox was to go on from. One that is in use goes
-// with its user: the attendant looks again.
-func (s *Service) dropImage(ctx context.Context, r sandbox.Row) error {
-	if s.images == nil || r.Saved.Image == "" {
-		return nil
-	}
-	err := ignoreUnknown(s.images.Remove(ctx, r.Saved.Image))
-	if fault.KindOf(err) == fault.Conflict {
-		return nil
-	}
-	return err
 }
 
 // note adds a line to a sandbox's log. The log is a convenience, so a failure

@@ -1,6 +1,9 @@
 package lifecycle
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -55,58 +58,33 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 	return made, e.Check(c, made)
 }
 
-// checkpointer returns an engine's ability to save a state and to restore it.
-func (e engines) checkpointer(name string) (engine.Checkpointer, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	c, ok := one.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
-	}
-	return c, nil
-}
-
-// archiver returns an engine's ability to write files alone.
-func (e engines) archiver(name string) (engine.Archiver, error) {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil, err
-	}
-	a, ok := one.(engine.Archiver)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
-	}
-	return a, nil
-}
-
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
-	}
-	m, _ := one.(engine.Meter)
-	return m
+	able, _ := engine.Ability[engine.Meter](e.Registry, name)
+	return able
 }
 
 // observer returns an engine's ability to write down what programs do, or nil.
 func (e engines) observer(name string) engine.Observer {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
-	}
-	o, _ := one.(engine.Observer)
-	return o
+	able, _ := engine.Ability[engine.Observer](e.Registry, name)
+	return able
 }
 
-// warmer returns an engine's ability to prepare restores, or nil.
-func (e engines) warmer(name string) engine.Warmer {
-	one, err := e.Of(name)
-	if err != nil {
-		return nil
+// instance names what an engine holds of a sandbox.
+type instance struct{ engine, id string }
+
+// instances lists what the engines of this process hold.
+func (e engines) instances(ctx context.Context) ([]instance, error) {
+	var all []instance
+	for _, one := range e.All() {
+		name := one.Info().Name
+		list, err := one.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list of the engine %s: %w", name, err)
+		}
+		for _, status := range list {
+			all = append(all, instance{name, status.ID})
+		}
 	}
-	w, _ := one.(engine.Warmer)
-	return w
+	return all, nil
 }

@@ -244,6 +244,54 @@ func TestAMissingEngineLosesNothing(t *testing.T) {
 	}
 }
 
+// Neither age, lost data nor a full disk removes a snapshot whose engine is missing.
+func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
+	r, ctx := twoEngines(t), t.Context()
+	here, other := r.create(alice), r.create(alice, on("other"))
+	old := r.snapshot(alice, here.ID, "here")
+	kept := r.snapshot(alice, other.ID, "other")
+	r.close()
+
+	retire := func(d *lifecycle.Deps) { d.Settings.SnapshotRetention = time.Nanosecond }
+	r.open(retire)
+	r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full")
+	prune := func() {
+		t.Helper()
+		if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Reconcile(ctx); err != nil {
+		t.Fatal(err)
+	}
+	prune()
+	_, err := r.Snapshot(ctx, alice, here.ID, sandbox.SnapshotRequest{})
+	wantKind(t, err, fault.Exhausted, "snapshot_budget")
+	_, err = r.FindSnapshot(ctx, alice, old.ID)
+	wantKind(t, err, fault.NotFound, "snapshot_not_found")
+	if _, err := r.FindSnapshot(ctx, alice, kept.ID); err != nil {
+		t.Errorf("the snapshot of the missing engine: %v", err)
+	}
+	r.images(1)
+	r.close()
+
+	r.open()
+	if err := r.album.Remove(ctx, kept.ID); err != nil {
+		t.Fatal(err)
+	}
+	r.images(0)
+	prune()
+	if _, err := r.FindSnapshot(ctx, alice, kept.ID); err != nil {
+		t.Errorf("the row of the missing engine's snapshot: %v", err)
+	}
+	r.close()
+
+	r.open(retire, r.withEngine("other", engine.NoBoundary))
+	prune()
+	_, err = r.FindSnapshot(ctx, alice, kept.ID)
+	wantKind(t, err, fault.NotFound, "snapshot_not_found")
+}
+
 func atLeast(b engine.Boundary) sandbox.Access {
 	return sandbox.Access{Level: "minimal", Documents: []policy.Document{
 		{Policy: "v1", Name: "isolation", Isolation: policy.Isolation{AtLeast: string(b)}},

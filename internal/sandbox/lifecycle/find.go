@@ -17,7 +17,7 @@ func (s *Service) Get(ctx context.Context, who sandbox.Principal, ref string) (s
 
 // linkOf adds what no row says: whether the sandbox has lost its link.
 func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
-	if sb, ok := s.known(r.ID); ok {
+	if sb, ok := s.live.get(r.ID); ok {
 		r.Unlinked = sb.Unlinked
 	}
 	return r

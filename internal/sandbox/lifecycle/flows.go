@@ -99,7 +99,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.control(ctx, r, http.MethodGet, guest.PathAsked, nil)
+	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathAsked, nil)
 	if err != nil {
 		return nil, err
 	}

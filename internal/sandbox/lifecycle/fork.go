@@ -3,21 +3,17 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"maps"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/payload"
-	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/egress/policy"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // maxCopies is the most that one call copies.
@@ -43,10 +39,10 @@ func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, r
 }
 
 func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return nil, err
 	}
-	ttl, err := s.checkFork(who, req)
+	ttl, err := s.planner.checkFork(who, req)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +51,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 		return nil, err
 	}
 	began := time.Now()
-	forks := s.copyAll(ctx, r, source{dir: draft.Dir(), needs: needs, renew: guest.Copied, again: true}, ttl, req)
+	forks := s.copyAll(ctx, r, source{Source: savedstate.Source{Dir: draft.Dir(), Needs: needs}, renew: guest.Copied, again: true}, ttl, req)
 	copied := payload.Copied{Asked: len(forks)}
 	for _, f := range forks {
 		if f.Err == nil {
@@ -72,23 +68,9 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 	return forks, nil
 }
 
-func (s *Service) checkFork(who sandbox.Principal, req sandbox.ForkRequest) (time.Duration, error) {
-	if req.Count < 1 || req.Count > maxCopies {
-		return 0, fault.Newf(fault.Invalid, "count_invalid", "count is %d, and must be from 1 to %d", req.Count, maxCopies)
-	}
-	if err := who.Check(); err != nil {
-		return 0, err
-	}
-	create := sandbox.CreateRequest{Timeout: req.Timeout, Forever: req.Forever, Ephemeral: req.Ephemeral}
-	if err := checkLocal(who, create); err != nil {
-		return 0, err
-	}
-	return s.lifetime(who, create)
-}
-
 // template writes a running sandbox down once for all its copies.
 func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
-	ctx, r, release, err := s.act(ctx, who, ref)
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
@@ -96,15 +78,15 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, nil, nil, notNow(r)
 	}
-	save, _, err := s.saver(ctx, r, false)
+	save, _, err := s.states.Saver(ctx, r, false)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
-	draft, err := s.beginImage(ctx, newSnapshotID())
+	draft, err := s.states.Begin(ctx, newSnapshotID())
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
-	needs, err := s.writeDown(ctx, r, draft, save)
+	needs, err := s.states.Save(ctx, r, draft, save)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, errors.Join(err, draft.Abort())
 	}
@@ -115,7 +97,7 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 // busy, and one that waits for the disk.
 func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl time.Duration, req sandbox.ForkRequest) []sandbox.Fork {
 	forks := make([]sandbox.Fork, req.Count)
-	p, values, err := s.ofCopies(ctx, r)
+	p, values, err := s.planner.ofCopies(ctx, r)
 	if err != nil {
 		for i := range forks {
 			forks[i].Err = err
@@ -128,55 +110,11 @@ func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl t
 		seats <- struct{}{}
 		group.Go(func() {
 			defer func() { <-seats }()
-			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.twin(r, values, ttl, req.Ephemeral), p, from)
+			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.planner.copyRow(r, values, ttl, req.Ephemeral), p, from)
 		})
 	}
 	group.Wait()
 	return forks
-}
-
-// ofCopies is the policy of all copies, and the values that came with the
-// sandbox, which each copy has sealed for itself.
-func (s *Service) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
-	p, err := s.compileOn(r.Engine, r.Access)
-	if err != nil || r.Access.Own == "" {
-		return p, nil, err
-	}
-	a, err := s.access.Resolve(ctx, r, p)
-	if err != nil {
-		return nil, nil, err
-	}
-	values := make(map[string]config.Secret)
-	for _, secret := range a.Secrets {
-		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
-			values[secret.Name] = config.Secret(secret.Value)
-		}
-	}
-	return p, values, nil
-}
-
-// twin is the record of a copy: all that makes a sandbox somebody is its own.
-func (s *Service) twin(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
-	c := r
-	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating
-	c.AccessToken, c.ControlToken = newToken(), newToken()
-	if r.TrafficToken != "" {
-		c.TrafficToken = newToken()
-	}
-	c.StartedAt = time.Now().UTC().Round(0)
-	c.EndAt, c.CreateTimeout = time.Time{}, ttl
-	if ttl > 0 {
-		c.EndAt = c.StartedAt.Add(ttl)
-	}
-	c.Ephemeral, c.Process, c.Actor, c.Run = ephemeral, s.self, sandbox.Process{}, 1
-	c.Saved, c.Pending, c.Reason, c.Unlinked = sandbox.Saved{}, "", "", false
-	c.Metadata, c.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
-	c.Access.Values, c.Access.Own = nil, ""
-	if len(values) > 0 {
-		c.Access.Values = values
-		c.Access = access.NameValues(c.Access)
-	}
-	return c
 }
 
 // copyOne makes one copy. After an error nothing of it is left.
@@ -185,13 +123,13 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 	if ctx.Err() != nil {
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
-	spec, config := s.machine(&r, p)
-	ctx, done, err := s.begin(ctx, r.ID)
+	spec, config := s.planner.compose(&r, p)
+	ctx, done, err := s.operations.begin(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

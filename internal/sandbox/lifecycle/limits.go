@@ -45,10 +45,27 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 	return set, nil
 }
 
+// shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
+// Linux has it. What is in it counts against the memory.
+func shmOf(memory int64) int64 { return memory / 2 }
+
+// enforced refuses a limit that was asked for and that the engine does not
+// enforce. Accepted, it would be a lie that the caller's plans rest on.
+func enforced(asked sandbox.Limits, info engine.Info) error {
+	for _, f := range asked.Fields() {
+		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
+			return fault.Newf(fault.Unsupported, "limit_not_enforced",
+				"the engine %s does not enforce a limit of %s on this host", info.Name, f.Name).
+				WithHint("leave this limit out; crannog doctor lists what is enforced here")
+		}
+	}
+	return nil
+}
+
 // limits fills zero fields with the defaults and refuses what no sandbox
 // can have.
-func (s *Service) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits, error) {
-	low, high, def := sandbox.LeastLimits, s.settings.Max, sandbox.DefaultLimits
+func (pl *planner) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits, error) {
+	low, high, def := sandbox.LeastLimits, pl.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
 	given := asked
 	for i, f := range have {
@@ -56,7 +73,7 @@ func (s *Service) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits
 			// A small host gives what it has.
 			*f.Value = min(*defs[i].Value, *highs[i].Value)
 			if f.Limit == engine.LimitDisk {
-				*f.Value = max(s.room.Fit(*f.Value), *lows[i].Value)
+				*f.Value = max(pl.room.Fit(*f.Value), *lows[i].Value)
 			}
 			if f.Limit == engine.LimitShm {
 				*f.Value = min(shmOf(asked.MemoryBytes), *highs[i].Value)
@@ -73,21 +90,4 @@ func (s *Service) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits
 			WithHint("ask for more memory, or for less shm")
 	}
 	return asked, enforced(given, info)
-}
-
-// shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
-// Linux has it. What is in it counts against the memory.
-func shmOf(memory int64) int64 { return memory / 2 }
-
-// enforced refuses a limit that was asked for and that the engine does not
-// enforce. Accepted, it would be a lie that the caller's plans rest on.
-func enforced(asked sandbox.Limits, info engine.Info) error {
-	for _, f := range asked.Fields() {
-		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
-			return fault.Newf(fault.Unsupported, "limit_not_enforced",
-				"the engine %s does not enforce a limit of %s on this host", info.Name, f.Name).
-				WithHint("leave this limit out; crannog doctor lists what is enforced here")
-		}
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ const (
 	sampleTimeout = time.Second
 )
 
-// ring keeps the latest samples of a box.
+// ring keeps the latest samples of a sandbox.
 type ring struct {
 	metrics []sandbox.Metric
 	next    int
@@ -57,42 +57,37 @@ func (r *ring) between(from, to time.Time) []sandbox.Metric {
 	return out
 }
 
-// sample reads the usage of all boxes now and then.
-func (s *Service) sample() {
+// measureAll reads the usage of all boxes now and then.
+func (s *Service) measureAll() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.ctx.Done():
+		case <-s.work.ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		for _, b := range s.boxes() {
-			sb, _ := s.known(b.id)
+		for _, b := range s.live.list() {
+			sb, _ := s.live.get(b.id)
 			meter := s.engines.meter(sb.Engine)
 			if meter == nil {
 				continue
 			}
-			if err := s.read(s.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.ctx.Err() == nil {
+			if err := s.read(s.work.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.work.ctx.Err() == nil {
 				s.log.Warn("sandbox not measured", "sandbox", b.id, "err", err)
 			}
 		}
 	}
 }
 
-func (s *Service) read(ctx context.Context, meter engine.Meter, b *box) error {
+func (s *Service) read(ctx context.Context, meter engine.Meter, b *liveSandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	usage, err := meter.Usage(ctx, b.id)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// Two readings of one moment say nothing about the time between them.
-	if usage.At.After(b.samples.last.At) {
-		b.samples.add(usage, b.record.Limits)
-	}
+	s.live.addSample(b, usage)
 	return nil
 }
 
@@ -116,16 +111,12 @@ func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string
 	if _, ok := s.Live(r.ID); !ok {
 		return []sandbox.Metric{}, nil
 	}
-	s.mu.RLock()
-	b := s.live[r.ID]
-	s.mu.RUnlock()
+	b, _ := s.live.find(r.ID)
 	if b == nil {
 		return []sandbox.Metric{}, nil
 	}
 	if err := s.read(ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound {
 		return nil, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return b.samples.between(from, to), nil
+	return s.live.samples(b, from, to), nil
 }

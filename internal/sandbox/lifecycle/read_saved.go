@@ -6,6 +6,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
 // readingTime is how long a copy may be read. The copy ends by its own clock if no
@@ -17,32 +18,32 @@ const readingTime = 10 * time.Minute
 // the returned function. Its programs continue to run, but what they do reaches no
 // peer.
 func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (sandbox.Row, func() error, error) {
-	if err := s.fits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
+	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	// Its network's policy is not needed, and bindings would be refused
 	// without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
-	p, err := s.compileOn(r.Engine, access)
+	p, err := s.planner.compileOn(r.Engine, access)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	c := s.twin(r, nil, readingTime, true)
+	c := s.planner.copyRow(r, nil, readingTime, true)
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
-	spec, config := s.machine(&c, p)
-	ctx, done, err := s.begin(ctx, c.ID)
+	spec, config := s.planner.compose(&c, p)
+	ctx, done, err := s.operations.begin(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	defer done()
-	unlock, err := s.locks.acquire(ctx, c.ID)
+	unlock, err := s.operations.locks.acquire(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	defer unlock()
 	began := time.Now()
-	from := source{saved: saved, renew: guest.Copied, again: true, reading: true}
+	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
 	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
 		return sandbox.Row{}, nil, err
 	}

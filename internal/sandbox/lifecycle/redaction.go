@@ -15,7 +15,7 @@ func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
 	if _, ok := s.Live(id); !ok {
 		return nil, s.absent(ctx, id, nil)
 	}
-	unlock, err := s.locks.acquire(ctx, id)
+	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (s *Service) relearn(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	s.renew(r)
+	s.live.renew(r)
 	s.access.Settle(id, p)
 	return nil
 }

@@ -8,23 +8,24 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// codeReplaceFailed is the engine's word for having neither machine.
+// codeReplaceFailed is the engine's word for having neither instance.
 const codeReplaceFailed = "replace_failed"
 
 // Rollback puts a sandbox back to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
-	n, err := s.seenSnapshot(ctx, who, snapshot)
+	n, err := s.planner.snapshots.findNamed(ctx, who, snapshot)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return s.putBack(ctx, who, ref, func(sandbox.Row) string { return n.ID })
+	return s.rollbackTo(ctx, who, ref, func(sandbox.Row) string { return n.ID })
 }
 
 // Reset puts a sandbox back to its start.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	return s.putBack(ctx, who, ref, func(r sandbox.Row) string {
+	return s.rollbackTo(ctx, who, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
 			return r.Origin
 		}
@@ -32,8 +33,8 @@ func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) 
 	})
 }
 
-func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
-	ctx, r, release, err := s.act(ctx, who, ref)
+func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
+	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -45,33 +46,33 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	// Before anything is cut.
-	if _, err := s.engines.checkpointer(r.Engine); err != nil {
+	if _, err := savedstate.Checkpointer(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
+	if _, err := s.planner.compileOn(r.Engine, r.Access); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	target := to(r)
-	from, at, err := s.backTo(ctx, r, target)
+	from, at, err := s.rollbackSource(ctx, r, target)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if from.saved.Image != "" {
-		if err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved); err != nil {
+	if from.Saved.Image != "" {
+		if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}
 	if r.State == sandbox.Paused {
-		r, err = s.awaken(ctx, r, r.EndIn(0), from, &at)
+		r, err = s.restore(ctx, r, r.EndIn(0), from, &at)
 	} else {
 		r, err = s.replace(ctx, r, target, from, at)
 	}
 	return r.Shown(), err
 }
 
-// backTo is what a sandbox starts from that is put back: toStart or a
+// rollbackSource is what a sandbox starts from that is put back: toStart or a
 // snapshot, which must be of its own kind.
-func (s *Service) backTo(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
+func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
 	if target == sandbox.ToStart {
 		return source{again: true}, "", nil
 	}
@@ -97,14 +98,14 @@ func (s *Service) backTo(ctx context.Context, r sandbox.Row, target string) (sou
 // replace exchanges the instance of a running sandbox. The caller holds the sandbox's
 // lock.
 func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, from source, at string) (_ sandbox.Row, err error) {
-	done, err := s.admit(ctx, r, from.request, false)
+	done, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
 	defer func() { done(err) }()
 	old := r
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
-		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
+		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
 	})
 	if err != nil || !moved {
 		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))
@@ -119,21 +120,21 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	return s.replaced(ctx, r, at)
 }
 
-// replaced makes a sandbox's new machine its machine.
+// replaced makes a sandbox's new instance its instance.
 func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	none := ""
-	s.audit.AppendAnyway(ctx, s.wentOn(ctx, r, &at, source{}))
+	s.audit.AppendAnyway(ctx, s.resumedEntry(ctx, r, &at, source{}))
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return sandbox.Row{}, err // the attendant continues
+		return sandbox.Row{}, err // the maintenance loop continues
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
@@ -153,7 +154,8 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	s.log.Warn("sandbox not put back", "sandbox", r.ID, "err", cause)
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
-		return errors.Join(cause, err, s.owe(r.ID))
+		s.operations.owe(r.ID)
+		return errors.Join(cause, err)
 	}
 	if !runs || isReplaceFailed(cause) {
 		_, err := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
@@ -175,14 +177,6 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	}
 	s.note(ctx, r.ID, "warn", "not put back: "+fault.PublicText(cause), nil)
 	return cause
-}
-
-// owe leaves a sandbox in a passing state to the attendant.
-func (s *Service) owe(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unwritten[id] = true
-	return nil
 }
 
 func isReplaceFailed(err error) bool { return fault.CodeOf(err) == codeReplaceFailed }

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
@@ -32,17 +33,17 @@ func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string,
 	if d < 0 {
 		return sandbox.Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
-	if err := s.checkTimeout(who, d); err != nil {
+	if err := s.planner.checkTimeout(who, d); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	if err := s.room.Check(); err != nil {
+	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	return s.goOn(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
+	return s.resumeOrExtend(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
 }
 
 // Wake resumes a paused sandbox that resumes on traffic.
@@ -50,7 +51,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	if !idPattern.MatchString(id) {
 		return sandbox.Sandbox{}, sandbox.Unknown(id)
 	}
-	if sb, ok := s.known(id); ok {
+	if sb, ok := s.live.get(id); ok {
 		return sb, nil
 	}
 	r, err := s.store.Get(ctx, id)
@@ -61,7 +62,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	if r.CreateTimeout == 0 {
 		d = 0 // for ever
 	}
-	sb, _, err := s.goOn(ctx, id, d, false, func(r sandbox.Row) error {
+	sb, _, err := s.resumeOrExtend(ctx, id, d, false, func(r sandbox.Row) error {
 		if r.State == sandbox.Paused && r.OnEnd.Wake {
 			return nil
 		}
@@ -70,17 +71,17 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	return sb, err
 }
 
-// goOn resumes a sandbox, or finds that it runs, and reports whether it was
+// resumeOrExtend resumes a sandbox, or finds that it runs, and reports whether it was
 // paused. may has the last word about one that does not run.
-func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
+func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
 	began := time.Now()
-	ctx, r, release, err := s.actOn(ctx, id)
+	ctx, r, release, err := s.lockForChangeOf(ctx, id)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	defer release()
 	if r.State == sandbox.Running {
-		r, err = s.later(ctx, r, d)
+		r, err = s.extendEnd(ctx, r, d)
 		return r.Shown(), false, err
 	}
 	if err := may(r); err != nil {
@@ -89,24 +90,24 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnl
 	if r.State != sandbox.Paused {
 		return sandbox.Sandbox{}, false, notNow(r)
 	}
-	from := source{saved: r.Saved, renew: guest.Resumed, files: filesOnly, again: true}
+	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
 		// How it went says nothing about those who want the memory.
-		r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
+		r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
 		return r.Shown(), true, err
 	}
 	// Who waited while another tried shares what came of it: a sandbox that
 	// does not come back is not tried once per waiting request.
-	if err := s.failedSince(id, began); err != nil {
+	if err := s.operations.failedSince(id, began); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
-	r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
-	s.remember(id, err)
+	r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
+	s.operations.resumed(id, err)
 	return r.Shown(), true, err
 }
 
-// later gives a running sandbox a later end, if that is one.
-func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
+// extendEnd gives a running sandbox a later end, if that is one.
+func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
 	if end := r.EndIn(d); !end.IsZero() {
 		changed, err := s.store.SetEnd(ctx, r.ID, end, true)
 		if err != nil {
@@ -114,56 +115,31 @@ func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sa
 		}
 		if changed {
 			r.EndAt = end
-			s.ends(r)
-			s.tell(ctx, r)
+			s.deadlines.set(r)
+			s.deadlines.tell(ctx, r)
 		}
 	}
 	s.track(r)
 	return r, nil
 }
 
-// failure is how the latest try to resume a sandbox went.
-type failure struct {
-	at  time.Time
-	err error
-}
-
-func (s *Service) failedSince(id string, began time.Time) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if f := s.failures[id]; f.err != nil && f.at.After(began) {
-		return f.err
-	}
-	return nil
-}
-
-func (s *Service) remember(id string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.failures, id)
-	// Who went away tells nothing about the others.
-	if err != nil && fault.KindOf(err) != fault.Canceled {
-		s.failures[id] = failure{time.Now(), err}
-	}
-}
-
 // slowStart is how long a resumption may take of the time that it is for.
 const slowStart = time.Second
 
-// awaken takes a paused sandbox to running, from its own image or from
+// restore takes a paused sandbox to running, from its own image or from
 // another source. After an error it is paused as before. The caller acts on
 // it.
-func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
+func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	began := time.Now()
 	others := false             // programs of the host are others
-	if from.saved.Image != "" { // its start has no memory that could not go on
-		err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved)
+	if from.Saved.Image != "" { // its start has no memory that could not go on
+		err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved)
 		// Nothing runs while files are taken out.
-		if others = from.files && fault.CodeOf(err) == codePrograms; err != nil && !others {
+		if others = from.Files && fault.CodeOf(err) == savedstate.CodePrograms; err != nil && !others {
 			return sandbox.Row{}, err
 		}
 	}
-	done, err := s.admit(ctx, r, from.request, false)
+	done, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
@@ -172,7 +148,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	before := []steps.Step{
 		{Name: stepResuming, Do: func(ctx context.Context) (err error) {
 			moved, err = s.move(ctx, r.ID, sandbox.Move{
-				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
+				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
 			})
 			if err != nil || !moved {
 				return errors.Join(err, s.stale(ctx, r.ID, moved, err))
@@ -187,35 +163,35 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 			_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 			return err
 		}},
-		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopMachine(ctx, r) }},
+		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopInstance(ctx, r) }},
 	}
 	after := steps.Step{Name: stepEntry, Do: func(ctx context.Context) error {
 		if took := time.Since(began); took > slowStart && !end.IsZero() {
 			r.EndAt = end.Add(took) // a caller that resumes it for a while is to have it for that
 		}
 		// Nothing of it has reached anybody yet, so it can be undone.
-		return s.audit.Append(ctx, s.wentOn(ctx, r, at, from))
+		return s.audit.Append(ctx, s.resumedEntry(ctx, r, at, from))
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
 		if others && fault.KindOf(err) == fault.Internal {
-			err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
 				WithHint("put the same packages back, and try again; the server's log names the file")
 		}
 		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	image, kept := r.Saved.Image, !from.files && !r.Saved.FilesOnly
+	image, kept := r.Saved.Image, !from.Files && !r.Saved.FilesOnly
 	r.Saved = sandbox.Saved{}
 	moved, err = s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return sandbox.Row{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant continues
+		return sandbox.Row{}, errors.Join(err, s.stopInstance(ctx, r)) // the maintenance loop continues
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
 	}
 	r.State = sandbox.Running
 	if at != nil {
@@ -223,9 +199,9 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	}
 	s.track(r)
 	if !r.EndAt.Equal(end) {
-		s.tell(ctx, r)
+		s.deadlines.tell(ctx, r)
 	}
-	if err := s.images.Remove(ctx, image); err != nil {
+	if err := s.states.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
@@ -237,11 +213,11 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	return r, nil
 }
 
-// wentOn returns the audit entry of a sandbox that continues, either from where it
+// resumedEntry returns the audit entry of a sandbox that continues, either from where it
 // was or from a snapshot.
-func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
+func (s *Service) resumedEntry(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
 }

@@ -4,20 +4,11 @@
 package lifecycle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/crannog/crannog/internal/audit/flows"
-	"github.com/crannog/crannog/internal/audit/provenance"
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/host/diskroom"
-	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
@@ -25,125 +16,40 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/sandbox/intake"
 	"github.com/crannog/crannog/internal/sandbox/recordings"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
-	"github.com/crannog/crannog/internal/state/retained"
-	"github.com/crannog/crannog/internal/state/workspace"
 )
-
-// Deps is what a Service is made of. Store, Engines, Templates, Audit and Log
-// are required.
-type Deps struct {
-	Store sandbox.Store
-	// Engines are those that sandboxes can run on. The rows of others are listed and
-	// left as they are.
-	Engines   *engine.Registry
-	Templates sandbox.Templates
-	Log       *slog.Logger
-	Settings  sandbox.Settings
-	// Way gives sandboxes a network, Sealed the secrets that they use there,
-	// and Flows holds the records. Without them every sandbox that asks for a
-	// network is refused.
-	Way    sandbox.Way
-	Sealed sandbox.Sealed
-	// Questions are ended with the policy or the sandbox that asked them.
-	Questions sandbox.Questions
-	Flows     *flows.Dir
-	// Copies holds copies of workspaces, for policies that want one. Without
-	// it they are refused.
-	Copies *workspace.Copies
-	// Images holds what is saved of sandboxes. Without it no state is saved.
-	Images sandbox.Images
-	// HostFiles keeps copies of the host files to which saved memory refers.
-	// Without it, saved memory can be restored only as long as the host has them.
-	HostFiles sandbox.HostFiles
-	// Audit takes entries of what happens. What it refuses does not happen, except that
-	// sandboxes can always be paused and ended.
-	Audit *auditlog.Log
-	// Events is a directory for what engines see in sandboxes, on its way into
-	// the record, with what Flows holds. "" takes in neither.
-	Events string
-	// Recordings are of what commands printed. They go with the sandbox's
-	// record. Without it nothing is dropped.
-	Recordings sandbox.Recordings
-	// Manifests note what workspaces were, Kept holds what ended sandboxes have
-	// changed, and Journals is a directory for what is being applied. Without
-	// them nothing is compared, kept or applied.
-	Manifests *workspace.Manifests
-	Kept      *retained.Store
-	Journals  string
-	// Provenance signs for what comes out, and Version is what it then says of
-	// this program. Without it nothing is signed for.
-	Provenance *provenance.Keys
-	Version    string
-	// Admission decides when a sandbox may be started; nil makes a queue for this
-	// Service alone.
-	Admission *admission.Queue
-	// Room is what the disk has for new sandboxes; the zero value has no bounds.
-	Room diskroom.Room
-	// Process is the process that holds what the Service creates; zero is this one.
-	// Alive reports whether another process still runs; nil asks the kernel.
-	Process sandbox.Process
-	Alive   func(sandbox.Process) bool
-}
 
 // Service carries out requests. It is safe for concurrent use, and several
 // Services, also in several processes, may share one store and one engine's
 // state.
 type Service struct {
-	store      sandbox.Store
-	engines    engines
-	templates  sandbox.Templates
-	log        *slog.Logger
-	settings   sandbox.Settings
-	access     *access.Service
-	workspaces *workspaces.Service
-	images     sandbox.Images
-	hostFiles  hostFiles
-	recordings *recordings.Service
-	audit      *auditlog.Log
-	intake     *intake.Service
-	self       sandbox.Process
-	alive      func(sandbox.Process) bool
+	log      *slog.Logger
+	settings sandbox.Settings
+	process  process
+	store    sandbox.Store
+	engines  engines
 
-	locks     locks
-	admission *admission.Queue
-	room      diskroom.Room
-	changes   *changes.Service
-	wake      chan struct{} // tells the clock that an end has changed
-	// unsettled tells that there are new images.
-	unsettled chan struct{}
-	ctx       context.Context
-	stop      context.CancelFunc
-	loops     sync.WaitGroup
+	// What other packages own of each sandbox.
 
-	mu       lockorder.RWMutex[rankService]
-	closed   bool
-	live     map[string]*box
-	creating map[string]context.CancelCauseFunc
-	removing map[string]int  // removals that wait or are under way
-	held     map[string]bool // ephemeral sandboxes that end with this Service
-	// unwritten are sandboxes of whose passing state this Service could not
-	// write down how it went.
-	unwritten map[string]bool
-	failures  map[string]failure // of resuming
-	put       map[string]putOff  // pauses that are tried again
-	// late are the pauses by the clock that are under way.
-	late     map[chan struct{}]bool
-	requests sync.WaitGroup // creations under way
+	access *access.Service
+	audit  *auditlog.Log
+	intake *intake.Service
+	states *savedstate.Service
+	kept   kept
 
-	pool atomic.Pointer[pool] // nil keeps none
+	planner    *planner
+	starts     starts
+	operations *operations
+	live       *liveSandboxes
+	deadlines  *deadlines
+	reconciler *reconciler
+	work       *background
+	pool       atomic.Pointer[warmpool.Pool] // nil keeps none
 }
 
-var (
-	_ sandbox.Sandboxes = (*Service)(nil)
-	_ sandbox.Networks  = (*Service)(nil)
-	_ sandbox.Traffic   = (*Service)(nil)
-	_ sandbox.States    = (*Service)(nil)
-	_ sandbox.Snapshots = (*Service)(nil)
-	_ sandbox.Waker     = (*Service)(nil)
-)
-
-// NewService makes a Service and starts its clock. Call Reconcile before
+// NewService makes a Service and starts its work in the background. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
 	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Audit == nil || d.Log == nil {
@@ -169,142 +75,58 @@ func NewService(d Deps) (*Service, error) {
 	}
 	settings.Max = most
 	s := &Service{
-		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
-		settings: settings, self: d.Process, alive: d.Alive,
-		images: d.Images, hostFiles: hostFiles{d.Store, d.HostFiles, d.Log},
-		admission: d.Admission, room: d.Room,
-		wake:     make(chan struct{}, 1),
-		live:     make(map[string]*box),
-		audit:    d.Audit,
-		creating: make(map[string]context.CancelCauseFunc),
-		removing: make(map[string]int),
-		held:     make(map[string]bool),
-
-		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
-		unsettled: make(chan struct{}, 1),
+		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
+		settings: settings, process: process{d.Process, d.Alive},
+		starts: starts{d.Admission, d.Room},
+		audit:  d.Audit,
+		work:   newBackground(), live: newLiveSandboxes(),
+	}
+	s.operations = newOperations(func() { s.pool.Load().Rouse() })
+	s.deadlines = &deadlines{
+		sandboxes: s, store: d.Store, engines: s.engines, live: s.live, operations: s.operations, work: s.work, log: d.Log,
+		retention: settings.Retention, wake: make(chan struct{}, 1), late: make(map[chan struct{}]bool),
+	}
+	s.states = savedstate.New(savedstate.Deps{
+		Rows: d.Store, Engines: d.Engines, Templates: d.Templates, Images: d.Images, HostFiles: d.HostFiles, Log: d.Log, NewID: newSnapshotID,
+		Saved: func(r sandbox.Row) { s.pool.Load().Saved(r) },
+		Dead:  s.process.dead,
+	})
+	s.reconciler = &reconciler{
+		ends: s, repairs: s, store: d.Store, engines: s.engines, process: s.process, operations: s.operations, live: s.live,
+		deadlines: s.deadlines, log: d.Log,
 	}
 	s.access = access.New(access.Deps{
 		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
 	})
 	s.intake, err = intake.New(intake.Deps{
 		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Masks: s.access, Observer: s.engines.observer, Log: d.Log,
-		Live: func(id string) bool { _, live := s.known(id); return live }, Locked: s.locked,
+		Live: func(id string) bool { _, live := s.live.get(id); return live }, Locked: s.operations.locked,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	s.planner = &planner{
+		settings: settings, engines: s.engines, access: s.access, templates: d.Templates, states: s.states, snapshots: snapshotFinder{d.Store},
+		room: d.Room, self: s.process.self,
 	}
 	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
 	if d.Kept != nil {
 		w.Retained = d.Kept
 	}
-	s.workspaces = workspaces.New(w)
-	s.recordings = recordings.New(recordings.Deps{
+	s.kept.workspaces = workspaces.New(w)
+	s.kept.recordings = recordings.New(recordings.Deps{
 		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
 	})
-	s.changes = changes.New(changes.Deps{
+	s.kept.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.loops.Go(s.clock)
-	s.loops.Go(s.attend)
-	s.loops.Go(s.sample)
-	s.loops.Go(s.tidy)
+	for _, loop := range []func(){s.deadlines.run, s.maintain, s.measureAll, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {
+		s.work.start(loop)
+	}
 	return s, nil
 }
 
 // Recordings decides about recordings of what commands printed.
-func (s *Service) Recordings() *recordings.Service { return s.recordings }
-
-// closeTimeout bounds how long Close waits to end one ephemeral sandbox when
-// its own context has no deadline.
-const closeTimeout = 30 * time.Second
-
-// Close ends what is being created and the ephemeral sandboxes of this
-// Service, and stops watching the others, which go on. What it has saved is on
-// the disk then.
-func (s *Service) Close(ctx context.Context) error {
-	s.awaitLate(ctx)
-	s.mu.Lock()
-	s.closed = true
-	for _, cancel := range s.creating {
-		cancel(shuttingDown())
-	}
-	s.mu.Unlock()
-	s.requests.Wait()
-	s.pool.Load().close()
-
-	s.mu.Lock()
-	held := make([]string, 0, len(s.held))
-	for id := range s.held {
-		held = append(held, id)
-	}
-	s.mu.Unlock()
-	errs := make([]error, len(held))
-	var group sync.WaitGroup
-	for i, id := range held {
-		group.Go(func() { errs[i] = s.drop(ctx, id) })
-	}
-	group.Wait()
-	// With the lock, so that no box is tracked between here and Wait.
-	s.mu.Lock()
-	s.stop()
-	s.mu.Unlock()
-	s.loops.Wait()
-	s.persistImages(ctx)
-	s.release()
-	errs = append(errs, s.intake.Close(ctx))
-	s.audit.Tick(ctx)
-	return errors.Join(errs...)
-}
-
-// release forgets all boxes without ending them.
-func (s *Service) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, b := range s.live {
-		delete(s.live, id)
-		close(b.gone)
-	}
-}
-
-// drop ends a sandbox and leaves no record of it.
-func (s *Service) drop(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	unlock, err := s.locks.acquire(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil {
-		return err
-	}
-	return s.erase(ctx, id)
-}
-
-// erase drops the row of a sandbox that has ended. What the record holds stays.
-func (s *Service) erase(ctx context.Context, id string) error {
-	if err := s.intake.Forget(ctx, id); err != nil {
-		return err
-	}
-	if err := s.recordings.Drop(id); err != nil {
-		return err
-	}
-	if err := s.store.Delete(ctx, id); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	delete(s.held, id)
-	delete(s.failures, id)
-	delete(s.put, id)
-	s.mu.Unlock()
-	return nil
-}
-
-const codeShuttingDown = "shutting_down"
-
-func shuttingDown() error {
-	return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down")
-}
+func (s *Service) Recordings() *recordings.Service { return s.kept.recordings }

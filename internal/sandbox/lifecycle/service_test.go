@@ -44,7 +44,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 	if ref.Tag != sandbox.DefaultTag {
 		return sandbox.Template{}, sandbox.TagUnknown(ref)
 	}
-	return sandbox.Template{ID: templateID, Name: ref.Name, Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: templateID, Name: ref.Name, Image: engine.ViewOf("/", "")}, nil
 }
 
 // rig is a Service on a real store and the fake engine.

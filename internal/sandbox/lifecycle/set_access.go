@@ -24,7 +24,7 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 }
 
 // SetAccess changes what a running sandbox may reach. A sandbox without a
-// link stays without: a link is part of its machine.
+// link stays without: a link is part of its instance.
 func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	unlock, err := s.locks.acquire(ctx, r.ID)
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -85,7 +85,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		next = next.Closed()
 	}
 	next = next.Settled()
-	p, err := s.compileOn(r.Engine, next)
+	p, err := s.planner.compileOn(r.Engine, next)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -113,7 +113,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 			s.log.Warn("old values not dropped", "sandbox", r.ID, "err", err)
 		}
 	}
-	s.renew(r)
+	s.live.renew(r)
 	s.access.Settle(r.ID, p)
 	s.access.Retire(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
@@ -137,12 +137,10 @@ func (s *Service) enforce(ctx context.Context, r sandbox.Row, p *policy.Policy) 
 }
 
 // renew replaces what is known of a running sandbox's access.
-func (s *Service) renew(r sandbox.Row) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b := s.live[r.ID]; b != nil {
-		b.record.Access, b.record.PolicyLevel, b.record.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
-	}
+func (l *liveSandboxes) renew(r sandbox.Row) {
+	l.update(r.ID, func(known *sandbox.Row) {
+		known.Access, known.PolicyLevel, known.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
+	})
 }
 
 // relink finds out which of the running sandboxes have lost their link, and
@@ -150,8 +148,8 @@ func (s *Service) renew(r sandbox.Row) {
 // it is closed for good, and it reaches nothing.
 func (s *Service) relink(ctx context.Context) error {
 	var ids []string
-	for _, b := range s.boxes() {
-		if sb, ok := s.known(b.id); ok && sb.Access.Linked() {
+	for _, b := range s.live.list() {
+		if sb, ok := s.live.get(b.id); ok && sb.Access.Linked() {
 			ids = append(ids, sb.ID)
 		}
 	}
@@ -165,7 +163,7 @@ func (s *Service) relink(ctx context.Context) error {
 
 // Relink looks again which links there are, after their process has died.
 func (s *Service) Relink(ctx context.Context) {
-	s.pool.Load().dropLinked()
+	s.pool.Load().DropLinked()
 	if err := s.relink(ctx); err != nil {
 		s.log.Error("lost links not found out", "err", err)
 	}
@@ -174,13 +172,8 @@ func (s *Service) Relink(ctx context.Context) {
 // Unlinked records that sandboxes have lost their links.
 func (s *Service) Unlinked(lost []string) {
 	for _, id := range lost {
-		s.mu.Lock()
-		b := s.live[id]
-		first := b != nil && !b.record.Unlinked
-		if first {
-			b.record.Unlinked = true
-		}
-		s.mu.Unlock()
+		first := false
+		s.live.update(id, func(r *sandbox.Row) { first, r.Unlinked = !r.Unlinked, true })
 		if first {
 			s.noteLoss(id)
 		}
@@ -193,7 +186,7 @@ const lossNote = "the process that held the link has died; nothing can be reache
 // noteLoss adds the loss to a sandbox's log, once: each process finds it out
 // by itself.
 func (s *Service) noteLoss(id string) {
-	ctx := context.WithoutCancel(s.ctx)
+	ctx := context.WithoutCancel(s.work.ctx)
 	entries, err := s.store.Entries(ctx, id)
 	if err == nil && slices.ContainsFunc(entries, func(e sandbox.LogEntry) bool { return e.Message == lossNote }) {
 		return

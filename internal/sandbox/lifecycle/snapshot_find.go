@@ -10,11 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// findSnapshot finds what a caller means by an ID or name. A local caller's
+// snapshotFinder finds the snapshots that a caller names.
+type snapshotFinder struct{ rows sandbox.SnapshotRows }
+
+// find finds what a caller means by an ID or name. A local caller's
 // own goes before a key's of the same name.
-func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if isSnapshotID(ref) {
-		n, err := s.store.GetSnapshot(ctx, ref)
+		n, err := f.rows.GetSnapshot(ctx, ref)
 		if err == nil && !who.MayUse(n) {
 			err = sandbox.SnapshotUnknown(ref)
 		}
@@ -24,7 +27,7 @@ func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref s
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
 	q := sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: ref}, Owner: who.KeyID, AllOwners: who.Local}
-	found, err := s.store.ListSnapshots(ctx, q)
+	found, err := f.rows.ListSnapshots(ctx, q)
 	if err != nil {
 		return sandbox.Stored{}, err
 	}
@@ -43,9 +46,9 @@ func (s *Service) findSnapshot(ctx context.Context, who sandbox.Principal, ref s
 		WithHint("name it by its ID")
 }
 
-// seenSnapshot is findSnapshot for a caller's own words, also those of a
+// findNamed is find for a caller's own words, also those of a
 // template reference.
-func (s *Service) seenSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Stored{}, err
 	}
@@ -53,16 +56,16 @@ func (s *Service) seenSnapshot(ctx context.Context, who sandbox.Principal, ref s
 	if err != nil || parsed.Namespace != "" || parsed.Tag != sandbox.DefaultTag {
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
-	return s.findSnapshot(ctx, who, parsed.Name)
+	return f.find(ctx, who, parsed.Name)
 }
 
 // FindSnapshot finds one by ID or name.
 func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
-	n, err := s.seenSnapshot(ctx, who, ref)
+	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	page, err := s.sized(ctx, []sandbox.Stored{n})
+	page, err := s.states.Sized(ctx, []sandbox.Stored{n})
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -92,31 +95,14 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 	if page.More {
 		rows = rows[:f.Limit]
 	}
-	page.Snapshots, err = s.sized(ctx, rows)
+	page.Snapshots, err = s.states.Sized(ctx, rows)
 	return page, err
-}
-
-// sized adds what no row says: how much of the disk is a snapshot's alone.
-func (s *Service) sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
-	out := make([]sandbox.Snapshot, len(rows))
-	if len(rows) == 0 || s.images == nil {
-		return out, nil
-	}
-	sizes, err := s.images.Sizes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i, n := range rows {
-		n.OwnBytes, n.Needs = sizes[n.ID].Own, n.Base.Needs
-		out[i] = n.Snapshot
-	}
-	return out, nil
 }
 
 // RemoveSnapshot drops one. The row goes first: data without a row is found
 // again, a row without data would be a promise that cannot be kept.
 func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
-	n, err := s.seenSnapshot(ctx, who, ref)
+	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {
 		return err
 	}
@@ -134,12 +120,11 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 		return err
 	}
 	s.log.Info("snapshot removed", "snapshot", n.ID, "owner", n.Owner)
-	if s.images == nil {
+	if s.states.Available() != nil {
 		return nil
 	}
-	// One in use goes with its user: the attendant looks again.
-	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
+	if err := s.states.Remove(ctx, n.ID); err != nil {
 		return err
 	}
-	return s.workspaces.DropCopyOf(ctx, n.Base.Copy)
+	return s.kept.workspaces.DropCopyOf(ctx, n.Base.Copy)
 }

@@ -309,7 +309,7 @@ type shown struct{ file string }
 
 func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := shelf{}.Resolve(ctx, ref)
-	t.Root.Binds = []engine.Bind{{Source: s.file, Target: "/guest"}}
+	t.Image = engine.ViewOf(t.Image.View().Dir, "", engine.Bind{Source: s.file, Target: "/guest"})
 	return t, err
 }
 

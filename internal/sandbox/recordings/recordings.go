@@ -10,13 +10,11 @@ import (
 
 	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
-	"github.com/crannog/crannog/internal/sandboxid"
 	"github.com/crannog/crannog/internal/state/retained"
 )
-
-var _ sandbox.Recorded = (*Service)(nil)
 
 // Deps is what a Service is made of.
 type Deps struct {
@@ -62,7 +60,7 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 // Recorded implements Recorded.
 func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
 	r, err := s.deps.Resolve(ctx, who, ref)
-	if err == nil || !unknown(err) || !who.Local || s.deps.Shelf == nil || !sandboxid.Valid(ref) {
+	if err == nil || !unknown(err) || !who.Local || s.deps.Shelf == nil || !ids.ValidSandbox(ref) {
 		return r.ID, err
 	}
 	if _, ok := s.deps.Shelf.Kept(ref); !ok {
@@ -126,7 +124,7 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 	if err := s.mayKeep(who); err != nil {
 		return err
 	}
-	if !sandboxid.Valid(id) {
+	if !ids.ValidSandbox(id) {
 		return sandbox.Unknown(id)
 	}
 	if _, ok := s.deps.Shelf.Kept(id); !ok {

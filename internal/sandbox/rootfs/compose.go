@@ -16,7 +16,7 @@ import (
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec, guest.Config, *KeySearch, error) {
 	covered, err := cover(r.Workspace, r.Base, p)
 	if err == nil {
-		err = covered.coverPrograms(t.Root, p.Files().Matcher())
+		err = covered.coverPrograms(t.Image, p.Files().Matcher())
 	}
 	if err == nil {
 		err = covered.coverTools(t.Tools, p.Files().Matcher())
@@ -25,8 +25,8 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec,
 		// The guest's own files are read-only for every user inside, so that no
 		// program can change the code that inspects it. They also give each sandbox a
 		// read-only path on which the inspection tries to write.
-		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
-		err = covered.coverTree(t.Root, p.Files())
+		covered.readOnly = append([]string{t.Image.Guest}, covered.readOnly...)
+		err = covered.coverTree(t.Image, p.Files())
 	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, nil, err
@@ -50,7 +50,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec,
 // machine is made of.
 func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
-		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
+		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
 		Knows: sandbox.GuestKnows - t.Older,
@@ -66,7 +66,7 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covere
 		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
 	}
 	return engine.Spec{
-		ID: r.ID, Hostname: hostname, Root: t.Root,
+		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
 		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
 	}, config

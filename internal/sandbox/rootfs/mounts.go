@@ -59,13 +59,13 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 }
 
 // AddMounts gives a machine the mounts that a caller asked for.
-func AddMounts(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match policy.Matcher) error {
+func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match policy.Matcher) error {
 	for _, m := range list {
 		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
 			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Source).
 				WithHint("crannog policy explain says which rule; another --level or --policy may show it")
 		}
-		if err := checkTarget(b, root, m.Target); err != nil {
+		if err := checkTarget(b, image, m.Target); err != nil {
 			return err
 		}
 		b.Mounts = append(b.Mounts, m)
@@ -74,7 +74,7 @@ func AddMounts(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match po
 }
 
 // checkTarget refuses a path inside that cannot be given to a mount or a link.
-func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
+func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	refuse := func(why string) error {
 		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
 			WithHint("name another place, such as --mount SRC:/mnt/data")
@@ -87,7 +87,7 @@ func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 			return refuse(t + " is not for mounts")
 		}
 	}
-	for _, bind := range root.Binds {
+	for _, bind := range image.View().Binds {
 		if sandbox.Overlap(target, bind.Target) {
 			return refuse("the template has " + bind.Target)
 		}
@@ -102,14 +102,15 @@ func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 			return refuse("a link is at " + l.Path)
 		}
 	}
-	if root.Dir == "" {
+	dir := image.View().Dir
+	if dir == "" {
 		return nil
 	}
 	for end := 1; end <= len(target); end++ {
 		if end < len(target) && target[end] != '/' {
 			continue
 		}
-		info, err := os.Lstat(filepath.Join(root.Dir, target[:end]))
+		info, err := os.Lstat(filepath.Join(dir, target[:end]))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil

@@ -26,7 +26,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 	if err := os.Symlink("usr/bin", filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	root := engine.Root{Dir: dir, Binds: []engine.Bind{{Source: "/usr", Target: "/usr"}}}
+	root := engine.ViewOf(dir, "", engine.Bind{Source: "/usr", Target: "/usr"})
 	b := sandbox.Base{Mounts: []sandbox.Mount{{Source: "/x", Target: "/mnt/x"}}, Links: []engine.Link{{Path: "/srv/tree", Target: sandbox.WorkspaceDir}}}
 	for target, free := range map[string]bool{
 		"/data": true, "/home/user/x": true, "/tmp/a/b": true, "/opt/x": true, "/mnt/y": true, "/home/other/repo/.git": true,
@@ -127,14 +127,14 @@ func TestF3RepositoriesThatAreShown(t *testing.T) {
 	for _, c := range []struct {
 		repo    string
 		policy  *policy.Policy
-		root    engine.Root
+		root    engine.Image
 		shown   bool
 		explain string
 	}{
-		{"repo", standard, engine.Root{Dir: dir}, true, "borrows them from " + home + "/others/objects"},
-		{".ssh/repo", standard, engine.Root{Dir: dir}, false, "the policy hides"},
-		{"repo", without, engine.Root{Dir: dir}, false, ""},
-		{"repo", standard, engine.Root{Dir: dir, Binds: []engine.Bind{{Source: home, Target: home}}}, false, "the template has"},
+		{"repo", standard, engine.ViewOf(dir, ""), true, "borrows them from " + home + "/others/objects"},
+		{".ssh/repo", standard, engine.ViewOf(dir, ""), false, "the policy hides"},
+		{"repo", without, engine.ViewOf(dir, ""), false, ""},
+		{"repo", standard, engine.ViewOf(dir, "", engine.Bind{Source: home, Target: home}), false, "the template has"},
 	} {
 		write("tree/.git", "gitdir: "+filepath.Join(home, c.repo)+"\n")
 		var b sandbox.Base

@@ -64,8 +64,8 @@ func ResolvePrograms(list []string) ([]engine.Bind, error) {
 
 // programsOf are those of a root's binds that its sandbox was shown beside the
 // template.
-func programsOf(root engine.Root) (list []engine.Bind) {
-	for _, b := range root.Binds {
+func programsOf(image engine.Image) (list []engine.Bind) {
+	for _, b := range image.View().Binds {
 		if strings.HasPrefix(b.Target, ProgramsDir+"/") {
 			list = append(list, b)
 		}
@@ -82,26 +82,29 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the programs that it was taken with").
 			WithHint("leave the programs out")
 	}
-	t.Root.Binds = append(t.Root.Binds[:len(t.Root.Binds):len(t.Root.Binds)], binds...)
-	revision, err := programsRevision(t.Root)
+	var err error
+	if t.Image, err = t.Image.Show(binds...); err != nil {
+		return err
+	}
+	revision, err := programsRevision(t.Image)
 	t.Revision += revision
 	return err
 }
 
 // ShowsPrograms reports whether a root shows programs of the host beside its template.
-func ShowsPrograms(root engine.Root) bool { return len(programsOf(root)) > 0 }
+func ShowsPrograms(image engine.Image) bool { return len(programsOf(image)) > 0 }
 
 // Revision names the state of all that a root shows beside its template: programs of
 // the host and directories of version managers.
-func Revision(root engine.Root) (string, error) {
-	programs, err := programsRevision(root)
-	return programs + toolsRevision(root), err
+func Revision(image engine.Image) (string, error) {
+	programs, err := programsRevision(image)
+	return programs + toolsRevision(image), err
 }
 
 // programsRevision names the state of the programs that a sandbox was shown:
 // memory that was saved maps pages of them.
-func programsRevision(root engine.Root) (string, error) {
-	binds := programsOf(root)
+func programsRevision(image engine.Image) (string, error) {
+	binds := programsOf(image)
 	if len(binds) == 0 {
 		return "", nil
 	}
@@ -122,8 +125,8 @@ func programsRevision(root engine.Root) (string, error) {
 }
 
 // coverPrograms hides what a policy does not let come in, also of programs.
-func (c *Covered) coverPrograms(root engine.Root, match policy.Matcher) error {
-	for _, b := range programsOf(root) {
+func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error {
+	for _, b := range programsOf(image) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
 			rel, err := filepath.Rel(b.Source, name)
 			if err != nil {

@@ -39,26 +39,26 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Fatalf("%v %+v", err, binds)
 	}
 	shared := []engine.Bind{{Source: "/usr", Target: "/usr"}}
-	one := sandbox.Template{Root: engine.Root{Binds: shared}, Revision: "r"}
+	one := sandbox.Template{Image: engine.ViewOf("", "", shared...), Revision: "r"}
 	two := one
 	if err := AddPrograms(&one, binds); err != nil {
 		t.Fatal(err)
 	}
-	if len(two.Root.Binds) != 1 || len(one.Root.Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
+	if len(two.Image.View().Binds) != 1 || len(one.Image.View().Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
 		t.Errorf("%+v, and of another %+v", one, two)
 	}
 	// Saved memory is restored only with the same programs.
-	same, err := programsRevision(one.Root)
+	same, err := programsRevision(one.Image)
 	if err != nil || "r"+same != one.Revision {
 		t.Errorf("%v: %s is not %s", err, same, one.Revision)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "tree/ok/a"), []byte("22"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if other, err := programsRevision(one.Root); err != nil || other == same {
+	if other, err := programsRevision(one.Image); err != nil || other == same {
 		t.Errorf("%v: a changed program has the same revision", err)
 	}
-	if none, err := programsRevision(engine.Root{Binds: shared}); err != nil || none != "" {
+	if none, err := programsRevision(engine.ViewOf("", "", shared...)); err != nil || none != "" {
 		t.Errorf("without programs: %v %q", err, none)
 	}
 	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
@@ -66,7 +66,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c Covered
-	if err := c.coverPrograms(one.Root, p.Files().Matcher()); err != nil {
+	if err := c.coverPrograms(one.Image, p.Files().Matcher()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(c.hide)

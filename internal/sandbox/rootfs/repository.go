@@ -17,7 +17,7 @@ import (
 
 // AddRepository shows the repository that the workspace's .git names. What is not
 // shown is noted: git would be dead inside without a word.
-func AddRepository(b *sandbox.Base, workspace string, root engine.Root, match policy.Matcher) {
+func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match policy.Matcher) {
 	if workspace == "" || match.Denied(sandbox.WorkspaceDir+"/.git") || match.Denied(sandbox.WorkspaceDir+"/.git"+anyFile) {
 		return
 	}
@@ -35,7 +35,7 @@ func AddRepository(b *sandbox.Base, workspace string, root engine.Root, match po
 		return
 	}
 	if !showsItself(b, repo.Dir) {
-		if err := checkTarget(b, root, repo.Dir); err != nil {
+		if err := checkTarget(b, image, repo.Dir); err != nil {
 			noteGit(b, err)
 			return
 		}
@@ -44,18 +44,18 @@ func AddRepository(b *sandbox.Base, workspace string, root engine.Root, match po
 	b.Git = &sandbox.Shared{Source: repo.Dir, Target: repo.Dir, Worktree: repo.Worktree}
 	// The repository names its work tree by the host's path, or by the way from one to
 	// the other; and so does the work tree.
-	linkAt(b, root, workspace, sandbox.WorkspaceDir)
+	linkAt(b, image, workspace, sandbox.WorkspaceDir)
 	if _, err := os.Lstat(filepath.Join(workspace, ".gitmodules")); repo.Relative || err == nil {
 		if way, err := filepath.Rel(workspace, repo.GitDir); err == nil {
-			linkAt(b, root, path.Join(sandbox.WorkspaceDir, way), repo.GitDir)
+			linkAt(b, image, path.Join(sandbox.WorkspaceDir, way), repo.GitDir)
 		}
 	}
 	noteBorrowed(b, repo.Borrowed)
 }
 
 // linkAt makes a link inside if its place is free, and is not where it leads to.
-func linkAt(b *sandbox.Base, root engine.Root, at, target string) {
-	if at != target && checkTarget(b, root, at) == nil {
+func linkAt(b *sandbox.Base, image engine.Image, at, target string) {
+	if at != target && checkTarget(b, image, at) == nil {
 		b.Links = append(b.Links, engine.Link{Path: at, Target: target})
 	}
 }

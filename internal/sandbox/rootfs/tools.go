@@ -53,12 +53,12 @@ func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, f
 }
 
 // AddTools adds the directories of version managers to a template.
-func AddTools(t *sandbox.Template, trees []hosttools.Tree) {
+func AddTools(t *sandbox.Template, trees []hosttools.Tree) (err error) {
 	if len(trees) == 0 {
-		return
+		return nil
 	}
 	t.Tools = trees
-	binds := t.Root.Binds[:len(t.Root.Binds):len(t.Root.Binds)]
+	var binds []engine.Bind
 	env := maps.Clone(t.Env)
 	if env == nil {
 		env = map[string]string{}
@@ -67,15 +67,19 @@ func AddTools(t *sandbox.Template, trees []hosttools.Tree) {
 		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1), Owned: true})
 		AddEnv(env, tree.Env)
 	}
-	t.Root.Binds, t.Env = binds, env
-	t.Revision += toolsRevision(t.Root)
+	t.Env = env
+	if t.Image, err = t.Image.Show(binds...); err != nil {
+		return err
+	}
+	t.Revision += toolsRevision(t.Image)
+	return nil
 }
 
 // toolsRevision names the state of version managers' directories: what is installed shows in the
 // times of the upper directories, and reading all of a toolchain would take longer than a start.
-func toolsRevision(root engine.Root) string {
+func toolsRevision(image engine.Image) string {
 	sum, any := sha256.New(), false
-	for _, b := range root.Binds {
+	for _, b := range image.View().Binds {
 		if !strings.HasPrefix(b.Target, ToolsDir+"/") {
 			continue
 		}

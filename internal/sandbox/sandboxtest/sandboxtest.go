@@ -46,5 +46,5 @@ func (Template) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templ
 	if ref.Name != "base" && ref.Name != templateID {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
-	return sandbox.Template{ID: templateID, Name: "base", Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: templateID, Name: "base", Image: engine.ViewOf("/", "")}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -76,12 +77,12 @@ func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) 
 func Undo(ctx context.Context, within time.Duration, list ...Step) (stuck string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Undo == nil {
+	for _, step := range slices.Backward(list) {
+		if step.Undo == nil {
 			continue
 		}
-		if err := list[i].Undo(ctx); err != nil {
-			return list[i].Name, err
+		if err := step.Undo(ctx); err != nil {
+			return step.Name, err
 		}
 	}
 	return "", nil
@@ -94,4 +95,11 @@ func Failed(err error) string {
 		return e.Step
 	}
 	return ""
+}
+
+// Left reports whether something is left of a sequence that failed, because it could not
+// be undone.
+func Left(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Left != nil
 }

@@ -2,9 +2,7 @@ package key
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -31,11 +29,7 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	if fault.KindOf(err) != fault.NotFound {
 		return k, err
 	}
-	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return Key{}, fmt.Errorf("adopt key: %w", err)
-	}
-	k = Key{ID: "k" + hex.EncodeToString(random[:])[:15], Name: name, Opens: API, Hash: hash, Created: time.Now().UTC().Round(0)}
+	k = Key{ID: newID(), Name: name, Opens: API, Hash: hash, Created: time.Now().UTC().Round(0)}
 	if err := r.book(ctx, audit.KeyMade, k); err != nil {
 		return Key{}, fmt.Errorf("adopt key: %w", err)
 	}

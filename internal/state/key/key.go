@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Prefix and secretBytes give the form e2b_ and 40 lower-case hex digits,
@@ -88,6 +89,8 @@ func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, e
 	return r.CreateFor(ctx, name, API)
 }
 
+func newID() string { return ids.New("k") }
+
 // CreateFor makes a key that opens one thing and returns its secret, which is
 // not kept.
 func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret string, k Key, err error) {
@@ -97,13 +100,11 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 	if opens != API && opens != MCP {
 		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "a key opens %s or %s", API, MCP)
 	}
-	var random [secretBytes + 8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", Key{}, fmt.Errorf("create key: %w", err)
-	}
-	secret = Prefix + hex.EncodeToString(random[:secretBytes])
+	var random [secretBytes]byte
+	rand.Read(random[:]) // never fails: the runtime ends the program instead
+	secret = Prefix + hex.EncodeToString(random[:])
 	k = Key{
-		ID:      "k" + hex.EncodeToString(random[secretBytes:])[:15],
+		ID:      newID(),
 		Name:    name,
 		Opens:   opens,
 		Hash:    sha256.Sum256([]byte(secret)),

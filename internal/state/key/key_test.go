@@ -48,7 +48,7 @@ func TestKeyLife(t *testing.T) {
 		ring, dir := newRing(t)
 		ctx := t.Context()
 		secret, k, err := ring.Create(ctx, "ci")
-		if err != nil || !regexp.MustCompile(`^e2b_[0-9a-f]{40}$`).MatchString(secret) || !regexp.MustCompile(`^k[0-9a-f]{15}$`).MatchString(k.ID) {
+		if err != nil || !regexp.MustCompile(`^e2b_[0-9a-f]{40}$`).MatchString(secret) || !regexp.MustCompile(`^k[0-9a-z]{19}$`).MatchString(k.ID) {
 			t.Fatalf("%q, %+v, %v", secret, k, err)
 		}
 		other, _, err := ring.Create(ctx, "")

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/host/durable"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Manifest is what a workspace was when its sandbox got it.
@@ -67,7 +67,7 @@ type Part struct{ Under, Source string }
 // Make writes down what a directory has, without its contents. skip leaves
 // paths out, with what is below them. After an error nothing is left.
 func (m *Manifests) Make(ctx context.Context, sandbox, source string, skip func(path string) bool, parts ...Part) error {
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return err
 	}
 	start, err := list(ctx, source, skip)
@@ -105,7 +105,7 @@ func list(ctx context.Context, source string, skip func(path string) bool) ([]ch
 // Find returns a sandbox's manifest. One that was never made is a fault of
 // kind NotFound.
 func (m *Manifests) Find(sandbox string) (Manifest, error) {
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return Manifest{}, err
 	}
 	root, err := os.OpenRoot(m.path)
@@ -126,7 +126,7 @@ func (m *Manifests) Find(sandbox string) (Manifest, error) {
 // Refer gives a sandbox the manifest of another one, as it is now. What is
 // amended later in one of them is not in the other.
 func (m *Manifests) Refer(sandbox, to string) error {
-	if err := errors.Join(sandboxid.Check(sandbox), sandboxid.Check(to)); err != nil {
+	if err := errors.Join(ids.CheckSandbox(sandbox), ids.CheckSandbox(to)); err != nil {
 		return err
 	}
 	err := os.Link(filepath.Join(m.path, to), filepath.Join(m.path, sandbox))
@@ -244,7 +244,7 @@ func read(r io.Reader) (Manifest, error) {
 
 // Remove drops a sandbox's manifest. One that is not there is success.
 func (m *Manifests) Remove(sandbox string) error {
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -273,7 +273,7 @@ func (m *Manifests) List() ([]string, error) {
 	var list []string
 	for _, e := range entries {
 		switch {
-		case sandboxid.Valid(e.Name()):
+		case ids.ValidSandbox(e.Name()):
 			list = append(list, e.Name())
 		case strings.HasPrefix(e.Name(), ".new-"):
 			// A young one is another process's, which is writing it.

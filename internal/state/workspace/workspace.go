@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Copies is the directory of all copies.
@@ -31,7 +31,7 @@ func New(path string) *Copies { return &Copies{path} }
 
 func (c *Copies) dir(sandbox string, part int) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if err := sandboxid.Check(sandbox); err != nil {
+	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	if part < 0 || part >= MaxParts {
@@ -158,7 +158,7 @@ func (c *Copies) List() ([]string, error) {
 	for _, e := range entries {
 		// A sandbox may have copies of other directories alone.
 		id, _, _ := strings.Cut(e.Name(), ".")
-		if sandboxid.Valid(id) && !slices.Contains(list, id) {
+		if ids.ValidSandbox(id) && !slices.Contains(list, id) {
 			list = append(list, id)
 		}
 	}

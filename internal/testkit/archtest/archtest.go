@@ -35,7 +35,7 @@ var Folders = []Folder{
 	{"internal/filetree", "trees of files: copying, comparing, git repositories, known tool files"},
 	{"internal/host", "what the host gives a process: memory, disk, timers, embedded programs"},
 	{"internal/config", "settings"},
-	{"internal/sandboxid", "the form of a sandbox ID"},
+	{"internal/ids", "how identifiers and tokens are made, and the form of a sandbox's ID"},
 	{"internal/fault", "error kinds that every interface shares"},
 	{"internal/testkit", "what tests ask of the host"},
 	{"api", "the wire types of /v1"},

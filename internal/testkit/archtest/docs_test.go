@@ -274,3 +274,51 @@ func TestReadmeIsShort(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereToLook checks the table of CONTRIBUTING.md that maps a task to the file that a
+// newcomer would guess: each file exists, and there are at least twenty tasks.
+func TestWhereToLook(t *testing.T) {
+	data, err := os.ReadFile("../../../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := tasksOf(string(data))
+	if len(tasks) < 20 {
+		t.Errorf("CONTRIBUTING.md lists %d tasks, below 20", len(tasks))
+	}
+	for task, files := range tasks {
+		if len(files) == 0 {
+			t.Errorf("%q names no file", task)
+		}
+		for _, file := range files {
+			if info, err := os.Stat("../../../" + file); err != nil || info.IsDir() {
+				t.Errorf("%q names %s, which is not a file", task, file)
+			}
+		}
+	}
+	// The control: rows are read with all their files, and other tables are not.
+	got := tasksOf("| kind | where |\n|---|---|\n| unit | `a.go` |\n\n| task | file |\n|---|---|\n| fork | `b.go` or `c/d.md`, of `Fork` |\n| none | x |\n\n| e | `f.go` |\n")
+	if len(got) != 2 || strings.Join(got["fork"], " ") != "b.go c/d.md" || len(got["none"]) != 0 {
+		t.Errorf("tasks are read as %q", got)
+	}
+}
+
+// tasksOf reads the table with the heading "task | file": the files of each task.
+func tasksOf(page string) map[string][]string {
+	_, table, _ := strings.Cut(page, "| task | file |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	tasks := map[string][]string{}
+	file := regexp.MustCompile("`([\\w./-]+\\.[a-z]+)`")
+	for row := range strings.SplitSeq(table, "\n") {
+		cells := strings.Split(row, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		task := strings.TrimSpace(cells[1])
+		tasks[task] = nil
+		for _, m := range file.FindAllStringSubmatch(cells[2], -1) {
+			tasks[task] = append(tasks[task], m[1])
+		}
+	}
+	return tasks
+}

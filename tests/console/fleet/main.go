@@ -141,7 +141,7 @@ type shelf struct{}
 
 // Resolve implements sandbox.Templates.
 func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
-	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
 // door is the console with what serves its pages.

@@ -122,7 +122,7 @@ export function Changes() {
             <span className="quiet">
               {" "}
               · compared <Time at={changes.data.taken_at} relative />
-              {changes.data.kept ? " · kept when it ended" : ""}
+              {changes.data.retained ? " · retained when it ended" : ""}
               {changes.data.truncated ? " · there are more than are listed" : ""}
             </span>
           </p>

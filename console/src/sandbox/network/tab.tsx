@@ -47,7 +47,7 @@ export function NetworkTab() {
           {traffic.paused ? `Go on${traffic.held > 0 ? ` (${traffic.held} new)` : ""}` : "Pause live"}
         </Button>
       </div>
-      {!sandbox.network.linked && (
+      {!sandbox.network.attached && (
         <p className="sb-note">
           It was made without a network.
           {traffic.asked.length > 0 && (
@@ -92,7 +92,7 @@ function Head() {
 
 function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => void; filter: (change: { host: string }) => void }) {
   const sandbox = useSandbox();
-  const can = useCan("operator") && isLive(sandbox) && sandbox.network.linked;
+  const can = useCan("operator") && isLive(sandbox) && sandbox.network.attached;
   const [open, setOpen] = useState(false);
   const host = flow.host ?? "";
   const port = flow.port || 443;

@@ -25,18 +25,54 @@ const (
 // TapRole is the role that a test binary which calls StartTap must play.
 var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: beTapBox}
 
+// Form is how a Kernel's traffic reaches the gateway.
+type Form string
+
+// The forms. The last four have a TAP device: TAP is its own descriptor, and the others
+// are sockets that a relay joins it to.
+const (
+	TUN       Form = "tun"
+	TAP       Form = "tap"
+	Datagrams Form = "datagrams"
+	Messages  Form = "messages" // SOCK_SEQPACKET
+	Stream    Form = "stream"
+)
+
+// Kind returns the kind of attachment that a form is of.
+func (f Form) Kind() attachment.Kind {
+	if f == TUN {
+		return attachment.Tap
+	}
+	return attachment.Ethernet
+}
+
 // Kernel is a process in a network namespace of its own, whose only way out is a TUN
-// device: a sandbox's network on the host's own kernel.
+// or TAP device: a sandbox's network on the host's own kernel.
 type Kernel struct {
 	cmd    *exec.Cmd
 	start  *net.UnixConn
 	output bytes.Buffer
 }
 
-// StartTap makes such a namespace, in a user namespace of its own as well if rootless
-// is set, and returns the gateway's end of its device. The program runs after Go. Where
-// it is /proc/self/exe, a role's arguments follow.
+// StartTap is StartKernel with a TUN device.
 func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
+	t.Helper()
+	return StartKernel(t, TUN, rootless, mtu, program...)
+}
+
+// StartKernel makes such a namespace, in a user namespace of its own as well if rootless
+// is set, and returns the gateway's end of its network. The program runs after Go. Where
+// it is /proc/self/exe, a role's arguments follow.
+func StartKernel(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
+	t.Helper()
+	device, k := startDevice(t, form, rootless, mtu, program...)
+	if form == TUN || form == TAP {
+		return device, k
+	}
+	return Relay(t, form, device), k
+}
+
+func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
 	t.Helper()
 	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err == nil {
 		f.Close()
@@ -61,7 +97,7 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 	}
 	k = &Kernel{start: conn.(*net.UnixConn)}
 	k.cmd = exec.CommandContext(t.Context(), self)
-	k.cmd.Args = append([]string{tapArg0, strconv.Itoa(mtu)}, program...)
+	k.cmd.Args = append([]string{tapArg0, string(form), strconv.Itoa(mtu)}, program...)
 	k.cmd.Env, k.cmd.ExtraFiles = []string{"PATH=" + os.Getenv("PATH")}, []*os.File{theirs}
 	k.cmd.Stdout, k.cmd.Stderr = &k.output, &k.output
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
@@ -74,11 +110,7 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 		t.Fatal(err)
 	}
 	theirs.Close()
-	t.Cleanup(func() {
-		k.start.Close()
-		_ = k.cmd.Process.Kill()
-		_ = k.cmd.Wait()
-	})
+	t.Cleanup(k.Kill)
 	control := make([]byte, unix.CmsgSpace(4))
 	_ = k.start.SetReadDeadline(hosttest.Deadline())
 	_, n, _, _, err := k.start.ReadMsgUnix(make([]byte, 1), control)
@@ -102,6 +134,16 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 // Go lets the program run.
 func (k *Kernel) Go() { k.start.Close() }
 
+// PID returns the process, which the program replaces.
+func (k *Kernel) PID() int { return k.cmd.Process.Pid }
+
+// Kill ends the program as kill -9 does.
+func (k *Kernel) Kill() {
+	k.start.Close()
+	_ = k.cmd.Process.Kill()
+	_ = k.cmd.Wait()
+}
+
 // Wait returns what the program wrote, when it has ended.
 func (k *Kernel) Wait() (string, error) {
 	err := k.cmd.Wait()
@@ -114,11 +156,15 @@ func beTapBox() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(99)
 	}
-	mtu, err := strconv.Atoi(os.Args[1])
+	mtu, err := strconv.Atoi(os.Args[2])
 	if err != nil {
 		fail(err)
 	}
-	link, err := attachment.NewTap("eth0", mtu)
+	open := attachment.NewEthernetTap
+	if Form(os.Args[1]) == TUN {
+		open = attachment.NewTap
+	}
+	link, err := open("eth0", mtu)
 	if err != nil {
 		fail(err)
 	}
@@ -132,12 +178,12 @@ func beTapBox() {
 		}
 	}
 	unix.CloseOnExec(3)
-	path, err := exec.LookPath(os.Args[2])
+	path, err := exec.LookPath(os.Args[3])
 	if err != nil {
 		fail(err)
 	}
-	if path == self && len(os.Args) > 3 {
-		fail(unix.Exec(path, os.Args[3:], os.Environ())) // a role of the test binary
+	if path == self && len(os.Args) > 4 {
+		fail(unix.Exec(path, os.Args[4:], os.Environ())) // a role of the test binary
 	}
-	fail(unix.Exec(path, os.Args[2:], os.Environ()))
+	fail(unix.Exec(path, os.Args[3:], os.Environ()))
 }

@@ -22,7 +22,7 @@ const MaxLink = 8 << 10
 func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	data, err := Read(root, name, index.MaxBytes)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errNotPlain) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrNotPlain) {
 			return nil, nil
 		}
 		return nil, err
@@ -34,9 +34,11 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	return x, nil
 }
 
-var errNotPlain = errors.New("not a plain file of a size that is read")
+// ErrNotPlain is returned for a directory, a special file and one that is too large.
+var ErrNotPlain = errors.New("not a plain file of a size that is read")
 
-// Read reads a plain file of a directory. It refuses one that is larger than most.
+// Read reads a plain file of a directory. It refuses one that is larger than most. A root
+// follows links within itself, and leads nowhere else.
 func Read(root *os.Root, name string, most int64) ([]byte, error) {
 	// Opening a pipe would wait for somebody to write.
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -49,7 +51,7 @@ func Read(root *os.Root, name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, errNotPlain
+		return nil, ErrNotPlain
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

@@ -9,15 +9,13 @@ package pointer
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
 )
 
 // Repository is one that lies outside of its work tree. Paths are the host's, absolute
@@ -62,7 +60,7 @@ func Find(top string) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := read(root, ".git", maxLink)
+	text, err := gitfile.Read(root, ".git", maxLink)
 	if err != nil {
 		return nil, notFollowed(top, "its .git cannot be read")
 	}
@@ -100,7 +98,7 @@ func (r *Repository) check(top string) error {
 		return notFollowed(top, "what its .git names is no directory that can be read")
 	}
 	defer git.Close()
-	text, err := read(git, "commondir", maxLink)
+	text, err := gitfile.Read(git, "commondir", maxLink)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.Dir = r.GitDir
 		if !isRepository(git) {
@@ -130,7 +128,7 @@ func (r *Repository) check(top string) error {
 	if !isRepository(common) {
 		return notFollowed(top, "what its .git leads to is no repository")
 	}
-	back, err := read(git, "gitdir", maxLink)
+	back, err := gitfile.Read(git, "gitdir", maxLink)
 	if err != nil {
 		return notFollowed(top, "the repository that its .git names does not name this directory")
 	}
@@ -148,7 +146,7 @@ func isRepository(dir *os.Root) bool {
 			return false
 		}
 	}
-	text, err := read(dir, "HEAD", maxLink)
+	text, err := gitfile.Read(dir, "HEAD", maxLink)
 	head := line(text)
 	return err == nil && (strings.HasPrefix(head, "ref: refs/") || isHash(head))
 }
@@ -160,7 +158,7 @@ func isHash(s string) bool {
 // worksIn reports whether a repository's own configuration names a work tree.
 func worksIn(git *os.Root, dir, top string) bool {
 	for _, name := range []string{"config", "config.worktree"} {
-		text, err := read(git, name, maxConfig)
+		text, err := gitfile.Read(git, name, maxConfig)
 		if err != nil {
 			continue
 		}
@@ -183,7 +181,7 @@ func borrowed(dir string) []string {
 		return nil
 	}
 	defer root.Close()
-	text, err := read(root, "objects/info/alternates", maxLink)
+	text, err := gitfile.Read(root, "objects/info/alternates", maxLink)
 	if err != nil {
 		return nil
 	}
@@ -234,24 +232,3 @@ func below(name, dir string) bool {
 }
 
 func line(text []byte) string { return strings.TrimRight(string(text), "\r\n") }
-
-var errNotPlain = errors.New("not a plain file of a size that is read")
-
-// read reads a plain file of a tree. A root follows links within itself, in spite of
-// O_NOFOLLOW too, and leads nowhere else.
-func read(root *os.Root, name string, most int64) ([]byte, error) {
-	// Opening a pipe would wait for somebody to write.
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, errNotPlain
-	}
-	return io.ReadAll(io.LimitReader(f, most))
-}

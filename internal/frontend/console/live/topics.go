@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandboxid"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 // Bounds of what one stream asks for.
@@ -43,16 +43,16 @@ func parseTopics(names, watch []string) (topics, error) {
 			t.approvals = true
 		case name == "record":
 			t.all = true
-		case one && group == "record" && sandboxid.Valid(id):
+		case one && group == "record" && ids.ValidSandbox(id):
 			t.records = append(t.records, id)
-		case one && group == "network" && sandboxid.Valid(id):
+		case one && group == "network" && ids.ValidSandbox(id):
 			t.networks = append(t.networks, id)
 		default:
 			return t, fault.New(fault.Invalid, "unknown_topic", "a topic is fleet, approvals, record, record:SANDBOX or network:SANDBOX")
 		}
 	}
 	for _, id := range watch {
-		if !sandboxid.Valid(id) {
+		if !ids.ValidSandbox(id) {
 			return t, fault.New(fault.Invalid, "invalid_id", "watch has IDs of sandboxes")
 		}
 	}

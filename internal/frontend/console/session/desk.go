@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/ids"
 )
 
 const (
@@ -165,7 +165,7 @@ func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, 
 	}
 	cookie, hash := newSecret()
 	now := time.Now().UTC().Round(0)
-	s = Session{ID: newID(), Name: t.Name, Scope: t.Scope, CreatedAt: now, ExpiresAt: now.Add(t.Life)}
+	s = Session{ID: ids.New("c"), Name: t.Name, Scope: t.Scope, CreatedAt: now, ExpiresAt: now.Add(t.Life)}
 	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedIn, s.Principal().Actor(), s, "")); err != nil {
 		return "", s, fmt.Errorf("sign in: %w", err)
 	}
@@ -251,7 +251,7 @@ func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) 
 		return nil // another was faster, and wrote it
 	}
 	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedOut, actor, s, reason)); err != nil {
-		d.o.Log.Error("sign-out not in the record", "session", s.ID, "err", err)
+		d.o.Log.Error("sign-out not in the audit log", "session", s.ID, "err", err)
 	}
 	return nil
 }
@@ -293,12 +293,6 @@ func hashOf(secret string) (Hash, bool) {
 		return Hash{}, false // the decoder passes over line ends
 	}
 	return sha256.Sum256([]byte(secret)), true
-}
-
-func newID() string {
-	random := make([]byte, 8)
-	_, _ = rand.Read(random)
-	return "c" + hex.EncodeToString(random)[:15]
 }
 
 func checkName(name string) error {

@@ -1,0 +1,88 @@
+package audit
+
+import (
+	"errors"
+	"io"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// refill drops hashes of which a machine that lost its power left only the
+// room, so that they are made again from the lines, which were synced before.
+// Other hashes are never made again: verify must see what somebody changed.
+func (l *Log) refill() error {
+	last, err := l.lastCheckpoint()
+	if err != nil {
+		return err
+	}
+	info, err := l.head.hashes.Stat()
+	if err != nil {
+		return err
+	}
+	from := tlog.StoredHashCount(last.Size) * tlog.HashSize
+	if info.Size() <= from {
+		return nil
+	}
+	tail := make([]byte, min(info.Size()-from, 1<<20))
+	n, err := l.head.hashes.ReadAt(tail, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	for at := 0; at+tlog.HashSize <= n; at += tlog.HashSize {
+		if tlog.Hash(tail[at:at+tlog.HashSize]) == (tlog.Hash{}) {
+			l.log.Warn("hashes of the audit log are made again", "from", covers(from+int64(at)))
+			return l.head.hashes.Truncate(from + int64(at))
+		}
+	}
+	return nil
+}
+
+// completeTree adds the hashes of lines whose writer died before it added
+// them.
+func (l *Log) completeTree() error {
+	h := &l.head
+	info, err := h.hashes.Stat()
+	if err != nil {
+		return err
+	}
+	n := covers(info.Size())
+	want := tlog.StoredHashCount(h.size) * tlog.HashSize
+	if n >= h.size {
+		if n == h.size && info.Size() > want {
+			return h.hashes.Truncate(want)
+		}
+		return nil
+	}
+	tree := treeOf(h.hashes, n)
+	err = l.walk(spot{}, n, h.size, func(s spot, line []byte) error {
+		return tree.add(s.seq, tlog.RecordHash(line))
+	})
+	if err != nil {
+		return err
+	}
+	l.opts.step("complete")
+	_, err = h.hashes.WriteAt(tree.bytes(), tree.base*tlog.HashSize)
+	return err
+}
+
+// agree compares the files with the newest signed tree head. A log that was cut or
+// exchanged while no process had it open takes no entries. Otherwise the next signed
+// tree head would sign the forgery.
+func (l *Log) agree() error {
+	last, err := l.lastCheckpoint()
+	if err != nil || last.Note == "" {
+		return err
+	}
+	h := &l.head
+	if last.Size > h.size {
+		return damaged("a checkpoint is of %d entries, and there are %d", last.Size, h.size)
+	}
+	root, err := tlog.TreeHash(last.Size, treeOf(h.hashes, h.size))
+	if err != nil {
+		return err
+	}
+	if root.String() != last.Root {
+		return damaged("the first %d entries are not those that a checkpoint is of", last.Size)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/asciicast"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// output prints what one command printed, and with follow continues until the command
+// ends. It does not reproduce pauses; a replay does.
+func (a *app) output(ctx context.Context, of subject, n string, follow bool) error {
+	list, err := of.recordings(ctx)
+	if err != nil {
+		return err
+	}
+	one, ok := chosen(list, n)
+	if !ok {
+		return fail("show command "+n, fault.Newf(fault.NotFound, "recording_not_found", "%s has no command %s", of.name, n)).
+			hint("crannog logs " + of.name + " lists its commands")
+	}
+	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	tape, err := a.tape(interrupt, of, n, follow)
+	if err != nil {
+		if interrupt.Err() != nil {
+			return nil
+		}
+		return fail("show command "+n, err)
+	}
+	defer tape.Close()
+	if a.json {
+		_, err = io.Copy(a.Stdout, tape)
+	} else {
+		err = (&player{}).play(interrupt, tape, a.Stdout)
+	}
+	if err != nil && interrupt.Err() == nil && !errors.Is(err, errNothingYet) {
+		return fail("show command "+n, err)
+	}
+	if text := remark(one); text != "" && !follow && !a.quiet {
+		fmt.Fprintln(a.Stderr, "crannog: "+text)
+	}
+	return nil
+}
+
+func (a *app) tape(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
+	if follow {
+		return of.client.FollowRecording(ctx, of.id, n)
+	}
+	return of.client.RecordingOf(ctx, of.id, n)
+}
+
+// outputs follows the output of all commands of a sandbox.
+type outputs struct {
+	app *app
+	of  subject
+	f   *listFlags
+	all sync.WaitGroup
+
+	told  map[string]bool          // commands whose end was shown
+	known map[string]chan struct{} // by number of the command; closed at its end
+
+	mu     sync.Mutex
+	inLine bool // the last output did not end its line
+}
+
+// howConnect marks a caller that attached to a running command.
+const howConnect = "connect"
+
+// lines returns the new events of commands, and the commands whose output is to be
+// followed from now on. Without more, that is all commands. later is set after the first
+// call: a new command has then just begun.
+func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, begun []api.Recording) {
+	for i, c := range commands {
+		ended := !c.EndedAt.IsZero()
+		_, follows := o.known[c.ID]
+		switch {
+		case o.told[c.ID]:
+		case follows && (!ended || !o.shown(c)):
+			// Its end is printed after its output.
+		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
+			begun = append(begun, c)
+			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))
+		case ended || !more:
+			o.told[c.ID] = true
+			line := commandLine(c)
+			if follows {
+				line.At = c.EndedAt
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines, begun
+}
+
+// follow starts to show the output of a command.
+func (o *outputs) follow(ctx context.Context, c api.Recording) {
+	done := make(chan struct{})
+	o.known[c.ID] = done
+	o.all.Go(func() {
+		defer close(done)
+		if err := o.copy(ctx, c); err != nil && ctx.Err() == nil {
+			o.app.note("command %s: %v", c.ID, err)
+		}
+	})
+}
+
+// shown reports whether the whole output of a command has been shown.
+func (o *outputs) shown(c api.Recording) bool {
+	select {
+	case <-o.known[c.ID]:
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *outputs) copy(ctx context.Context, c api.Recording) error {
+	tape, err := o.app.tape(ctx, o.of, c.ID, true)
+	if err != nil {
+		return err
+	}
+	defer tape.Close()
+	r, err := asciicast.NewReader(tape)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil // it has no recording
+	}
+	if err != nil {
+		return err
+	}
+	var screen asciicast.Screen
+	var text []byte
+	for {
+		e, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, asciicast.ErrCut):
+			return nil
+		case err != nil:
+			return err
+		case e.Code != asciicast.Output:
+			continue
+		}
+		text = screen.Append(text[:0], e.Data)
+		if err := o.print(c, c.StartedAt.Add(e.At), text); err != nil {
+			return err
+		}
+	}
+}
+
+// print shows a part of the output, unchanged or as an entry.
+func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(text) == 0 {
+		return nil
+	}
+	if o.f.jsonl || o.f.format != "" || o.app.json {
+		return o.app.printLog(o.f, []api.LogEntry{{At: at, Level: "output", Message: string(text), Fields: map[string]string{"command": c.ID}}})
+	}
+	o.inLine = text[len(text)-1] != '\n'
+	_, err := o.app.Stdout.Write(text)
+	return err
+}
+
+// log prints entries on lines of their own.
+func (o *outputs) log(entries []api.LogEntry) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.inLine && len(entries) > 0 {
+		o.inLine = false
+		if _, err := fmt.Fprintln(o.app.Stdout); err != nil {
+			return err
+		}
+	}
+	return o.app.printLog(o.f, entries)
+}

@@ -1,0 +1,379 @@
+package attachment_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+var ethernetForms = []attachmenttest.Form{
+	attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Messages, attachmenttest.Stream,
+}
+
+// The host's own kernel asks for the gateway's address and checks what it is sent.
+func TestEthernetCarriesTheTrafficOfARealKernel(t *testing.T) {
+	hosttest.Need(t, hosttest.Program("curl"))
+	file := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, rootless := range []bool{false, true} {
+		for _, form := range ethernetForms {
+			for _, mtu := range []int{576, 1500, 0} {
+				t.Run(fmt.Sprintf("rootless=%v/%s/mtu=%d", rootless, form, mtu), func(t *testing.T) {
+					link, k := attachmenttest.StartKernel(t, form, rootless, mtu, curls(file)...)
+					l, err := attachment.Open(form.Kind(), link, webHandler(t), attachment.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { l.Close() })
+					k.Go()
+					wantCurls(t, k, l)
+				})
+			}
+		}
+	}
+}
+
+// curls is a program that downloads, uploads a file and is refused.
+func curls(file string) []string {
+	return []string{
+		"sh", "-c", "curl -sS -m 60 -o /dev/null -w '%{size_download}\\n' http://1.1.1.1/ && curl -sS -m 60 --data-binary @" +
+			file + " http://8.8.8.8/; echo; curl -sS -m 60 http://1.1.1.1:81/",
+	}
+}
+
+func wantCurls(t *testing.T, k *attachmenttest.Kernel, l attachment.Attachment) {
+	t.Helper()
+	want := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Repeat("x", tapBody))))
+	got, err := k.Wait()
+	lines := strings.Split(strings.TrimSpace(got), "\n")
+	if len(lines) != 3 || lines[0] != fmt.Sprint(tapBody) || lines[1] != want {
+		t.Fatalf("%v\n%s\n%+v", err, got, l.Counts())
+	}
+	// 7 is curl's "could not connect": the refusal came as a reset.
+	if err == nil || err.Error() != "exit status 7" {
+		t.Errorf("the refused port: %v\n%s", err, got)
+	}
+}
+
+// QEMU itself joins the device to the socket, without a guest. Its hub forgets a frame of
+// which a socket took a part only, and QEMU 7.2 then ends itself: the socket's buffer is
+// larger than all that TCP has under way.
+func TestEthernetIsWhatQEMUSpeaks(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Program("curl"), hosttest.Program("qemu-system-x86_64"))
+	file := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for form, netdev := range map[attachmenttest.Form]string{
+		attachmenttest.Datagrams: "dgram,id=socket,local.type=fd,local.str=4",
+		attachmenttest.Stream:    "stream,id=socket,server=off,addr.type=fd,addr.str=4",
+	} {
+		t.Run(string(form), func(t *testing.T) {
+			device, k := attachmenttest.StartKernel(t, attachmenttest.TAP, false, 0, curls(file)...)
+			peer, link := attachmenttest.Pair(t, form)
+			if err := unix.SetsockoptInt(int(peer.Fd()), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "qemu-system-x86_64", "-machine", "none", "-nodefaults", "-display", "none",
+				"-netdev", "tap,id=tap,fd=3", "-netdev", netdev,
+				"-netdev", "hubport,id=one,hubid=0,netdev=tap", "-netdev", "hubport,id=two,hubid=0,netdev=socket")
+			cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = []*os.File{device, peer}, os.Stderr, os.Stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			device.Close()
+			peer.Close()
+			l, err := attachment.Open(attachment.Ethernet, link, webHandler(t), attachment.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			k.Go()
+			wantCurls(t, k, l)
+		})
+	}
+}
+
+// openEthernet makes an attachment whose peer the test is.
+func openEthernet(t *testing.T, form attachmenttest.Form, h *handler) (attachment.Attachment, net.Conn) {
+	t.Helper()
+	peer, link := attachmenttest.Pair(t, form)
+	l, err := attachment.Open(attachment.Ethernet, link, h, attachment.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.FileConn(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.Close()
+	t.Cleanup(func() { conn.Close(); l.Close() })
+	_ = conn.SetDeadline(hosttest.Deadline())
+	return l, conn
+}
+
+// Addresses of a hand-made frame.
+var (
+	peerMAC    = []byte{0x52, 0x54, 0, 0x12, 0x34, 0x56}
+	gatewayMAC = []byte{0x02, 0xc7, 10, 199, 0, 1}
+	allMAC     = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	noMAC      = make([]byte, 6)
+	boxIP      = []byte{10, 199, 0, 2}
+	gatewayIP  = []byte{10, 199, 0, 1}
+)
+
+func etherFrame(to, from []byte, etherType uint16, body ...[]byte) []byte {
+	return append(binary.BigEndian.AppendUint16(slices.Concat(to, from), etherType), slices.Concat(body...)...)
+}
+
+func arp(operation byte, senderMAC, sender, target []byte) []byte {
+	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, operation}, senderMAC, sender, noMAC, target)
+}
+
+// udpTo is a datagram of the sandbox, which needs no checksum of its own.
+func udpTo(port byte, address ...byte) []byte {
+	ip := slices.Concat([]byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0}, boxIP, address, []byte{0, 9, 0, port, 0, 9, 0, 0, 'q'})
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum&0xffff+sum>>16))
+	return ip
+}
+
+var gatewayQuestion = etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, gatewayIP), make([]byte, 18))
+
+// Only a question of the sandbox for the gateway's address is answered.
+func TestARPAnswersForTheGatewayAlone(t *testing.T) {
+	for _, form := range ethernetForms[1:] {
+		t.Run(string(form), func(t *testing.T) {
+			h := &handler{}
+			l, conn := openEthernet(t, form, h)
+			other := []byte{0x52, 0x54, 0, 0x12, 0x34, 0x57}
+			dropped := map[string][]byte{
+				"another address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, []byte{10, 199, 0, 3})),
+				"its own address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, boxIP)),
+				"an answer":                      etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, boxIP, gatewayIP)),
+				"an answer as the gateway":       etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, gatewayIP, boxIP)),
+				"a question as the gateway":      etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, gatewayIP, gatewayIP)),
+				"a question as somebody":         etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, []byte{10, 199, 0, 3}, gatewayIP)),
+				"a sender that is not the frame": etherFrame(allMAC, peerMAC, 0x0806, arp(1, other, boxIP, gatewayIP)),
+				"from the gateway":               etherFrame(allMAC, gatewayMAC, 0x0806, arp(1, gatewayMAC, boxIP, gatewayIP)),
+				"from a group":                   etherFrame(allMAC, allMAC, 0x0806, arp(1, allMAC, boxIP, gatewayIP)),
+				"from none":                      etherFrame(allMAC, noMAC, 0x0806, arp(1, noMAC, boxIP, gatewayIP)),
+				"to another interface":           etherFrame(other, peerMAC, 0x0806, arp(1, peerMAC, boxIP, gatewayIP)),
+				"cut off":                        gatewayQuestion[:40],
+				"of another network":             etherFrame(allMAC, peerMAC, 0x0806, []byte{0, 6}, arp(1, peerMAC, boxIP, gatewayIP)[2:]),
+				"RARP":                           etherFrame(allMAC, peerMAC, 0x8035, arp(3, peerMAC, boxIP, gatewayIP)),
+			}
+			for _, frame := range dropped {
+				send(t, conn, form, frame)
+			}
+			// What is sent last is answered first: nothing before it is answered.
+			send(t, conn, form, gatewayQuestion)
+			reply := receive(t, conn, form)
+			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, boxIP)
+			if !slices.Equal(reply, want) {
+				t.Errorf("the answer\n% x, want\n% x", reply, want)
+			}
+			if c := l.Counts(); c.Dropped != uint64(len(dropped)) || c.Received != uint64(len(dropped))+1 {
+				t.Errorf("%+v, want %d dropped", c, len(dropped))
+			}
+			// One that has no address yet asks whether the gateway's is free.
+			send(t, conn, form, etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, []byte{0, 0, 0, 0}, gatewayIP)))
+			if reply := receive(t, conn, form); len(reply) != 42 || reply[21] != 2 {
+				t.Errorf("the answer to a probe: % x", reply)
+			}
+		})
+	}
+}
+
+// What no sandbox has a use for goes nowhere, is counted, and is reported by its name.
+func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
+	query := udpTo(53, 8, 8, 8, 8)
+	damaged := slices.Clone(query)
+	damaged[8]++
+	spoofed := slices.Clone(query)
+	spoofed[15] = 9
+	for name, c := range map[string]struct {
+		frame []byte
+		want  string
+	}{
+		"nothing":                    {nil, "malformed"},
+		"no header":                  {etherFrame(gatewayMAC, peerMAC, 0x0800)[:13], "malformed"},
+		"no packet":                  {etherFrame(gatewayMAC, peerMAC, 0x0800), "malformed"},
+		"a damaged packet":           {etherFrame(gatewayMAC, peerMAC, 0x0800, damaged), "malformed"},
+		"another sandbox's address":  {etherFrame(gatewayMAC, peerMAC, 0x0800, spoofed), "spoofed"},
+		"a VLAN":                     {etherFrame(gatewayMAC, peerMAC, 0x8100, []byte{0, 7, 8, 0}, query), "vlan"},
+		"a provider's VLAN":          {etherFrame(gatewayMAC, peerMAC, 0x88a8, []byte{0, 7, 0x81, 0}, query), "vlan"},
+		"IPv6":                       {etherFrame(gatewayMAC, peerMAC, 0x86dd, []byte{0x60}, make([]byte, 39)), "ipv6"},
+		"IPv4 that says it is IPv6":  {etherFrame(gatewayMAC, peerMAC, 0x86dd, query), "malformed"},
+		"IPv6 that says it is IPv4":  {etherFrame(gatewayMAC, peerMAC, 0x0800, []byte{0x60}, make([]byte, 39)), "malformed"},
+		"spanning trees":             {etherFrame([]byte{1, 0x80, 0xc2, 0, 0, 0}, peerMAC, 38, make([]byte, 38)), "ethernet"},
+		"LLDP":                       {etherFrame([]byte{1, 0x80, 0xc2, 0, 0, 0xe}, peerMAC, 0x88cc, make([]byte, 46)), "ethernet"},
+		"DHCP":                       {etherFrame(allMAC, peerMAC, 0x0800, udpTo(67, 255, 255, 255, 255)), "udp"},
+		"a query to all":             {etherFrame(allMAC, peerMAC, 0x0800, query), "udp"},
+		"a query to another":         {etherFrame(peerMAC, peerMAC, 0x0800, query), "udp"},
+		"a query from the gateway":   {etherFrame(gatewayMAC, gatewayMAC, 0x0800, query), "spoofed"},
+		"a query from a group":       {etherFrame(gatewayMAC, []byte{1, 0, 0, 0, 0, 1}, 0x0800, query), "spoofed"},
+		"larger than a packet is":    {etherFrame(gatewayMAC, peerMAC, 0x0800, []byte{0x45}, make([]byte, 65100)), "malformed"},
+		"what the gateway never is":  {etherFrame(gatewayMAC, peerMAC, 0x9000, make([]byte, 46)), "ethernet"},
+		"a query with a wrong label": {etherFrame(gatewayMAC, peerMAC, 0x8847, []byte{0, 0, 1, 64}, query), "ethernet"},
+	} {
+		for _, form := range ethernetForms[1:] {
+			if name == "nothing" && form == attachmenttest.Messages {
+				continue // it is the end there
+			}
+			t.Run(name+"/"+string(form), func(t *testing.T) {
+				h := &handler{names: func([]byte, int) []byte { return []byte("name") }}
+				l, conn := openEthernet(t, form, h)
+				send(t, conn, form, c.frame)
+				hosttest.Eventually(t, "it is dropped", func() bool { return l.Counts().Dropped == 1 })
+				if got := h.drops(); len(got) != 1 || !strings.HasPrefix(got[0], c.want+" ") {
+					t.Errorf("reported %q, want %q", got, c.want)
+				}
+				// The control, and the attachment still serves.
+				send(t, conn, form, etherFrame(gatewayMAC, peerMAC, 0x0800, query))
+				reply := receive(t, conn, form)
+				if len(reply) != 14+28+4 || !slices.Equal(reply[:12], slices.Concat(peerMAC, gatewayMAC)) || string(reply[42:]) != "name" {
+					t.Errorf("the answer % x", reply)
+				}
+			})
+		}
+	}
+}
+
+func send(t *testing.T, conn net.Conn, form attachmenttest.Form, frame []byte) {
+	t.Helper()
+	if form == attachmenttest.Stream {
+		frame = append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+	}
+	if _, err := conn.Write(frame); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func receive(t *testing.T, conn net.Conn, form attachmenttest.Form) []byte {
+	t.Helper()
+	frame, err := attachmenttest.ReadFrame(conn, form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
+}
+
+// A stream that announces more than a frame can be has lost its borders.
+func TestABrokenStreamEnds(t *testing.T) {
+	for _, length := range []uint32{1 << 31, 4096 + 65536 + 1} {
+		l, conn := openEthernet(t, attachmenttest.Stream, &handler{})
+		if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, length)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Done():
+		case <-hosttest.Late():
+			t.Errorf("it waits for %d bytes", length)
+		}
+	}
+}
+
+// A peer that closes its end ends the attachment where the kernel tells of it.
+func TestEthernetEndsWithItsPeer(t *testing.T) {
+	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
+		l, conn := openEthernet(t, form, &handler{})
+		select {
+		case <-l.Done():
+			t.Fatal("control: it had ended before")
+		default:
+		}
+		conn.Close()
+		select {
+		case <-l.Done():
+		case <-hosttest.Late():
+			t.Errorf("%s: the attachment outlives its peer", form)
+		}
+	}
+}
+
+func TestEthernetIsAUnixSocketOrADevice(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, _ := attachmenttest.ListenProxy(t)
+	for name, f := range map[string]*os.File{"a file": null, "a port of the host": os.NewFile(uintptr(port), "port"), "a listener": listener} {
+		if _, err := attachment.Open(attachment.Ethernet, f, &handler{}, attachment.Options{}); err == nil {
+			t.Errorf("%s was taken for a socket of frames", name)
+		}
+	}
+}
+
+// Nothing is left of Ethernet attachments, whichever side ends them first, nor of the half
+// frame that a stream was waiting for.
+func TestEthernetLeavesNothing(t *testing.T) {
+	cycle := func(form attachmenttest.Form, peerFirst bool) {
+		peer, link := attachmenttest.Pair(t, form)
+		l, err := attachment.Open(attachment.Ethernet, link, &handler{}, attachment.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.FileConn(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer.Close()
+		send(t, conn, form, gatewayQuestion)
+		receive(t, conn, form)
+		if form == attachmenttest.Stream {
+			if _, err := conn.Write([]byte{0, 0, 0, 60, 1, 2, 3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if peerFirst {
+			conn.Close()
+		}
+		l.Close()
+		conn.Close()
+	}
+	for _, form := range ethernetForms[1:] {
+		for _, peerFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/peer first=%v", form, peerFirst), func(t *testing.T) {
+				cycle(form, peerFirst)
+				goroutines, descriptors := settled(t, 0, 0)
+				for range 10 {
+					cycle(form, peerFirst)
+				}
+				if g, d := settled(t, goroutines, descriptors); g > goroutines || d > descriptors {
+					t.Errorf("goroutines %d, before %d; descriptors %d, before %d", g, goroutines, d, descriptors)
+				}
+			})
+		}
+	}
+	// The control: one that is open is seen.
+	g, d := settled(t, 0, 0)
+	openEthernet(t, attachmenttest.Datagrams, &handler{})
+	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
+		t.Errorf("an open attachment is invisible: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
+	}
+}

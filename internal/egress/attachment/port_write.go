@@ -1,0 +1,127 @@
+package attachment
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// send writes one frame that is not the stack's.
+func (p *port) send(frame []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.put([][]byte{frame})
+	}
+}
+
+// sendARP writes a message of ARP.
+func (p *port) sendARP(message []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.putFrame(p.framed([][]byte{message}, etherARP))
+	}
+}
+
+// maxParts is how many pieces the kernel takes in one write.
+const maxParts = 1024
+
+// put writes a packet, or keeps it where the socket is full. mu is held.
+func (p *port) put(parts [][]byte) {
+	if p.ether != nil {
+		parts = p.framed(parts, etherIPv4)
+	}
+	p.putFrame(parts)
+}
+
+// framed puts the Ethernet header before a payload and, in a stream, the length before
+// that. mu is held. The result is valid until the next call.
+func (p *port) framed(parts [][]byte, etherType uint16) [][]byte {
+	p.head = p.head[:0]
+	if p.carrier == byteStream {
+		p.head = binary.BigEndian.AppendUint32(p.head, uint32(etherHeader+size(parts)))
+	}
+	p.head = p.ether.header(p.head, etherType)
+	p.parts = append(append(p.parts[:0], p.head), parts...)
+	return p.parts
+}
+
+// putFrame is put for a frame that is complete. mu is held.
+func (p *port) putFrame(parts [][]byte) {
+	if len(parts) > maxParts {
+		parts = [][]byte{join(parts)}
+	}
+	written := 0
+	if len(p.waiting) == 0 {
+		n, err := p.write(p.fd, parts)
+		switch {
+		case err == nil && (p.carrier != byteStream || n == size(parts)):
+			p.sent.Add(1)
+			return
+		case err == nil:
+			written = n
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			// The sandbox's end is gone, which the reader sees too.
+			p.lost.Add(1)
+			return
+		}
+	}
+	frame := join(parts)[written:]
+	// What began in a stream is always kept: its rest must follow.
+	if written == 0 && p.bytes+len(frame) > maxWaiting {
+		p.lost.Add(1)
+		return
+	}
+	if p.waiting = append(p.waiting, frame); len(p.waiting) == 1 {
+		p.ended.Add(1)
+		go p.drain()
+	}
+	p.bytes += len(frame)
+}
+
+func size(parts [][]byte) (n int) {
+	for _, part := range parts {
+		n += len(part)
+	}
+	return n
+}
+
+func join(parts [][]byte) []byte {
+	frame := make([]byte, 0, size(parts))
+	for _, part := range parts {
+		frame = append(frame, part...)
+	}
+	return frame
+}
+
+// drain writes what waits, and ends when nothing does.
+func (p *port) drain() {
+	defer p.ended.Done()
+	_ = p.raw.Write(func(fd uintptr) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for len(p.waiting) > 0 {
+			frame := p.waiting[0]
+			n, err := p.write(int(fd), [][]byte{frame})
+			switch {
+			case err == nil && p.carrier == byteStream && n < len(frame):
+				p.waiting[0], p.bytes = frame[n:], p.bytes-n
+				continue
+			case errors.Is(err, unix.EAGAIN):
+				return false
+			case errors.Is(err, unix.EINTR):
+				continue
+			case err != nil:
+				p.lost.Add(1)
+			default:
+				p.sent.Add(1)
+			}
+			p.waiting[0] = nil
+			p.waiting, p.bytes = p.waiting[1:], p.bytes-len(frame)
+		}
+		p.waiting = nil
+		return true
+	})
+}

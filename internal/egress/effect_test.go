@@ -1,0 +1,23 @@
+package egress_test
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+func TestEffectsAreOrdered(t *testing.T) {
+	for _, test := range []struct {
+		a, b egress.Effect
+		want bool
+	}{
+		{egress.Deny, egress.Ask, true}, {egress.Ask, egress.Allow, true}, {egress.Deny, egress.Allow, true},
+		{egress.Allow, egress.Ask, false}, {egress.Ask, egress.Deny, false}, {egress.Deny, egress.Deny, false},
+		// What is no effect denies.
+		{"", egress.Ask, true}, {"maybe", egress.Deny, false}, {egress.Deny, "maybe", false},
+	} {
+		if got := test.a.Stricter(test.b); got != test.want {
+			t.Errorf("%q stricter than %q: %v", test.a, test.b, got)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// frozenName is the file in a frozen box's directory. gVisor counts how often a
+// kernel was paused and crashes on a resume too many, so what was done is written
+// down for later processes. After a crash between the pause and the file, the box
+// stands still until it is removed.
+const frozenName = "frozen"
+
+// Freeze implements engine.Freezer.
+func (e *Engine) Freeze(ctx context.Context, id string) error {
+	return e.exclusively(ctx, id, func(b *box, mark string) error {
+		if b.frozen() {
+			return nil
+		}
+		if err := b.standStill(pausePatience); err != nil {
+			return fmt.Errorf("freeze %s: %w", id, err)
+		}
+		f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return errors.Join(fmt.Errorf("freeze %s: %w", id, err), b.resume(context.WithoutCancel(ctx)))
+		}
+		return f.Close()
+	})
+}
+
+// Thaw implements engine.Freezer.
+func (e *Engine) Thaw(ctx context.Context, id string) error {
+	return e.exclusively(ctx, id, func(b *box, mark string) error {
+		if err := os.Remove(mark); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("thaw %s: %w", id, err)
+		}
+		// The file is gone: a caller that leaves now must not leave the box so.
+		if err := b.resume(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("thaw %s: %w", id, err)
+		}
+		return nil
+	})
+}
+
+// exclusively finds a running box and locks its directory against other processes
+// and callers that freeze or thaw it.
+func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mark string) error) error {
+	b, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	b.watch()
+	gone := fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	if b.over() {
+		return gone
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	mark := b.frozenMark()
+	dir, err := os.Open(filepath.Dir(mark))
+	if errors.Is(err, fs.ErrNotExist) {
+		return gone
+	} else if err != nil {
+		return err
+	}
+	defer dir.Close() // which gives the lock back
+	for {
+		// A holder has it for as long as a pause may take.
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock sandbox %s: %w", id, err)
+	}
+	if err := do(b, mark); err != nil {
+		return b.endedMeanwhile(ctx, err)
+	}
+	return nil
+}
+
+// frozen reports whether the box stands still because a caller froze it.
+func (b *box) frozen() bool {
+	_, err := os.Lstat(b.frozenMark())
+	return err == nil
+}
+
+func (b *box) frozenMark() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return filepath.Join(b.dir, frozenName)
+}

@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// ImageKind names what a sandbox starts from.
+type ImageKind string
+
+// Kinds of images.
+const (
+	ImageHostView ImageKind = "host-view"
+	ImageLayers   ImageKind = "layers"
+	ImageOCI      ImageKind = "oci"
+	ImageDisk     ImageKind = "disk"
+	ImageModule   ImageKind = "module"
+)
+
+// Image is what a sandbox starts from: exactly one of its kinds. No sandbox ever
+// writes it. What a sandbox writes goes to its own overlay.
+type Image struct {
+	HostView *HostView
+	Layers   *Layers
+	OCI      *OCI
+	Disk     *Disk
+	Module   *Module
+	// Guest is the path inside of the guest's program.
+	Guest string
+}
+
+// HostView is a directory with files and directories of the host shown in it.
+type HostView struct {
+	// Dir is a directory owned by us: mount points, links, /etc.
+	Dir string
+	// Binds are shown read-only below Dir, in order.
+	Binds []Bind
+}
+
+// Layers is a tree made of EROFS files.
+type Layers struct {
+	Digest string // of the whole image, "sha256:..."
+	// Files are paths on the host. The first is the lowest layer.
+	Files []string
+}
+
+// OCI is an image that the engine has in a store of its own.
+type OCI struct {
+	Ref    string // what a person calls it
+	Digest string // what it is; the engine starts nothing else
+}
+
+// Disk is a file system in a file of the host.
+type Disk struct {
+	Path   string
+	Format string // "raw", "qcow2", "erofs", "ext4"
+}
+
+// Module is a WebAssembly program in a file of the host.
+type Module struct{ Path string }
+
+// Bind shows a host file or directory inside.
+type Bind struct {
+	Source string // absolute, on the host
+	Target string // absolute, inside; it exists in HostView.Dir
+	// Owned says that all of it belongs to the sandbox's user inside, as a
+	// workspace does. Otherwise files have the host's owners.
+	Owned bool `json:",omitempty"`
+}
+
+// ViewOf returns the image of a directory in which binds are shown.
+func ViewOf(dir, guest string, binds ...Bind) Image {
+	return Image{HostView: &HostView{Dir: dir, Binds: binds}, Guest: guest}
+}
+
+// kinds returns which kinds are set.
+func (i Image) kinds() (list []ImageKind) {
+	for _, k := range []struct {
+		kind ImageKind
+		set  bool
+	}{
+		{ImageHostView, i.HostView != nil}, {ImageLayers, i.Layers != nil}, {ImageOCI, i.OCI != nil},
+		{ImageDisk, i.Disk != nil}, {ImageModule, i.Module != nil},
+	} {
+		if k.set {
+			list = append(list, k.kind)
+		}
+	}
+	return list
+}
+
+// Kind returns the image's kind, or "" if it has none or several.
+func (i Image) Kind() ImageKind {
+	if list := i.kinds(); len(list) == 1 {
+		return list[0]
+	}
+	return ""
+}
+
+// Check refuses an image that an engine with these kinds cannot start from.
+func (i Image) Check(kinds []ImageKind) error {
+	kind := i.Kind()
+	if kind == "" {
+		return fault.Newf(fault.Invalid, "image_invalid", "an image is of exactly one kind, and this one is of %d", len(i.kinds()))
+	}
+	if !slices.Contains(kinds, kind) {
+		return fault.Newf(fault.Unsupported, "image_unsupported", "the engine cannot start a sandbox from an image of the kind %q", kind)
+	}
+	return nil
+}
+
+// View returns what the image shows of the host. An image of another kind shows
+// nothing of it.
+func (i Image) View() HostView {
+	if i.HostView == nil {
+		return HostView{}
+	}
+	return *i.HostView
+}
+
+// Show returns the image with more of the host shown in it. The images that share
+// its list of binds stay as they are.
+func (i Image) Show(binds ...Bind) (Image, error) {
+	if len(binds) == 0 {
+		return i, nil
+	}
+	if i.HostView == nil {
+		return i, fault.Newf(fault.Unsupported, "image_hides_host", "an image of the kind %q shows no files of the host", i.Kind()).
+			WithHint("mount the files, or use a template that shows the host")
+	}
+	view := i.View()
+	view.Binds = slices.Concat(view.Binds, binds)
+	i.HostView = &view
+	return i, nil
+}
+
+// WithGuestOf returns a host view that shows the other's program of the guest
+// instead of its own. An image of another kind is returned as it is.
+func (i Image) WithGuestOf(o Image) Image {
+	if i.HostView == nil {
+		return i
+	}
+	view := i.View()
+	view.Binds = slices.Clone(view.Binds)
+	for n := range view.Binds {
+		for _, bind := range o.View().Binds {
+			if bind.Target == o.Guest && view.Binds[n].Target == i.Guest {
+				view.Binds[n].Source = bind.Source
+			}
+		}
+	}
+	i.HostView = &view
+	return i
+}
+
+// Equal reports whether sandboxes start from the same files.
+func (i Image) Equal(o Image) bool {
+	if i.Guest != o.Guest || !slices.Equal(i.kinds(), o.kinds()) {
+		return false
+	}
+	same := true
+	if i.HostView != nil {
+		same = i.HostView.Dir == o.HostView.Dir && slices.Equal(i.HostView.Binds, o.HostView.Binds)
+	}
+	if i.Layers != nil {
+		same = same && i.Layers.Digest == o.Layers.Digest && slices.Equal(i.Layers.Files, o.Layers.Files)
+	}
+	if i.OCI != nil {
+		same = same && *i.OCI == *o.OCI
+	}
+	if i.Disk != nil {
+		same = same && *i.Disk == *o.Disk
+	}
+	if i.Module != nil {
+		same = same && *i.Module == *o.Module
+	}
+	return same
+}
+
+// storedImage is how an image is stored. Before there were several kinds, the fields
+// of the host view stood alone, so they have no name of their own.
+type storedImage struct {
+	Dir    string `json:",omitempty"`
+	Binds  []Bind `json:",omitempty"`
+	Guest  string
+	Layers *Layers `json:",omitempty"`
+	OCI    *OCI    `json:",omitempty"`
+	Disk   *Disk   `json:",omitempty"`
+	Module *Module `json:",omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (i Image) MarshalJSON() ([]byte, error) {
+	view := i.View()
+	return json.Marshal(storedImage{
+		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Module: i.Module,
+	})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (i *Image) UnmarshalJSON(data []byte) error {
+	var s storedImage
+	if err := json.Unmarshal(data, &s); err != nil {
+		return err
+	}
+	*i = Image{Layers: s.Layers, OCI: s.OCI, Disk: s.Disk, Module: s.Module, Guest: s.Guest}
+	if s.Dir != "" || len(s.Binds) > 0 {
+		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds}
+	}
+	return nil
+}

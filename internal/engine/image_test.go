@@ -1,0 +1,124 @@
+package engine_test
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// oneOfEach is an image of every kind.
+var oneOfEach = map[engine.ImageKind]engine.Image{
+	engine.ImageHostView: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t", Owned: true}),
+	engine.ImageLayers:   {Layers: &engine.Layers{Digest: "sha256:1", Files: []string{"/a", "/b"}}, Guest: "/g"},
+	engine.ImageOCI:      {OCI: &engine.OCI{Ref: "python:3.12", Digest: "sha256:1"}, Guest: "/g"},
+	engine.ImageDisk:     {Disk: &engine.Disk{Path: "/d", Format: "raw"}, Guest: "/g"},
+	engine.ImageModule:   {Module: &engine.Module{Path: "/m.wasm"}},
+}
+
+func TestImageIsOfOneDeclaredKind(t *testing.T) {
+	all := slices.Sorted(maps.Keys(oneOfEach))
+	for kind, image := range oneOfEach {
+		if image.Kind() != kind {
+			t.Errorf("%s has the kind %q", kind, image.Kind())
+		}
+		if err := image.Check(all); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		others := slices.DeleteFunc(slices.Clone(all), func(k engine.ImageKind) bool { return k == kind })
+		if err := image.Check(others); fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != "image_unsupported" {
+			t.Errorf("%s on an engine without it: %v", kind, err)
+		}
+		two := image
+		two.HostView, two.Module = &engine.HostView{Dir: "/r"}, &engine.Module{Path: "/m"}
+		if err := two.Check(all); two.Kind() != "" || fault.CodeOf(err) != "image_invalid" {
+			t.Errorf("%s and two others: %v", kind, err)
+		}
+	}
+	if err := (engine.Image{Guest: "/g"}).Check(all); fault.KindOf(err) != fault.Invalid || fault.CodeOf(err) != "image_invalid" {
+		t.Errorf("no image: %v", err)
+	}
+}
+
+func TestImageIsStored(t *testing.T) {
+	for kind, image := range oneOfEach {
+		data, err := json.Marshal(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read engine.Image
+		if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, image) || !read.Equal(image) {
+			t.Errorf("%s is stored as %s and read as %+v, %v", kind, data, read, err)
+		}
+		for other, image := range oneOfEach {
+			if other != kind && (image.Equal(read) || read.Equal(image)) {
+				t.Errorf("%s equals %s", kind, other)
+			}
+		}
+	}
+}
+
+// What the versions wrote whose sandboxes started from host directories alone.
+func TestImagesOfBeforeAreRead(t *testing.T) {
+	const view = `{"Dir":"/r","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/p","Target":"/.crannog/programs/1","Owned":true}],"Guest":"/.crannog/crannog-guest"}`
+	want := engine.ViewOf("/r", "/.crannog/crannog-guest",
+		engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/p", Target: "/.crannog/programs/1", Owned: true})
+	var image engine.Image
+	if err := json.Unmarshal([]byte(view), &image); err != nil || !reflect.DeepEqual(image, want) {
+		t.Errorf("read as %+v, %v", image, err)
+	}
+	// And the versions of before read what is written now.
+	if data, err := json.Marshal(want); err != nil || string(data) != view {
+		t.Errorf("stored as %s, %v", data, err)
+	}
+	var spec engine.Spec
+	if err := json.Unmarshal([]byte(`{"ID":"a","Hostname":"h","Root":`+view+`,"Workspace":"/w","Mounts":null}`), &spec); err != nil || !spec.Image.Equal(want) || spec.Workspace != "/w" {
+		t.Errorf("a specification is read as %+v, %v", spec, err)
+	}
+	// A row of a version that did not keep it.
+	for _, none := range []string{`{"Dir":"","Binds":null,"Guest":""}`, `{}`} {
+		if err := json.Unmarshal([]byte(none), &image); err != nil || image.Kind() != "" || !image.Equal(engine.Image{}) {
+			t.Errorf("%s is read as %+v, %v", none, image, err)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"Dir":1}`), &image); err == nil {
+		t.Error("a number is read as a directory")
+	}
+}
+
+func TestImageShowsMoreOfTheHost(t *testing.T) {
+	shared := engine.ViewOf("/r", "/g", make([]engine.Bind, 1, 8)...)
+	one, err := shared.Show(engine.Bind{Source: "/1", Target: "/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := shared.Show(engine.Bind{Source: "/2", Target: "/2"})
+	if err != nil || one.View().Binds[1].Source != "/1" || two.View().Binds[1].Source != "/2" || len(shared.View().Binds) != 1 {
+		t.Errorf("%v, %v and %v, %v", shared.View(), one.View(), two.View(), err)
+	}
+	for kind, image := range oneOfEach {
+		_, err := image.Show(engine.Bind{Source: "/1", Target: "/1"})
+		if (err == nil) != (kind == engine.ImageHostView) || err != nil && fault.CodeOf(err) != "image_hides_host" {
+			t.Errorf("%s: %v", kind, err)
+		}
+		if same, err := image.Show(); err != nil || !same.Equal(image) {
+			t.Errorf("%s with nothing more: %v", kind, err)
+		}
+	}
+}
+
+func TestGuestIsExchangedInAViewOfItsOwn(t *testing.T) {
+	old := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-1", Target: "/g"})
+	now := old.WithGuestOf(engine.ViewOf("/r", "/g2", engine.Bind{Source: "/other", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g2"}))
+	want := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g"})
+	if !now.Equal(want) || old.View().Binds[1].Source != "/guest-1" {
+		t.Errorf("%v, and of before %v", now.View(), old.View())
+	}
+	if oci := oneOfEach[engine.ImageOCI]; !oci.WithGuestOf(old).Equal(oci) {
+		t.Error("an image of layers has changed")
+	}
+}

@@ -1,0 +1,49 @@
+package session
+
+import (
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// mostTries is the number of failures of one address within triesEvery. Tokens
+	// cannot be guessed; the bound keeps guesses from filling the audit log.
+	mostTries  = 10
+	triesEvery = time.Minute
+	// mostAddresses bounds the number of counted addresses. All others share one count.
+	mostAddresses = 1024
+)
+
+// tries counts failed attempts to sign in.
+type tries struct {
+	mu    sync.Mutex
+	since time.Time
+	count map[string]int
+}
+
+// failed counts a failure, and returns an error once an address has failed too often.
+// Later attempts then get no check and no audit entry.
+func (t *tries) failed(from string, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := t.key(from, now)
+	if t.count[key] < mostTries {
+		t.count[key]++
+		return nil
+	}
+	return fault.New(fault.Exhausted, "too_many_tries", "too many links from here were not valid").
+		WithHint("a valid one still works; crannog console makes one").WithRetryAfter(t.since.Add(triesEvery).Sub(now))
+}
+
+// key returns the key under which an address is counted. The caller holds t.mu.
+func (t *tries) key(from string, now time.Time) string {
+	if t.count == nil || now.Sub(t.since) >= triesEvery {
+		t.since, t.count = now, map[string]int{}
+	}
+	if _, known := t.count[from]; !known && len(t.count) >= mostAddresses {
+		return ""
+	}
+	return from
+}

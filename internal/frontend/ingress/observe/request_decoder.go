@@ -1,0 +1,175 @@
+package observe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/codec"
+	fspb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/utf8text"
+)
+
+// maxRequest bounds a request that is decoded here. The guest accepts more, but no kernel
+// runs such a command: all arguments together have at most 2 MiB. The input of a command
+// is not part of the request that starts it.
+const maxRequest = 2<<20 + 64<<10
+
+// ears decodes requests of the process service with the same generated code as the guest,
+// for every protocol, encoding and compression. A request that reaches a method is what
+// the guest would run; the guest would refuse all others with the same error. A second
+// parser could decode a request differently, and an attacker could hide a command from
+// the audit log.
+type ears struct {
+	processpbconnect.UnimplementedProcessHandler
+}
+
+// fileEars does the same for the file system service.
+type fileEars struct {
+	filesystempbconnect.UnimplementedFilesystemHandler
+}
+
+func newEars() http.Handler {
+	mux := http.NewServeMux()
+	options := append(codec.Options(maxRequest), counting()...)
+	mux.Handle(processpbconnect.NewProcessHandler(ears{}, options...))
+	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileEars{}, options...))
+	return mux
+}
+
+// hearing is one request that is being decoded.
+type hearing struct {
+	// take is called with the message. Its error refuses the request.
+	take func(message any, header http.Header) error
+	err  error
+}
+
+type hearingKey struct{}
+
+func hear(ctx context.Context, message any, header http.Header) error {
+	h, ok := ctx.Value(hearingKey{}).(*hearing)
+	if !ok {
+		return connect.NewError(connect.CodeInternal, errors.New("no listener is registered"))
+	}
+	if h.err = h.take(message, header); h.err != nil {
+		return connect.NewError(connect.CodeUnavailable, errors.New(fault.PublicText(h.err)))
+	}
+	return nil
+}
+
+func (ears) Start(ctx context.Context, r *connect.Request[pb.StartRequest], _ *connect.ServerStream[pb.StartResponse]) error {
+	return hear(ctx, r.Msg, r.Header())
+}
+
+func (ears) Connect(ctx context.Context, r *connect.Request[pb.ConnectRequest], _ *connect.ServerStream[pb.ConnectResponse]) error {
+	return hear(ctx, r.Msg, r.Header())
+}
+
+func (ears) Update(ctx context.Context, r *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
+	return connect.NewResponse(&pb.UpdateResponse{}), hear(ctx, r.Msg, r.Header())
+}
+
+func (ears) SendSignal(ctx context.Context, r *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
+	return connect.NewResponse(&pb.SendSignalResponse{}), hear(ctx, r.Msg, r.Header())
+}
+
+func (fileEars) MakeDir(ctx context.Context, r *connect.Request[fspb.MakeDirRequest]) (*connect.Response[fspb.MakeDirResponse], error) {
+	return connect.NewResponse(&fspb.MakeDirResponse{}), hear(ctx, r.Msg, r.Header())
+}
+
+func (fileEars) Move(ctx context.Context, r *connect.Request[fspb.MoveRequest]) (*connect.Response[fspb.MoveResponse], error) {
+	return connect.NewResponse(&fspb.MoveResponse{}), hear(ctx, r.Msg, r.Header())
+}
+
+func (fileEars) Remove(ctx context.Context, r *connect.Request[fspb.RemoveRequest]) (*connect.Response[fspb.RemoveResponse], error) {
+	return connect.NewResponse(&fspb.RemoveResponse{}), hear(ctx, r.Msg, r.Header())
+}
+
+// passedOver are headers about time limits and compression of the answer. They do not
+// apply to the decoding.
+var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
+
+// listen decodes a request. If the request is refused, the answer is in the memory.
+func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
+	var read bytes.Buffer
+	// The library reads a message that is too large to its end. A caller may announce
+	// 4 GiB, and all of it would be held in memory.
+	body := io.LimitReader(r.Body, headSize+maxRequest+1)
+	header := r.Header.Clone()
+	for _, name := range passedOver {
+		header.Del(name)
+	}
+	copied := &http.Request{
+		Method: r.Method, URL: &url.URL{Path: where}, Host: r.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
+		Body: io.NopCloser(io.TeeReader(body, &read)),
+	}
+	said := &memory{header: http.Header{}}
+	t.ears.ServeHTTP(said, copied.WithContext(context.WithValue(r.Context(), hearingKey{}, h)))
+	ahead(r, &read)
+	return said
+}
+
+// call observes a command from its start, or from the point where a caller attaches.
+func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
+	var cmd *command
+	var lasts bool
+	h := &hearing{take: func(message any, header http.Header) (err error) {
+		switch m := message.(type) {
+		case *pb.StartRequest:
+			lasts = true
+			if err := utf8text.UnescapeStart(header, m); err != nil {
+				return fault.Wrap(err, fault.Invalid, "start_unreadable", "the escaped command cannot be read")
+			}
+			cmd, err = t.begin(c, startOf(c, m, userOf(header)))
+		case *pb.ConnectRequest:
+			cmd, err = t.begin(c, connectOf(c, m))
+		}
+		return err
+	}}
+	said := t.listen(r, where, h)
+	switch {
+	case h.err != nil:
+		return nil, said.refusal(h.err)
+	case cmd == nil:
+		return nil, said.refusal(fault.New(fault.Invalid, "start_unreadable", "the request to start a command cannot be read"))
+	}
+	// A compressed answer could not be observed.
+	r.Header.Del("Connect-Accept-Encoding")
+	r.Header.Del("Grpc-Accept-Encoding")
+	if lasts {
+		return newLasting(cmd), nil
+	}
+	return &Visit{answer: cmd.answer, done: cmd.over}, nil
+}
+
+// overhear records actions on a running command. Such a request runs nothing, so one
+// that cannot be parsed is passed on.
+func (t *Tap) overhear(r *http.Request, c Call, where string) {
+	t.listen(r, where, &hearing{take: func(message any, _ http.Header) error {
+		switch m := message.(type) {
+		case *pb.UpdateRequest:
+			size := m.GetPty().GetSize()
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Resize(int(size.GetCols()), int(size.GetRows())) })
+		case *pb.SendSignalRequest:
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Mark("signal " + signalName(int(m.GetSignal()))) })
+		}
+		return nil
+	}})
+}
+
+// userOf returns the user that a request names, or "".
+func userOf(header http.Header) string {
+	r := http.Request{Header: header}
+	user, _, _ := r.BasicAuth()
+	return user
+}

@@ -1,0 +1,38 @@
+package v1
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// Pruner removes the rows of ended sandboxes.
+type Pruner interface {
+	Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error)
+}
+
+// pruneHandlers serves the removal of what has ended.
+type pruneHandlers struct{ pruner Pruner }
+
+func (h *pruneHandlers) register(r *registry) {
+	register(r, op("prune", "POST", "/prune", "Remove ended sandboxes"), h.prune)
+}
+
+type pruneOutput struct{ Body api.Pruned }
+
+func (h *pruneHandlers) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*pruneOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	gone, err := h.pruner.Prune(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	out := &pruneOutput{api.Pruned{Removed: make([]string, 0, len(gone.Sandboxes)), FreedBytes: gone.Freed}}
+	for _, sb := range gone.Sandboxes {
+		out.Body.Removed = append(out.Body.Removed, sb.ID)
+	}
+	return out, nil
+}

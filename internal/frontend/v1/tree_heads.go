@@ -1,0 +1,81 @@
+package v1
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+const (
+	// stampEvery is how often a checkpoint is signed for results of commands,
+	// and stampTimeout how long that may take.
+	stampEvery   = 100 * time.Millisecond
+	stampTimeout = 5 * time.Second
+)
+
+// treeHeads signs tree heads of the audit log for the results of requests. A command does
+// not wait for the disk: its result has the newest tree head that exists, which covers what
+// was before its signing began. The next is signed if the newest is old.
+type treeHeads struct {
+	record Record // nil signs nothing
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	last *api.Checkpoint
+	at   time.Time
+	busy bool
+}
+
+// newest returns the newest tree head, or nil until the first is signed.
+func (t *treeHeads) newest() *api.Checkpoint {
+	if t.record == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.busy && time.Since(t.at) >= stampEvery {
+		t.busy = true
+		go t.stamp()
+	}
+	return t.last
+}
+
+func (t *treeHeads) stamp() {
+	ctx, cancel := context.WithTimeout(context.Background(), stampTimeout)
+	defer cancel()
+	c, err := t.record.Checkpoint(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy, t.at = false, time.Now()
+	if err != nil {
+		t.log.Debug("no checkpoint for results", "err", err)
+		return
+	}
+	out := toCheckpoint(c)
+	t.last = &out
+}
+
+// covering returns a tree head over all entries so far, for a header. It returns "" if none
+// can be signed, because what the request did cannot be undone.
+func (t *treeHeads) covering(ctx context.Context) string {
+	if t.record == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
+	defer cancel()
+	c, err := t.record.Checkpoint(ctx)
+	if err != nil {
+		t.log.Warn("no checkpoint for a removal", "err", err)
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(c.Note))
+}
+
+// removedOutput is the answer of a removal.
+type removedOutput struct {
+	Checkpoint string `header:"Crannog-Checkpoint" doc:"A signed tree head of the audit log that covers all that the sandbox did: a signed note, in base64."`
+}

@@ -1,0 +1,56 @@
+// Package control owns the caller's side of a guest's control service: how requests to it
+// are made, and over which connections they go.
+package control
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// maxHeader bounds the header of an answer. A program that has replaced the guest could
+// otherwise make net/http read ten mebibytes.
+const maxHeader = 64 << 10
+
+// Dial opens a connection to the control service.
+type Dial func(ctx context.Context) (net.Conn, error)
+
+// Once returns a transport that opens a connection for each request, so that the end of
+// the body is the end of the connection.
+func Once(dial Dial) *http.Transport {
+	t := transport(dial)
+	t.DisableKeepAlives = true
+	return t
+}
+
+// Keep returns a transport that keeps one connection open.
+func Keep(dial Dial) *http.Transport {
+	t := transport(dial)
+	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 1, 1, 1
+	return t
+}
+
+func transport(dial Dial) *http.Transport {
+	return &http.Transport{
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}
+}
+
+// Request makes a request to the control service. The body, if there is one, is JSON.
+// Redirects in the answer must not be followed, and the caller bounds what it reads: the
+// program that answers is the sandbox's.
+func Request(ctx context.Context, token, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(guest.ControlHeader, token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}

@@ -1,0 +1,51 @@
+// Package peercred owns what the kernel tells about the process at the other end of a Unix
+// socket.
+package peercred
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of returns the credentials of the process at the other end of a connection. For a client
+// that is the process that began to listen. Its number is 0 if it is in a PID namespace
+// that cannot be seen from here.
+func Of(c syscall.Conn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var optErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, optErr); err != nil {
+		return nil, fmt.Errorf("peer credentials: %w", err)
+	}
+	return cred, nil
+}
+
+// Ended reports whether a process has certainly ended. One that its parent has not waited
+// for has ended too. If the kernel does not tell, the process counts as running.
+func Ended(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	// The descriptor is readable as soon as the process has ended.
+	polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(polled, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n == 1
+		}
+	}
+}

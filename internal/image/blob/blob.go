@@ -1,0 +1,223 @@
+// Package blob owns a directory of immutable files that are named by their
+// SHA-256 digest: how they are written so that a crash leaves none in part, and
+// how they are verified whenever they are read.
+package blob
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// CodeCorrupt is the code of the error for a blob whose content no longer has its digest.
+const CodeCorrupt = "image_blob_corrupt"
+
+// CodeUnknown is the code of the error for a blob that the store does not have.
+const CodeUnknown = "image_blob_unknown"
+
+// Store is a directory of blobs. All methods are safe for concurrent use, also by several
+// processes.
+type Store struct {
+	dir, drafts string
+	// step is called before each step of a commit, for tests in which the process dies.
+	step func(name string) error
+}
+
+// Open makes the directory of a store if it does not exist.
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: filepath.Join(dir, "sha256"), drafts: filepath.Join(dir, "drafts")}
+	for _, d := range []string{s.dir, s.drafts} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("image blobs: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// hexDigest is the form of a digest's text, which becomes a file name.
+var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// path returns the file of a blob. A digest of another algorithm is refused, so that no
+// file name is made of text from a registry.
+func (s *Store) path(d v1.Hash) (string, error) {
+	if d.Algorithm != "sha256" || !hexDigest.MatchString(d.Hex) {
+		return "", fault.Newf(fault.Invalid, "image_digest_invalid", "the digest %.100q is not of SHA-256", d.String())
+	}
+	return filepath.Join(s.dir, d.Hex), nil
+}
+
+// Size returns the size of a blob, and false if the store does not have it.
+func (s *Store) Size(d v1.Hash) (int64, bool) {
+	path, err := s.path(d)
+	if err != nil {
+		return 0, false
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, false
+	}
+	return info.Size(), true
+}
+
+// Open opens a blob. Reading to the end verifies its digest: the last Read returns an
+// error instead of io.EOF if the content is another one, and the blob is removed, so that
+// the next pull fetches it again.
+func (s *Store) Open(d v1.Hash) (io.ReadCloser, error) {
+	path, err := s.path(d)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Newf(fault.NotFound, CodeUnknown, "the image store has no blob %s", d).WithHint("pull the image again")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image blob: %w", err)
+	}
+	return &verified{f: f, sum: sha256.New(), want: d, path: path}, nil
+}
+
+// Read returns a blob of at most limit bytes, verified.
+func (s *Store) Read(d v1.Hash, limit int64) ([]byte, error) {
+	r, err := s.Open(d)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if size, _ := s.Size(d); size > limit {
+		return nil, fault.Newf(fault.Invalid, "image_blob_large", "the blob %s has %d bytes, and %d is the most for its kind", d, size, limit)
+	}
+	return io.ReadAll(r)
+}
+
+// verified reads a blob and compares its digest at the end.
+type verified struct {
+	f    *os.File
+	sum  hash.Hash
+	want v1.Hash
+	path string
+}
+
+// Read implements io.Reader.
+func (v *verified) Read(p []byte) (int, error) {
+	n, err := v.f.Read(p)
+	v.sum.Write(p[:n])
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	if hex.EncodeToString(v.sum.Sum(nil)) != v.want.Hex {
+		// A later read would fail as well, and a pull would take it for present.
+		if err := os.Remove(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return n, fmt.Errorf("remove the corrupt blob %s: %w", v.want, err)
+		}
+		return n, fault.Newf(fault.Unavailable, CodeCorrupt, "the content of the blob %s on this disk has changed, and it was removed", v.want).
+			WithHint("pull the image again")
+	}
+	return n, io.EOF
+}
+
+// Close implements io.Closer.
+func (v *verified) Close() error { return v.f.Close() }
+
+// Put stores content that is at hand and returns its digest.
+func (s *Store) Put(data []byte) (v1.Hash, error) {
+	sum := sha256.Sum256(data)
+	d := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
+	path, err := s.path(d)
+	if err != nil {
+		return d, err
+	}
+	if size, ok := s.Size(d); ok && size == int64(len(data)) {
+		return d, nil
+	}
+	err = durable.Replace(path, data, durable.Options{Draft: ".put-*", Mode: 0o600, Lasting: true, Step: s.step})
+	return d, err
+}
+
+// List returns all blobs with their sizes.
+func (s *Store) List() (map[v1.Hash]int64, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("image blobs: %w", err)
+	}
+	out := make(map[v1.Hash]int64, len(entries))
+	for _, e := range entries {
+		if !hexDigest.MatchString(e.Name()) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[v1.Hash{Algorithm: "sha256", Hex: e.Name()}] = info.Size()
+	}
+	return out, nil
+}
+
+// Remove removes a blob. An unknown one is success.
+func (s *Store) Remove(d v1.Hash) error {
+	path, err := s.path(d)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Sweep removes what crashes left: drafts that no process writes and that were not
+// written since olderThan ago. Younger ones are kept, so that a pull can continue them.
+func (s *Store) Sweep(olderThan time.Duration) (freed int64, err error) {
+	var errs []error
+	for _, dir := range []string{s.drafts, s.dir} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return freed, fmt.Errorf("image blobs: %w", err)
+		}
+		for _, e := range entries {
+			if dir == s.dir && hexDigest.MatchString(e.Name()) {
+				continue
+			}
+			n, err := sweepOne(filepath.Join(dir, e.Name()), olderThan)
+			freed += n
+			errs = append(errs, err)
+		}
+	}
+	return freed, errors.Join(errs...)
+}
+
+func sweepOne(path string, olderThan time.Duration) (int64, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || time.Since(info.ModTime()) < olderThan {
+		return 0, err
+	}
+	if locked, err := lock(f); err != nil || !locked {
+		return 0, err
+	}
+	return info.Size(), os.Remove(path)
+}

@@ -1,0 +1,193 @@
+package blob
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// CodeWrong is the code of the error for content that does not have the digest or the
+// size that its manifest states.
+const CodeWrong = "image_content_wrong"
+
+// Draft is a blob that is being written. At most one process writes a draft of a digest.
+type Draft struct {
+	s    *Store
+	f    *os.File
+	want v1.Hash
+	size int64 // that the blob must have
+	at   int64
+	sum  hash.Hash
+}
+
+// lockRetry is how often Begin looks whether another writer of the same blob is done.
+const lockRetry = 100 * time.Millisecond
+
+// Begin returns a draft of a blob, which continues what an interrupted one has written.
+// It returns nil if the store has the blob. While another writer has a draft of it, Begin
+// waits.
+func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
+	final, err := s.path(d)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.drafts, d.Hex)
+	retry := time.NewTicker(lockRetry)
+	defer retry.Stop()
+	for {
+		if have, ok := s.Size(d); ok {
+			if have == size {
+				return nil, nil
+			}
+			// Its content cannot have the digest: a disk lost part of it.
+			if err := os.Remove(final); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("image blob: %w", err)
+		}
+		locked, err := lock(f)
+		if err == nil && locked && stillNamed(f, path) {
+			if _, done := s.Size(d); done {
+				// The writer before finished between the look and the lock.
+				_ = os.Remove(path)
+				f.Close()
+				continue
+			}
+			return s.resume(f, d, size)
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		if locked {
+			continue // the draft became a blob, or was swept
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-retry.C:
+		}
+	}
+}
+
+// lock takes the exclusive lock of an open file and reports whether it got it.
+func lock(f *os.File) (bool, error) {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// stillNamed reports whether path leads to the open file.
+func stillNamed(f *os.File, path string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, named)
+}
+
+// resume reads what the draft has already, because its digest counts.
+func (s *Store) resume(f *os.File, d v1.Hash, size int64) (*Draft, error) {
+	draft := &Draft{s: s, f: f, want: d, size: size, sum: sha256.New()}
+	n, err := io.Copy(draft.sum, f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("image blob: %w", err)
+	}
+	draft.at = n
+	if n > size {
+		if err := draft.Reset(); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return draft, nil
+}
+
+// At returns how many bytes the draft has.
+func (d *Draft) At() int64 { return d.at }
+
+// Reset drops what the draft has.
+func (d *Draft) Reset() error {
+	if _, err := d.f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	d.at = 0
+	d.sum.Reset()
+	return d.f.Truncate(0)
+}
+
+// Write implements io.Writer. Content beyond the stated size is refused at once, so that
+// a registry cannot fill the disk with one blob.
+func (d *Draft) Write(p []byte) (int, error) {
+	if d.at+int64(len(p)) > d.size {
+		return 0, fault.Newf(fault.Unavailable, CodeWrong, "the source sends more than the %d bytes that the manifest states for %s", d.size, d.want)
+	}
+	n, err := d.f.Write(p)
+	d.sum.Write(p[:n])
+	d.at += int64(n)
+	return n, err
+}
+
+// Commit verifies the draft and makes it a blob that outlives a loss of power. Content
+// that is wrong is dropped.
+func (d *Draft) Commit() error {
+	defer d.f.Close()
+	got := hex.EncodeToString(d.sum.Sum(nil))
+	if d.at != d.size || got != d.want.Hex {
+		text := fmt.Sprintf("the content has the digest sha256:%s, not %s", got, d.want)
+		if d.at != d.size {
+			text = fmt.Sprintf("the content of %s has %d bytes, and its manifest states %d", d.want, d.at, d.size)
+		}
+		// Continuing wrong content would be wrong again.
+		return errors.Join(fault.New(fault.Unavailable, CodeWrong, text).WithHint("the registry or what is between has changed the image; pull it again"), os.Remove(d.f.Name()))
+	}
+	final, err := d.s.path(d.want)
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"sync", d.f.Sync},
+		{"name", func() error { return os.Rename(d.f.Name(), final) }},
+		{"sync directory", func() error { return durable.SyncDir(d.s.dir) }},
+	} {
+		if d.s.step != nil {
+			if err := d.s.step(step.name); err != nil {
+				return err
+			}
+		}
+		if err := step.do(); err != nil {
+			return fmt.Errorf("image blob: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close lets go of a draft and keeps what it has, for a later Begin. After Commit it does
+// nothing.
+func (d *Draft) Close() {
+	_ = d.f.Close() // nothing was promised of what it has
+}

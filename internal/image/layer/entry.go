@@ -1,0 +1,196 @@
+package layer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// entry unpacks one entry of a layer.
+func (t *Tree) entry(h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, err := cleanName(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return nil // the root has our own mode
+	}
+	if name == Reserved || strings.HasPrefix(name, Reserved+"/") {
+		t.counts.Skipped++
+		return nil
+	}
+	dir, base := path.Split(name)
+	parent, err := t.open(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return err
+	}
+	if parent.path == Reserved || strings.HasPrefix(parent.path, Reserved+"/") || parent.path == "" && base == Reserved {
+		t.counts.Skipped++ // by a link
+		return nil
+	}
+	if rest, is := strings.CutPrefix(base, whiteoutPrefix); is {
+		return t.whiteout(parent, h.Name, rest)
+	}
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeReg, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo, tar.TypeGNUSparse:
+	default:
+		return refused(h.Name, fmt.Sprintf("its type %q is unknown", h.Typeflag))
+	}
+	at := path.Join(parent.path, base)
+	if err := t.clear(parent, base, at, h.Typeflag == tar.TypeDir); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err = t.directory(parent, base, at, h)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		err = t.file(parent, base, h, content)
+	case tar.TypeSymlink:
+		err = t.symlink(parent, base, h)
+	case tar.TypeLink:
+		err = t.link(parent, base, h)
+	default:
+		// A device would be the host's, and a pipe could be shared between sandboxes.
+		t.counts.Skipped++
+		return nil
+	}
+	t.made[at] = true
+	return err
+}
+
+// clear makes room for an entry: what was there goes, but for a directory that stays one.
+func (t *Tree) clear(parent *place, base, at string, directory bool) error {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil || directory && stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return err
+	}
+	return t.remove(parent, base, at)
+}
+
+func (t *Tree) directory(parent *place, base, at string, h *tar.Header) error {
+	// Until the end it is writable for this process, whatever its mode is.
+	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	t.dirs[at] = dirState{mode: permissions(h), modified: modified(h)}
+	return t.own(parent, base, h)
+}
+
+func (t *Tree) file(parent *place, base string, h *tar.Header, content io.Reader) error {
+	if h.Size > t.limits.Bytes-t.counts.Bytes {
+		return tooLarge(t.limits)
+	}
+	fd, err := unix.Openat(int(parent.file.Fd()), base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), base)
+	defer f.Close()
+	n, err := io.Copy(f, content)
+	if t.counts.Bytes += n; err != nil {
+		return err
+	}
+	if err := t.own(parent, base, h); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, permissions(h)); err != nil {
+		return err
+	}
+	return touch(parent, base, modified(h))
+}
+
+func tooLarge(limits Limits) error {
+	return fault.Newf(fault.Exhausted, CodeTooLarge, "the image unpacks to more than %d bytes", limits.Bytes)
+}
+
+func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
+	if h.Linkname == "" || len(h.Linkname) >= longestPath || strings.ContainsRune(h.Linkname, 0) {
+		return refused(h.Name, "the target of the link is no path")
+	}
+	// The target is text that only programs inside follow, from their own root.
+	if err := unix.Symlinkat(h.Linkname, int(parent.file.Fd()), base); err != nil {
+		return err
+	}
+	if err := t.own(parent, base, h); err != nil {
+		return err
+	}
+	return touch(parent, base, modified(h))
+}
+
+// link makes a hard link to a file that is in the tree already.
+func (t *Tree) link(parent *place, base string, h *tar.Header) error {
+	name, err := cleanName(h.Linkname)
+	if err != nil {
+		return err
+	}
+	dir, target := path.Split(name)
+	from, err := t.find(strings.TrimSuffix(dir, "/"))
+	if errors.Is(err, unix.ENOENT) || target == "" {
+		return refused(h.Name, "it links to what is not there")
+	}
+	if err != nil {
+		return err
+	}
+	defer from.file.Close()
+	var stat unix.Stat_t
+	err = unix.Fstatat(int(from.file.Fd()), target, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return refused(h.Name, "it links to what is not there")
+	}
+	if err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return refused(h.Name, "it is a hard link to a directory")
+	}
+	return unix.Linkat(int(from.file.Fd()), target, int(parent.file.Fd()), base, 0)
+}
+
+// own gives a file its owner. Without root there is only one user, and all files are its.
+func (t *Tree) own(parent *place, base string, h *tar.Header) error {
+	if !t.owners {
+		return nil
+	}
+	const most = 1<<32 - 2 // the last number means "leave it"
+	if h.Uid < 0 || h.Uid > most || h.Gid < 0 || h.Gid > most {
+		return refused(h.Name, "its owner is no user")
+	}
+	return unix.Fchownat(int(parent.file.Fd()), base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// permissions are the mode bits that a file keeps. A set-id program would give the rights
+// of its owner to any user of the host who reaches it; inside, no program gains rights by
+// exec in any case.
+func permissions(h *tar.Header) uint32 {
+	return uint32(h.Mode) & (0o777 | unix.S_ISVTX)
+}
+
+// modified is the time of an entry, within what file systems can hold.
+func modified(h *tar.Header) time.Time {
+	latest := time.Unix(1<<33, 0)
+	if h.ModTime.Before(time.Unix(0, 0)) || h.ModTime.After(latest) {
+		return time.Unix(0, 0)
+	}
+	return h.ModTime
+}
+
+func touch(parent *place, base string, at time.Time) error {
+	stamp := unix.NsecToTimespec(at.UnixNano())
+	return unix.UtimesNanoAt(int(parent.file.Fd()), base, []unix.Timespec{stamp, stamp}, unix.AT_SYMLINK_NOFOLLOW)
+}

@@ -1,0 +1,272 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// whiteoutPrefix begins the name of an entry that removes one of the layers below.
+// opaque, behind it, removes all that they have in a directory.
+const (
+	whiteoutPrefix = ".wh."
+	opaque         = ".wh..opq"
+)
+
+// whiteout removes what the layers below have; what this layer has made stays.
+func (t *Tree) whiteout(parent *place, name, rest string) error {
+	switch {
+	case rest == opaque:
+		return t.removeBelow(parent)
+	case strings.HasPrefix(rest, whiteoutPrefix):
+		return nil // notes that aufs left
+	case rest == "" || rest == "." || rest == "..":
+		return refused(name, "it removes what is no file of the directory")
+	}
+	at := path.Join(parent.path, rest)
+	if t.made[at] || at == Reserved {
+		return nil
+	}
+	return t.remove(parent, rest, at)
+}
+
+func (t *Tree) removeBelow(dir *place) error {
+	names, err := namesIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		at := path.Join(dir.path, name)
+		if at == Reserved {
+			continue
+		}
+		if !t.made[at] {
+			if err := t.remove(dir, name, at); err != nil {
+				return err
+			}
+			continue
+		}
+		below, err := t.child(dir, name)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = t.removeBelow(below)
+		below.file.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes a file, or a directory with all that is in it. It follows no link.
+func (t *Tree) remove(parent *place, name, at string) error {
+	if t.parent != nil && t.parent != parent && (t.parent.path == at || strings.HasPrefix(t.parent.path, at+"/")) {
+		t.forgetParent()
+	}
+	err := unix.Unlinkat(int(parent.file.Fd()), name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	dir, err := t.child(parent, name)
+	if err != nil {
+		return err
+	}
+	defer dir.file.Close()
+	names, err := namesIn(dir)
+	if err != nil {
+		return err
+	}
+	for _, below := range names {
+		if err := t.remove(dir, below, path.Join(at, below)); err != nil {
+			return err
+		}
+	}
+	delete(t.dirs, at)
+	return unix.Unlinkat(int(parent.file.Fd()), name, unix.AT_REMOVEDIR)
+}
+
+func namesIn(dir *place) ([]string, error) {
+	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir.path)
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+// child opens a directory that is in another. A link is unix.ELOOP or unix.ENOTDIR.
+func (t *Tree) child(parent *place, name string) (*place, error) {
+	fd, err := unix.Openat(int(parent.file.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &place{path: path.Join(parent.path, name), file: os.NewFile(uintptr(fd), name)}, nil
+}
+
+// find opens a directory of the tree by the name that an entry gives it. Links on the way
+// are followed as a program inside would, so that an absolute one, or one with "..", ends
+// at the root of the tree and never leaves it.
+func (t *Tree) find(name string) (*place, error) {
+	fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	at, err := t.pathOf(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &place{name: name, path: at, file: f}, nil
+}
+
+// pathOf returns where an open directory is below the root.
+func (t *Tree) pathOf(f *os.File) (string, error) {
+	whole, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return "", err
+	}
+	base, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.root.Fd()))
+	if err != nil {
+		return "", err
+	}
+	if whole == base {
+		return "", nil
+	}
+	below, inside := strings.CutPrefix(whole, base+"/")
+	if !inside {
+		return "", errors.New("a directory of the tree is elsewhere")
+	}
+	return below, nil
+}
+
+// open is find for the parent of an entry, which is made where a layer does not name it.
+// It stays open until the next one: entries of a directory follow each other.
+func (t *Tree) open(name string) (*place, error) {
+	if t.parent != nil && t.parent.name == name {
+		return t.parent, nil
+	}
+	p, err := t.find(name)
+	if errors.Is(err, unix.ENOENT) && name != "" {
+		p, err = t.makeDir(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.forgetParent()
+	t.parent = p
+	return p, nil
+}
+
+// makeDir makes a directory that no layer describes, and those above it.
+func (t *Tree) makeDir(name string) (*place, error) {
+	dir, base := path.Split(name)
+	parent, err := t.find(strings.TrimSuffix(dir, "/"))
+	if errors.Is(err, unix.ENOENT) && dir != "" {
+		parent, err = t.makeDir(strings.TrimSuffix(dir, "/"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer parent.file.Close()
+	// A link that leads nowhere is in the way: it is not followed to make what it names.
+	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil {
+		return nil, err
+	}
+	at := path.Join(parent.path, base)
+	t.dirs[at] = dirState{mode: 0o755}
+	t.made[at] = true
+	return t.find(name)
+}
+
+// Finish gives the directories their modes and times. Nothing can be unpacked after it.
+func (t *Tree) Finish() error {
+	names := make([]string, 0, len(t.dirs))
+	for name := range t.dirs {
+		names = append(names, name)
+	}
+	// Those inside first: a directory may lose the right to be entered.
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
+	for _, name := range names {
+		if err := t.finish(name, t.dirs[name]); err != nil {
+			return fmt.Errorf("unpack %.200q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Tree) finish(name string, state dirState) error {
+	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil // a later entry took its place
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fchmod(fd, state.mode); err != nil {
+		return err
+	}
+	if state.modified.IsZero() {
+		return nil
+	}
+	stamp := unix.NsecToTimespec(state.modified.UnixNano())
+	return unix.UtimesNanoAt(fd, "", []unix.Timespec{stamp, stamp}, unix.AT_EMPTY_PATH)
+}
+
+// RemoveTree removes a tree, also one with directories that its owner may not enter.
+func RemoveTree(dir string) error {
+	if err := os.RemoveAll(dir); err == nil {
+		return nil
+	}
+	if err := makeRemovable(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+func makeRemovable(dir string) error {
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		entries, err := f.ReadDir(1000)
+		for _, e := range entries {
+			if e.IsDir() {
+				if err := makeRemovable(path.Join(dir, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// Package manifest owns what is believed of an image's manifest and configuration: both
+// come from strangers, and are checked before anything is fetched or made because of them.
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/blob"
+)
+
+// Bounds of what an image states of itself.
+const (
+	MaxManifest = 4 << 20 // bytes of a manifest, an index or a configuration
+	maxLayers   = 500
+	maxBlob     = 1 << 40
+)
+
+// Codes of errors that callers tell apart.
+const (
+	CodeInvalid  = "image_invalid"
+	CodePlatform = "image_platform_missing"
+)
+
+// Image is an image that the blob store has, as its manifest describes it.
+type Image struct {
+	Digest   v1.Hash
+	Raw      []byte // the manifest
+	Manifest *v1.Manifest
+	Config   *v1.ConfigFile
+}
+
+// Bytes is what the image's blobs take.
+func (i Image) Bytes() int64 {
+	total := int64(len(i.Raw)) + i.Manifest.Config.Size
+	for _, l := range i.Manifest.Layers {
+		total += l.Size
+	}
+	return total
+}
+
+// Blobs lists everything that the image consists of: its manifest, its configuration and
+// its layers.
+func (i Image) Blobs() []v1.Hash {
+	list := []v1.Hash{i.Digest, i.Manifest.Config.Digest}
+	for _, l := range i.Manifest.Layers {
+		list = append(list, l.Digest)
+	}
+	return list
+}
+
+// Parse reads and checks the manifest of an image.
+func Parse(raw []byte) (*v1.Manifest, error) {
+	m, err := v1.ParseManifest(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the manifest of the image cannot be read")
+	}
+	switch {
+	case !m.Config.MediaType.IsConfig():
+		return nil, invalid("it holds %.100q, which is not an image that programs run in", string(m.Config.MediaType))
+	case len(m.Layers) > maxLayers:
+		return nil, invalid("it has %d layers, and %d is the most", len(m.Layers), maxLayers)
+	case m.Config.Size <= 0 || m.Config.Size > MaxManifest:
+		return nil, invalid("its configuration has %d bytes, and %d is the most", m.Config.Size, MaxManifest)
+	}
+	for _, l := range m.Layers {
+		if !l.MediaType.IsLayer() {
+			return nil, invalid("the layer %s is of the unknown type %.100q", l.Digest, string(l.MediaType))
+		}
+		if l.Size < 0 || l.Size > maxBlob {
+			return nil, invalid("the layer %s states a size of %d bytes", l.Digest, l.Size)
+		}
+	}
+	return m, nil
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, CodeInvalid, "the image cannot be used: "+fmt.Sprintf(format, args...))
+}
+
+// IsIndex reports whether a document lists images of several platforms.
+func IsIndex(mediaType types.MediaType) bool { return mediaType.IsIndex() }
+
+// Load reads an image whose blobs the store has.
+func Load(blobs *blob.Store, digest v1.Hash) (Image, error) {
+	raw, err := blobs.Read(digest, MaxManifest)
+	if err != nil {
+		return Image{}, err
+	}
+	m, err := Parse(raw)
+	if err != nil {
+		return Image{}, err
+	}
+	config, err := blobs.Read(m.Config.Digest, MaxManifest)
+	if err != nil {
+		return Image{}, err
+	}
+	i := Image{Digest: digest, Raw: raw, Manifest: m}
+	i.Config, err = parseConfig(config, m)
+	return i, err
+}
+
+func parseConfig(raw []byte, m *v1.Manifest) (*v1.ConfigFile, error) {
+	c, err := v1.ParseConfigFile(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the configuration of the image cannot be read")
+	}
+	if len(c.RootFS.DiffIDs) != len(m.Layers) {
+		return nil, invalid("its configuration names %d layers, and its manifest %d", len(c.RootFS.DiffIDs), len(m.Layers))
+	}
+	if c.OS != "" && c.OS != "linux" {
+		return nil, fault.Newf(fault.Unsupported, CodePlatform, "the image is for %.50s, and sandboxes run Linux", c.OS)
+	}
+	return c, nil
+}
+
+// Platform is a kind of machine that an image is for.
+type Platform = v1.Platform
+
+// Host is the platform of this machine's sandboxes.
+func Host() Platform { return Platform{OS: "linux", Architecture: runtime.GOARCH} }
+
+// ParsePlatform reads OS/ARCHITECTURE[/VARIANT]; "" is this machine's.
+func ParsePlatform(text string) (Platform, error) {
+	if text == "" {
+		return Host(), nil
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) < 2 || len(parts) > 3 || parts[0] != "linux" || parts[1] == "" {
+		return Platform{}, fault.Newf(fault.Invalid, "platform_invalid", "%.100q is no platform", text).WithHint("a platform is linux/amd64, linux/arm64 or linux/arm/v7")
+	}
+	p := Platform{OS: parts[0], Architecture: parts[1]}
+	if len(parts) == 3 {
+		p.Variant = parts[2]
+	}
+	return p, nil
+}
+
+// Choose returns the image of an index that is for a platform.
+func Choose(raw []byte, want Platform) (v1.Descriptor, error) {
+	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
+	if err != nil {
+		return v1.Descriptor{}, fault.Wrap(err, fault.Invalid, CodeInvalid, "the index of the image cannot be read")
+	}
+	var have []string
+	for _, d := range index.Manifests {
+		if !d.MediaType.IsImage() || d.Annotations["vnd.docker.reference.type"] != "" {
+			continue
+		}
+		if d.Platform == nil {
+			if len(index.Manifests) == 1 {
+				return d, nil
+			}
+			continue
+		}
+		if d.Platform.Satisfies(want) {
+			return d, nil
+		}
+		if text := d.Platform.String(); len(text) < 50 && len(have) < 20 {
+			have = append(have, text)
+		}
+	}
+	return v1.Descriptor{}, fault.Newf(fault.NotFound, CodePlatform, "the image has nothing for %s", want.String()).
+		WithHint("it is there for " + strings.Join(have, ", "))
+}

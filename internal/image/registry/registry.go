@@ -1,0 +1,163 @@
+// Package registry owns the traffic with image registries: which ones may be asked, how
+// their blobs are fetched in parallel and continued after an interruption, and how images
+// are sent to them.
+package registry
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/blob"
+)
+
+// Options say how registries are asked. Zero in a field is the default.
+type Options struct {
+	Rules Rules
+	// Keychain finds credentials; nil is Docker's configuration and its helpers.
+	Keychain authn.Keychain
+	// Transport is for tests; nil is a transport of our own.
+	Transport http.RoundTripper
+	// Stall is how long a registry may send nothing.
+	Stall time.Duration
+	// Tries is how often a blob is asked for, continuing where it broke off.
+	Tries int
+	// Parallel bounds how many blobs are fetched at once.
+	Parallel int
+	Log      *slog.Logger
+}
+
+// Client talks to registries.
+type Client struct {
+	o Options
+}
+
+// New returns a client.
+func New(o Options) *Client {
+	if o.Keychain == nil {
+		o.Keychain = authn.DefaultKeychain
+	}
+	if o.Stall == 0 {
+		o.Stall = 30 * time.Second
+	}
+	if o.Tries == 0 {
+		o.Tries = 4
+	}
+	if o.Parallel == 0 {
+		o.Parallel = 4
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Client{o: o}
+}
+
+// Event is the progress of one blob.
+type Event struct {
+	Digest      v1.Hash
+	Done, Total int64
+	// Present is set if the store had the blob already.
+	Present bool
+}
+
+// Parse reads a reference as Docker does: "python" is docker.io/library/python:latest.
+func Parse(ref string) (name.Reference, error) {
+	const longest = 512
+	if len(ref) > longest {
+		return nil, fault.Newf(fault.Invalid, "image_reference_invalid", "an image reference has at most %d characters", longest)
+	}
+	r, err := name.ParseReference(ref)
+	dots := func(part string) bool { return part == "." || part == ".." }
+	if err != nil || slices.ContainsFunc(strings.Split(ref, "/"), dots) {
+		return nil, fault.Newf(fault.Invalid, "image_reference_invalid", "%.200q does not name an image", ref).
+			WithHint("a reference is [REGISTRY/]NAME[:TAG][@sha256:DIGEST], such as python:3.12-slim")
+	}
+	return r, nil
+}
+
+// repository is one repository on one host, with what opens it.
+type repository struct {
+	name.Repository
+	transport http.RoundTripper
+	client    *http.Client
+}
+
+// Actions that credentials are asked for.
+const (
+	toPull = transport.PullScope
+	toPush = transport.PushScope
+)
+
+// open asks a registry how it wants to be opened, and finds the credentials.
+func (c *Client) open(ctx context.Context, repo name.Repository, action string) (*repository, error) {
+	if c.o.Rules.insecure(repo.RegistryStr()) {
+		r, err := name.NewRepository(repo.Name(), name.Insecure)
+		if err != nil {
+			return nil, err
+		}
+		repo = r
+	}
+	auth, err := c.o.Keychain.Resolve(repo)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unauthenticated, "registry_credentials", fmt.Sprintf("the credentials for %s cannot be read", repo.RegistryStr())).
+			WithHint("look at ~/.docker/config.json and the credential helpers that it names")
+	}
+	guarded := &guard{inner: c.o.Transport, rules: c.o.Rules, stall: c.o.Stall}
+	if guarded.inner == nil {
+		guarded.inner = c.newTransport(repo.RegistryStr())
+	}
+	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, transport.NewRetry(guarded), []string{repo.Scope(action)})
+	if err != nil {
+		return nil, explain(ctx, repo.String(), err)
+	}
+	return &repository{Repository: repo, transport: rt, client: &http.Client{Transport: rt, CheckRedirect: checkRedirect}}, nil
+}
+
+// Pulled names what a pull has brought.
+type Pulled struct {
+	Manifest v1.Hash // of the image for the platform
+	Resolved v1.Hash // what the reference led to: the image, or an index of several
+	Source   string  // the registry that answered
+}
+
+// Pull fetches an image and all of its blobs into a store. Each registry that may answer
+// is asked in turn: the mirrors, and the one that the reference names.
+func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
+	if err := c.o.Rules.check(ref.Context()); err != nil {
+		return Pulled{}, err
+	}
+	var first error
+	for _, source := range c.o.Rules.sources(ref) {
+		pulled, err := c.pullFrom(ctx, source, platform, blobs, report)
+		if err == nil {
+			pulled.Source = source.Context().RegistryStr()
+			return pulled, nil
+		}
+		if ctx.Err() != nil || !worthAnother(err) {
+			return Pulled{}, err
+		}
+		c.o.Log.Warn("a registry did not serve an image", "registry", source.Context().RegistryStr(), "image", ref.String(), "err", err)
+		first = err // the last one is the registry that the reference names
+	}
+	return Pulled{}, first
+}
+
+// worthAnother reports whether another registry may have what one has refused.
+func worthAnother(err error) bool {
+	switch fault.KindOf(err) {
+	case fault.Unavailable, fault.NotFound, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Timeout, fault.Internal:
+		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != "image_budget"
+	case fault.Invalid, fault.Exists, fault.Conflict, fault.Unsupported, fault.Canceled:
+	}
+	return false
+}

@@ -1,0 +1,438 @@
+package registry_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	server "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
+)
+
+// host is a registry in this process whose answers a test can change.
+type host struct {
+	name  string
+	inner http.Handler
+	mu    sync.Mutex
+	fault func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered
+	asked []string
+}
+
+func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	h.asked = append(h.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
+	broken := h.fault
+	h.mu.Unlock()
+	if broken != nil && broken(w, r) {
+		return
+	}
+	h.inner.ServeHTTP(w, r)
+}
+
+func (h *host) breakWith(f func(http.ResponseWriter, *http.Request) bool) {
+	h.mu.Lock()
+	h.fault, h.asked = f, nil
+	h.mu.Unlock()
+}
+
+func (h *host) requests(of string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, a := range h.asked {
+		if strings.Contains(a, of) {
+			n++
+		}
+	}
+	return n
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{inner: server.New(server.Logger(log.New(io.Discard, "", 0)))}
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	h.name = strings.TrimPrefix(s.URL, "http://")
+	return h
+}
+
+// publish gives an image a tag.
+func publish(t *testing.T, h *host, tag string) v1.Image {
+	t.Helper()
+	img, err := random.Image(200<<10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.OS, c.Architecture = "linux", manifest.Host().Architecture
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(reference(t, h.name+"/"+tag), img); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func reference(t *testing.T, text string) name.Reference {
+	t.Helper()
+	ref, err := registry.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func client(insecure ...string) *registry.Client {
+	return registry.New(registry.Options{
+		Rules: registry.Rules{Insecure: insecure}, Keychain: authn.NewMultiKeychain(), Stall: 300 * time.Millisecond, Tries: 3,
+	})
+}
+
+func store(t *testing.T) *blob.Store {
+	t.Helper()
+	s, err := blob.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// whole reads all of an image from a store, which verifies each digest.
+func whole(t *testing.T, s *blob.Store, digest v1.Hash) {
+	t.Helper()
+	img, err := manifest.Load(s, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range img.Blobs() {
+		if _, err := s.Read(d, 1<<30); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func ignore(registry.Event) {}
+
+func TestPullAndPush(t *testing.T) {
+	h, blobs := newHost(t), store(t)
+	img := publish(t, h, "app:1")
+	want, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	done := map[v1.Hash]int64{}
+	pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, func(e registry.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if e.Done < done[e.Digest] || e.Done > e.Total {
+			t.Errorf("progress went from %d to %+v", done[e.Digest], e)
+		}
+		done[e.Digest] = e.Done
+	})
+	if err != nil || pulled.Manifest != want || pulled.Resolved != want || pulled.Source != h.name {
+		t.Fatalf("pulled %+v, %v; want %s", pulled, err, want)
+	}
+	if len(done) != 4 {
+		t.Errorf("progress of %d blobs", len(done))
+	}
+	whole(t, blobs, want)
+
+	stored, err := manifest.Load(blobs, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client(h.name).Push(t.Context(), reference(t, h.name+"/copy:2"), stored, blobs, ignore); err != nil {
+		t.Fatal(err)
+	}
+	again, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/copy@"+want.String()), manifest.Host(), store(t), ignore)
+	if err != nil || again.Manifest != want {
+		t.Errorf("the pushed image: %+v %v", again, err)
+	}
+}
+
+// onBlobs breaks the answers to requests for blobs.
+func onBlobs(do func(w http.ResponseWriter, r *http.Request, whole []byte) bool, inner http.Handler) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		rec := httptest.NewRecorder()
+		plain := r.Clone(r.Context())
+		plain.Header.Del("Range")
+		inner.ServeHTTP(rec, plain)
+		return do(w, r, rec.Body.Bytes())
+	}
+}
+
+func TestABrokenOffBlobIsContinued(t *testing.T) {
+	for name, ranges := range map[string]bool{"with ranges": true, "without": false} {
+		h, blobs := newHost(t), store(t)
+		img := publish(t, h, "app:1")
+		want, err := img.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		tries := map[string]int{}
+		h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, whole []byte) bool {
+			mu.Lock()
+			tries[r.URL.Path]++
+			first := tries[r.URL.Path] == 1
+			mu.Unlock()
+			if first {
+				w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
+				_, _ = w.Write(whole[:len(whole)/2])
+				return true // the server closes a connection that is short of its length
+			}
+			if !ranges {
+				return false
+			}
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(whole))
+			return true
+		}, h.inner))
+		pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
+		if err != nil || pulled.Manifest != want {
+			t.Errorf("%s: %+v %v", name, pulled, err)
+			continue
+		}
+		whole(t, blobs, want)
+		if continued := h.requests("bytes="); continued != 4 {
+			t.Errorf("%s: %d requests continue a blob", name, continued)
+		}
+	}
+}
+
+func TestALyingRegistryIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter, whole []byte)
+		code   string
+	}{
+		"other bytes": {func(w http.ResponseWriter, whole []byte) {
+			_, _ = w.Write(bytes.Repeat([]byte("x"), len(whole)))
+		}, blob.CodeWrong},
+		"more than stated": {func(w http.ResponseWriter, whole []byte) {
+			_, _ = w.Write(append(whole, "more"...))
+		}, blob.CodeWrong},
+		"less than stated": {func(w http.ResponseWriter, whole []byte) { _, _ = w.Write(whole[:10]) }, "registry_short"},
+		"nothing":          {func(w http.ResponseWriter, _ []byte) { w.WriteHeader(http.StatusInternalServerError) }, "registry_failed"},
+	} {
+		h, blobs := newHost(t), store(t)
+		publish(t, h, "app:1")
+		h.breakWith(onBlobs(func(w http.ResponseWriter, _ *http.Request, whole []byte) bool { c.answer(w, whole); return true }, h.inner))
+		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
+		if fault.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		if list, err := blobs.List(); err != nil || len(list) != 0 {
+			t.Errorf("%s: blobs %v %v", name, list, err)
+		}
+	}
+}
+
+func TestAStalledRegistryIsGivenUp(t *testing.T) {
+	h := newHost(t)
+	publish(t, h, "app:1")
+	release := make(chan struct{})
+	defer close(release)
+	h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, whole []byte) bool {
+		w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
+		w.WriteHeader(http.StatusOK)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		return true
+	}, h.inner))
+	_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
+	if fault.CodeOf(err) != "registry_stalled" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
+	h, blobs := newHost(t), store(t)
+	img := publish(t, h, "app:1")
+	want, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := publish(t, h, "app:2").RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	h.breakWith(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "/blobs/") && r.Method == http.MethodGet {
+			once.Do(func() {
+				put := httptest.NewRequest(http.MethodPut, "/v2/app/manifests/1", bytes.NewReader(moved))
+				put.Header.Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
+				h.inner.ServeHTTP(httptest.NewRecorder(), put)
+			})
+		}
+		return false
+	})
+	pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
+	if err != nil || pulled.Manifest != want {
+		t.Fatalf("%+v %v", pulled, err)
+	}
+	whole(t, blobs, want)
+	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
+		t.Errorf("control: the tag did not move: %v %v", now, err)
+	}
+	// What is pinned by its digest and answered with something else is refused.
+	other := publish(t, h, "other:1")
+	raw, err := other.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.breakWith(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/manifests/") {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
+		_, _ = w.Write(raw)
+		return true
+	})
+	if _, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app@"+want.String()), manifest.Host(), store(t), ignore); err == nil {
+		t.Error("another manifest was taken for the pinned one")
+	}
+}
+
+// IM4: a registry that the rules do not allow is not asked at all.
+func TestRulesComeBeforeAnyRequest(t *testing.T) {
+	h := newHost(t)
+	publish(t, h, "org/app:1")
+	h.breakWith(nil)
+	for _, c := range []struct {
+		allow   string
+		allowed bool
+	}{
+		{"", true}, {h.name, true}, {h.name + "/org/*", true}, {h.name + "/org/app", true},
+		{"ghcr.io", false}, {h.name + "/other/*", false}, {h.name + "/org", false}, {h.name + "/org/ap", false},
+	} {
+		allow, err := registry.ParseList(c.allow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cl := registry.New(registry.Options{Rules: registry.Rules{Allow: allow, Insecure: []string{h.name}}, Keychain: authn.NewMultiKeychain()})
+		_, err = cl.Pull(t.Context(), reference(t, h.name+"/org/app:1"), manifest.Host(), store(t), ignore)
+		if c.allowed && err != nil || !c.allowed && (fault.CodeOf(err) != "registry_not_allowed" || h.requests("") != 0) {
+			t.Errorf("%q: %v, %d requests", c.allow, err, h.requests(""))
+		}
+		h.breakWith(nil)
+	}
+}
+
+func TestNoPlainHTTPUnlessNamed(t *testing.T) {
+	h := newHost(t)
+	publish(t, h, "app:1")
+	h.breakWith(nil)
+	_, err := client().Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
+	if err == nil || h.requests("") != 0 {
+		t.Errorf("plain HTTP was used: %v, %v", err, h.asked)
+	}
+	// A redirection to plain HTTP is refused too.
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+h.name+r.URL.Path, http.StatusTemporaryRedirect)
+	}))
+	defer secure.Close()
+	named := strings.TrimPrefix(secure.URL, "https://")
+	if _, err := client(named).Pull(t.Context(), reference(t, named+"/app:1"), manifest.Host(), store(t), ignore); err == nil || h.requests("") != 0 {
+		t.Errorf("a redirection was followed: %v, %v", err, h.asked)
+	}
+}
+
+func TestMirrors(t *testing.T) {
+	origin, mirror := newHost(t), newHost(t)
+	img := publish(t, origin, "app:1")
+	want, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl := registry.New(registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{
+		Insecure: []string{origin.name, mirror.name}, Mirrors: map[string][]string{origin.name: {mirror.name}},
+	}})
+	pulled, err := cl.Pull(t.Context(), reference(t, origin.name+"/app:1"), manifest.Host(), store(t), ignore)
+	if err != nil || pulled.Manifest != want || pulled.Source != origin.name || mirror.requests("/manifests/") == 0 {
+		t.Errorf("a mirror without the image: %+v %v", pulled, err)
+	}
+	if err := remote.Write(reference(t, mirror.name+"/app:1"), img); err != nil {
+		t.Fatal(err)
+	}
+	origin.breakWith(nil)
+	pulled, err = cl.Pull(t.Context(), reference(t, origin.name+"/app:1"), manifest.Host(), store(t), ignore)
+	if err != nil || pulled.Manifest != want || pulled.Source != mirror.name || origin.requests("") != 0 {
+		t.Errorf("a mirror with the image: %+v %v", pulled, err)
+	}
+}
+
+func TestErrorsSayWhatHelps(t *testing.T) {
+	h := newHost(t)
+	publish(t, h, "app:1")
+	for status, code := range map[int]string{
+		http.StatusNotFound: "image_not_found", http.StatusForbidden: "registry_denied", http.StatusTooManyRequests: "registry_rate_limit",
+	} {
+		h.breakWith(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "/manifests/") {
+				return false
+			}
+			w.WriteHeader(status)
+			return true
+		})
+		if _, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore); fault.CodeOf(err) != code {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+	if _, err := client().Pull(t.Context(), reference(t, "127.0.0.1:1/app:1"), manifest.Host(), store(t), ignore); fault.KindOf(err) != fault.Unavailable && fault.KindOf(err) != fault.Denied {
+		t.Errorf("no server: %v", err)
+	}
+}
+
+func TestReferences(t *testing.T) {
+	for text, want := range map[string]string{
+		"python": "python:latest", "python:3.12-slim": "python:3.12-slim", "docker.io/library/python": "python:latest", "org/app:1": "org/app:1",
+		"ghcr.io/org/app:1": "ghcr.io/org/app:1", "python@sha256:" + strings.Repeat("a", 64): "python@sha256:" + strings.Repeat("a", 64),
+	} {
+		if got := registry.Familiar(reference(t, text)); got != want {
+			t.Errorf("%s is shown as %s", text, got)
+		}
+	}
+	for _, text := range []string{"", "Upper/Case", "a b", "../../etc", "python:", strings.Repeat("a", 600)} {
+		if _, err := registry.Parse(text); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := registry.ParseMirrors("docker.io=mirror.example:5000, ghcr.io=m"); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"docker.io", "=m", "a=", "a=b c"} {
+		if _, err := registry.ParseMirrors(text); err == nil {
+			t.Errorf("mirrors %q are taken", text)
+		}
+	}
+}

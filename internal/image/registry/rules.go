@@ -1,0 +1,120 @@
+package registry
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Rules are an organisation's rules for registries.
+type Rules struct {
+	// Allow lists what images may come from and go to: a registry, such as ghcr.io, a
+	// repository, or all below a path, such as docker.io/library/*. Empty is any.
+	Allow []string
+	// Mirrors are registries to ask before another one, by the name of that.
+	Mirrors map[string][]string
+	// Insecure lists the registries that may be reached without TLS, or with a
+	// certificate that no authority has signed.
+	Insecure []string
+}
+
+// dockerHub is the name by which people write it. It is not that of its server.
+const dockerHub = "docker.io"
+
+// plain returns a repository's or registry's name as people write it.
+func plain(full string) string {
+	if rest, ok := strings.CutPrefix(full, name.DefaultRegistry); ok && (rest == "" || rest[0] == '/') {
+		return dockerHub + rest
+	}
+	return full
+}
+
+// Familiar returns a reference as people write it: python:3.12 and not
+// index.docker.io/library/python:3.12.
+func Familiar(ref name.Reference) string {
+	text := plain(ref.Context().Name())
+	text = strings.TrimPrefix(strings.TrimPrefix(text, dockerHub+"/"), "library/")
+	if _, digest := ref.(name.Digest); digest {
+		return text + "@" + ref.Identifier()
+	}
+	return text + ":" + ref.Identifier()
+}
+
+// check refuses a repository that the rules do not allow. It comes before any request.
+func (r Rules) check(repo name.Repository) error {
+	full := plain(repo.Name())
+	if len(r.Allow) == 0 || slices.ContainsFunc(r.Allow, func(rule string) bool { return covers(rule, full) }) {
+		return nil
+	}
+	return fault.Newf(fault.Denied, "registry_not_allowed", "the rules of this machine allow no images from %s", full).
+		WithHint("the setting image_registries lists what is allowed: " + strings.Join(r.Allow, ", "))
+}
+
+// covers reports whether a rule allows a repository.
+func covers(rule, repo string) bool {
+	rule = plain(rule)
+	if !strings.Contains(rule, "/") {
+		registry, _, _ := strings.Cut(repo, "/")
+		return registry == rule
+	}
+	if below, ok := strings.CutSuffix(rule, "*"); ok && strings.HasSuffix(below, "/") {
+		return strings.HasPrefix(repo, below)
+	}
+	return rule == repo
+}
+
+// insecure reports whether a registry may be reached without TLS.
+func (r Rules) insecure(registry string) bool { return slices.Contains(r.Insecure, plain(registry)) }
+
+// sources returns the references under which an image may be found, in the order in which
+// they are asked.
+func (r Rules) sources(ref name.Reference) []name.Reference {
+	var list []name.Reference
+	for _, mirror := range r.Mirrors[plain(ref.Context().RegistryStr())] {
+		repo, err := name.NewRepository(mirror + "/" + ref.Context().RepositoryStr())
+		if err != nil {
+			continue // a mirror whose name is none is refused with the settings
+		}
+		if _, digest := ref.(name.Digest); digest {
+			list = append(list, repo.Digest(ref.Identifier()))
+		} else {
+			list = append(list, repo.Tag(ref.Identifier()))
+		}
+	}
+	return append(list, ref)
+}
+
+// ParseList reads names apart by commas.
+func ParseList(text string) (list []string, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		if strings.ContainsAny(part, " =;@") || strings.Contains(strings.TrimSuffix(part, "/*"), "*") {
+			return nil, fault.Newf(fault.Invalid, "registry_invalid", "%.200q names no registry or repository", part)
+		}
+		list = append(list, part)
+	}
+	return list, nil
+}
+
+// ParseMirrors reads REGISTRY=MIRROR pairs apart by commas.
+func ParseMirrors(text string) (map[string][]string, error) {
+	mirrors := map[string][]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		of, mirror, ok := strings.Cut(part, "=")
+		if _, err := name.NewRegistry(mirror); !ok || of == "" || mirror == "" || err != nil {
+			return nil, fault.Newf(fault.Invalid, "registry_invalid", "%.200q is not REGISTRY=MIRROR", part)
+		}
+		mirrors[plain(of)] = append(mirrors[plain(of)], mirror)
+	}
+	return mirrors, nil
+}

@@ -1,0 +1,138 @@
+package sandbox
+
+import (
+	"slices"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+)
+
+// Base is what a sandbox's machine was made of. It is kept, because every
+// later machine of the sandbox, and of what is copied from it, must be made of
+// the same: memory that was saved refers to it.
+type Base struct {
+	// Image is stored under the name that it had when there was one kind.
+	Image engine.Image `json:"root"`
+	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user is root.
+	Hide     []string `json:"hide,omitempty"`
+	Absent   []string `json:"absent,omitempty"`
+	ReadOnly []string `json:"read_only,omitempty"`
+	NoRoot   bool     `json:"no_root,omitempty"`
+	// Repos are the git repositories of the workspace that track hidden files.
+	Repos []Repo `json:"repos,omitempty"`
+	// Keys are files of the workspace that looked like keys when it was created.
+	Keys Keys `json:"keys,omitzero"`
+	// Tools are the directories of version managers that are shown.
+	Tools []hosttools.Tree `json:"tools,omitempty"`
+	// Copy is the sandbox for which the workspace was copied, "" if the
+	// caller's own directory is shown.
+	Copy string `json:"copy,omitempty"`
+	// Mounts and Links are what is shown of the host beside the workspace, Git the
+	// repository among it that the workspace belongs to. Notes are what is not
+	// shown, for people.
+	Mounts []Mount       `json:"mounts,omitempty"`
+	Links  []engine.Link `json:"links,omitempty"`
+	Git    *Shared       `json:"git,omitempty"`
+	Notes  []string      `json:"notes,omitempty"`
+	// Of the template.
+	Env         map[string]string `json:"env,omitempty"`
+	DefaultUser string            `json:"default_user,omitempty"`
+	DefaultDir  string            `json:"default_dir,omitempty"`
+	Revision    string            `json:"revision,omitempty"`
+	// Needs is what the memory of a snapshot refers to; a sandbox has none.
+	Needs *Needs `json:"needs,omitempty"`
+	// Knows counts what its guest has learnt to check, up to GuestKnows.
+	Knows int `json:"knows,omitempty"`
+}
+
+// GuestKnows is what the guest of this version has learnt: since 1 it tries ports, places for new
+// files, and limits of files and processes. A guest that continues from saved memory is asked for
+// no more than it knows, and no more is claimed to hold.
+const GuestKnows = 1
+
+// sameRoot reports whether two instances start from the same files.
+func (b Base) sameRoot(o Base) bool {
+	return b.Image.Equal(o.Image) && b.Copy == o.Copy && b.sameMounts(o)
+}
+
+// Saved is the image of a paused sandbox, or the one that is being written.
+type Saved struct {
+	Image     string `json:"image,omitempty"` // "" is none
+	Sum       string `json:"sum,omitempty"`
+	FilesOnly bool   `json:"files_only,omitempty"`
+	Format    string `json:"format,omitempty"`
+	// Needs is what its memory refers to. Nil is not known.
+	Needs *Needs `json:"needs,omitempty"`
+}
+
+// HostBinds returns the files of the host that the engine is asked to show.
+func (b Base) HostBinds() []engine.Bind {
+	var out []engine.Bind
+	for _, m := range b.Mounts {
+		out = append(out, engine.Bind{Source: m.Source, Target: m.Target})
+	}
+	return out
+}
+
+// sameMounts reports whether two instances show the same files of the host.
+func (b Base) sameMounts(o Base) bool {
+	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links)
+}
+
+// WithMountsOf returns b with what another shows of the host beside its workspace.
+func (b Base) WithMountsOf(from Base) Base {
+	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
+	return b
+}
+
+// toolsShown returns the directories of version managers as callers see them.
+func (b Base) toolsShown() (shown []Tool) {
+	for _, t := range b.Tools {
+		shown = append(shown, Tool{Manager: t.Manager, Dir: t.Dir, Bin: t.Bin})
+	}
+	return shown
+}
+
+// Tool is a directory of a version manager that a sandbox is shown.
+type Tool struct {
+	Manager string
+	Dir     string   // on the host and inside
+	Bin     []string // directories of programs
+}
+
+// CheckRebuildable refuses a sandbox of which too little was kept to make its instance
+// again.
+func (b Base) CheckRebuildable() error {
+	if b.Image.Kind() != "" {
+		return nil
+	}
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").
+		WithHint("make a new sandbox; this one runs until its end")
+}
+
+// Difference returns how an instance differs from a saved one, or "".
+func (b Base) Difference(saved Base) string {
+	for _, list := range []struct {
+		what       string
+		asked, has []string
+	}{{"hides", b.Hide, saved.Hide}, {"leaves out", b.Absent, saved.Absent}, {"makes read-only", b.ReadOnly, saved.ReadOnly}} {
+		for _, path := range list.asked {
+			if !slices.Contains(list.has, path) {
+				return "it " + list.what + " " + path + " besides"
+			}
+		}
+		for _, path := range list.has {
+			if !slices.Contains(list.asked, path) {
+				return "it no longer " + list.what + " " + path
+			}
+		}
+	}
+	if b.NoRoot != saved.NoRoot {
+		return "it decides otherwise whether anybody is root"
+	}
+	if (b.Copy != "") != (saved.Copy != "") {
+		return "it decides otherwise whether the workspace is copied"
+	}
+	return ""
+}

@@ -1,0 +1,104 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/steps"
+)
+
+// Names of the steps of a creation, beside those of its boot.
+const (
+	stepRow       = "write the row"
+	stepValues    = "seal the values of its own"
+	stepTurn      = "wait for a turn"
+	stepWorkspace = "note what the workspace is"
+	stepNoted     = "wait for the note of the workspace"
+	stepEntry     = "write the audit entry"
+	stepRunning   = "make the row running"
+)
+
+// make makes a new sandbox: created, forked, or made to read a saved state. After an
+// error nothing of it is left, or its row leads to what is.
+func (s *Service) make(ctx context.Context, b *boot) error {
+	id := b.row.ID
+	noted, done := func() {}, func(error) {}
+	before := []steps.Step{
+		// The row comes before the engine, so that a crash between the two leaves
+		// something that Reconcile finds.
+		{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
+			Undo: func(ctx context.Context) error { return s.erase(ctx, id) }},
+		// The row comes before the values too, so that they go with it.
+		{Name: stepValues, Do: func(ctx context.Context) error { return s.access.Seal(ctx, id, b.row.Access) },
+			Undo: func(ctx context.Context) error { return s.access.DropValues(ctx, id, "") }},
+		// It waits with a row, so that it counts against the most that may live, and
+		// can be listed and removed.
+		{Name: stepTurn, Do: func(ctx context.Context) error {
+			turn, err := s.starts.admit(ctx, b.row, b.from.request, false)
+			if err == nil {
+				done = turn
+			}
+			return err
+		}, Finally: func(err error) { done(err) }},
+		{Name: stepWorkspace, Do: func(ctx context.Context) error {
+			noted = s.kept.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
+			b.from.search.Start()
+			return nil
+		}, Undo: func(ctx context.Context) error {
+			noted()
+			s.intake.Drain(ctx, id, true)
+			return errors.Join(s.kept.workspaces.DropCopy(ctx, b.row), s.kept.workspaces.Forget(id))
+		}},
+	}
+	after := []steps.Step{
+		{Name: stepNoted, Do: func(context.Context) error { noted(); return nil }},
+		{Name: stepEntry, Do: func(ctx context.Context) error {
+			origin := "engine"
+			if b.from.reading {
+				origin = payload.FromReading
+			}
+			return s.recordStart(ctx, b.row, origin)
+		}},
+		{Name: stepRunning, Do: b.makeRunning},
+	}
+	err := steps.Run(ctx, undoTimeout, slices.Concat(before, b.steps(), after)...)
+	if err == nil {
+		return nil
+	}
+	s.log.Warn("sandbox not created", "sandbox", id, "owner", b.row.Owner, "err", err)
+	if steps.Left(err) {
+		b.markCrashed(ctx)
+	}
+	return undone(ctx, err)
+}
+
+// makeRunning makes the row of a new sandbox running.
+func (b *boot) makeRunning(ctx context.Context) error {
+	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
+	if b.from.search != nil {
+		b.row.Base.Keys = b.from.search.Found()
+		move.Change = &sandbox.Change{Base: &b.row.Base}
+	}
+	moved, err := b.s.store.Move(ctx, b.row.ID, move)
+	if err != nil {
+		return err
+	}
+	if !moved {
+		// Another process removed the row, and with it the right to exist.
+		return removedMeanwhile()
+	}
+	return nil
+}
+
+// markCrashed has the maintenance loop end a sandbox that could not be cleaned up. Its row is
+// still there.
+func (b *boot) markCrashed(ctx context.Context) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	if _, err := b.s.store.Move(ctx, b.row.ID, sandbox.Move{From: []sandbox.State{sandbox.Creating, sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonCrashed}); err != nil {
+		b.s.log.Error("failed sandbox not marked", "sandbox", b.row.ID, "err", err)
+	}
+}

@@ -1,0 +1,100 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/savedstate"
+)
+
+// lateTimeout bounds how long Close waits for pauses of deadlines.
+const lateTimeout = 30 * time.Second
+
+// awaitPauses lets the pauses end that have begun. Where no server runs they are begun by
+// commands that take milliseconds: each would begin one, and none would ever be over.
+func (d *deadlines) awaitPauses(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTimeout)
+	defer cancel()
+	d.mu.Lock()
+	late := slices.Collect(maps.Keys(d.late))
+	d.mu.Unlock()
+	for _, over := range late {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// startPause pauses a sandbox in the background.
+func (d *deadlines) startPause(b *liveSandbox) {
+	over := make(chan struct{})
+	d.mu.Lock()
+	d.late[over] = true
+	d.mu.Unlock()
+	end := func() {
+		d.mu.Lock()
+		delete(d.late, over)
+		d.mu.Unlock()
+		close(over)
+	}
+	if !d.work.start(func() { d.pause(b); end() }) {
+		end()
+	}
+}
+
+// pause pauses a sandbox whose time is up. What keeps it from being paused, such
+// as a full disk, does not end it: its state would be lost.
+func (d *deadlines) pause(b *liveSandbox) {
+	delay := d.live.delay(b.id)
+	// Close ends what is under way; the next process pauses it.
+	ctx, r, release, err := d.sandboxes.lockForChangeOf(d.work.ctx, b.id)
+	if err == nil {
+		err = d.pauseLate(ctx, r)
+		release()
+	}
+	switch {
+	case err == nil || d.work.ended() || fault.CodeOf(err) == codeShuttingDown:
+		d.live.undelay(b.id)
+	case slices.Contains([]string{sandbox.CodeUnknown, sandbox.CodeNotRunning, sandbox.CodeRemoved, sandbox.CodeChanged}, fault.CodeOf(err)):
+		// Another process has extended, paused or ended it.
+		ctx, cancel := lasting(d.work.ctx)
+		defer cancel()
+		if err := d.operations.locked(ctx, b.id, d.sandboxes.refresh); err != nil {
+			d.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
+		}
+	default:
+		d.log.Warn("sandbox not paused in time, and tried again", "sandbox", b.id, "tries", delay.tries, "at", delay.until, "err", err)
+		if delay.tries == 1 {
+			d.sandboxes.note(d.work.ctx, b.id, "warn", "its time is up, and it cannot be paused: "+fault.PublicText(err), nil)
+		}
+	}
+	d.retry(b)
+}
+
+// pauseLate pauses a sandbox whose time is up and was not extended. It ends the
+// sandbox instead once pausing is so late that no client would still wait for it.
+func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
+	if r.State != sandbox.Running || r.EndAt.IsZero() || r.EndAt.After(time.Now()) {
+		return d.sandboxes.refresh(ctx, r.ID)
+	}
+	_, err := d.sandboxes.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
+	if fault.CodeOf(err) == savedstate.CodePrograms {
+		// Its memory could not go on. Its files can.
+		if _, err = d.sandboxes.pause(ctx, r, true, time.Now()); err == nil {
+			d.sandboxes.note(ctx, r.ID, "warn", "paused without its memory: programs of the host have changed since it began", nil)
+		}
+	}
+	if err == nil || time.Since(r.EndAt) < d.retention || d.work.ended() {
+		return err
+	}
+	d.log.Error("sandbox ended: it could not be paused", "sandbox", r.ID, "err", err)
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	return d.sandboxes.endRun(ctx, r.ID, r.Run, sandbox.ReasonPauseFailed, time.Time{})
+}

@@ -1,0 +1,94 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// codePortClosed is the engine's code for a port without a listener. It shows that
+// the instance is there.
+const codePortClosed = "port_closed"
+
+// Dial opens a stream to a port inside.
+func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fault.Newf(fault.Invalid, "port_invalid", "port %d is not from 1 to 65535", port)
+	}
+	if _, ok := s.Live(id); !ok {
+		return nil, s.absent(ctx, id, nil)
+	}
+	b, r := s.live.find(id)
+	if b == nil {
+		return nil, s.absent(ctx, id, nil)
+	}
+	e, err := s.engines.Of(r.Engine)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := e.Dial(ctx, id, port)
+	if err != nil {
+		return nil, s.undialed(ctx, b, r.Run, err)
+	}
+	return &stream{conn, b.gone}, nil
+}
+
+// undialed translates a failed dial. If the instance is being replaced or saved, the
+// engine's error describes that instance and not the sandbox.
+func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause error) error {
+	left := b.left()
+	if !left && fault.CodeOf(cause) == codePortClosed || ctx.Err() != nil || s.work.ctx.Err() != nil {
+		return cause
+	}
+	r, err := s.store.Get(ctx, b.id)
+	switch {
+	case err != nil:
+		return s.absent(ctx, b.id, cause)
+	case left || r.State != sandbox.Running || r.Run != run:
+		return notThere(r, cause)
+	case fault.KindOf(cause) == fault.Internal:
+		s.log.Warn("sandbox not reached", "sandbox", b.id, "err", cause)
+		return fault.Wrap(cause, fault.Unavailable, "sandbox_unreachable", "the sandbox cannot be reached now")
+	}
+	return cause
+}
+
+// absent is the error for a sandbox that does not run here when it is looked
+// for. Only one that is really gone is NotFound, since callers take that for
+// its end.
+func (s *Service) absent(ctx context.Context, id string, cause error) error {
+	if !idPattern.MatchString(id) {
+		return sandbox.Unknown(id)
+	}
+	r, err := s.store.Get(ctx, id)
+	switch {
+	case err == nil:
+		if err := s.engines.mustServe(r); err != nil {
+			return err
+		}
+		return notThere(r, cause)
+	case isUnknown(err):
+		return err
+	case ctx.Err() != nil:
+		return canceled(context.Cause(ctx))
+	case s.work.ctx.Err() != nil:
+		return shuttingDown()
+	}
+	return err
+}
+
+// notThere is the error for a row whose instance is not the one that was
+// looked for. Nothing was sent into it.
+func notThere(r sandbox.Row, cause error) error {
+	switch r.State {
+	case sandbox.Pausing, sandbox.Resuming:
+		return fault.Wrap(cause, fault.Conflict, sandbox.CodeChanged, fmt.Sprintf("Sandbox \"%s\" is %s; try again", r.ID, r.State))
+	case sandbox.Running, sandbox.Paused, sandbox.Stopping, sandbox.Stopped:
+		return notNow(r)
+	case sandbox.Creating, sandbox.Waiting: // has no owner yet, or is not ready
+	}
+	return sandbox.Unknown(r.ID)
+}

@@ -1,0 +1,120 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// nextDue returns the earliest deadline of all sandboxes that are not ending; zero is none.
+func (l *liveSandboxes) nextDue() time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var next time.Time
+	for _, b := range l.all {
+		end := b.due()
+		if b.ending || end.IsZero() {
+			continue
+		}
+		if next.IsZero() || end.Before(next) {
+			next = end
+		}
+	}
+	return next
+}
+
+// takeDue returns the sandboxes whose deadline has come, each once until notEnding.
+func (l *liveSandboxes) takeDue(now time.Time) (pause, end []*liveSandbox) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.all {
+		if at := b.due(); b.ending || at.IsZero() || at.After(now) {
+			continue
+		}
+		b.ending = true
+		if b.record.OnEnd.Pause {
+			pause = append(pause, b)
+		} else {
+			end = append(end, b)
+		}
+	}
+	return pause, end
+}
+
+// notEnding lets takeDue return a sandbox again.
+func (l *liveSandboxes) notEnding(b *liveSandbox) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.ending = false
+}
+
+// setEnd takes over a new end, which is not put off.
+func (l *liveSandboxes) setEnd(r sandbox.Row) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.all[r.ID]; b != nil {
+		b.record.EndAt, b.notBefore = r.EndAt, time.Time{}
+	}
+	delete(l.delays, r.ID)
+}
+
+// refresh takes over the end of a row that another process may have changed, and reports
+// whether the row is of another instance than the one that is watched.
+func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.all[r.ID]
+	if b == nil {
+		return false
+	}
+	b.record.EndAt, b.ending = r.EndAt, false
+	return r.State == sandbox.Running && b.record.Run != r.Run
+}
+
+// setOwed notes whether the guest of a sandbox has yet to hear of its end.
+func (l *liveSandboxes) setOwed(id string, owed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.all[id]; b != nil {
+		b.owed = owed
+	}
+}
+
+// owed returns the row of a sandbox, and reports whether its guest has yet to hear of its
+// end.
+func (l *liveSandboxes) owed(id string) (sandbox.Row, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if b := l.all[id]; b != nil {
+		return b.record, b.owed
+	}
+	return sandbox.Row{}, false
+}
+
+// delayLeast and delayMost bound how long a deadline rests after a pause that failed.
+const (
+	delayLeast = time.Second
+	delayMost  = time.Minute
+)
+
+// delay sets when a pause is tried again if it fails, each time later. It is called
+// before the pause: a sandbox that keeps running after a failed pause is watched anew,
+// and would be paused again at once.
+func (l *liveSandboxes) delay(id string) delay {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := l.delays[id]
+	d = delay{tries: d.tries + 1, until: time.Now().Add(min(delayLeast<<min(d.tries, 16), delayMost))}
+	l.delays[id] = d
+	if b := l.all[id]; b != nil {
+		b.notBefore = d.until
+	}
+	return d
+}
+
+// undelay forgets the pauses of a sandbox that failed.
+func (l *liveSandboxes) undelay(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.delays, id)
+}

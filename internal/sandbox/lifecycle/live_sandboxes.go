@@ -1,0 +1,189 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/host/lockorder"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// liveSandbox is a running sandbox that this process watches.
+type liveSandbox struct {
+	id     string
+	gone   chan struct{} // closed when it stops
+	cancel context.CancelFunc
+
+	// Guarded by liveSandboxes.mu.
+
+	record sandbox.Row
+	ending bool // its deadline is being carried out
+	// notBefore is when its deadline is looked at again, if that is later than its end.
+	notBefore time.Time
+	owed      bool // the guest has not heard of the latest end
+	samples   ring
+}
+
+// left reports whether the sandbox, as it was, has gone.
+func (b *liveSandbox) left() bool {
+	select {
+	case <-b.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// due is when there is something to do about a deadline; zero is never.
+func (b *liveSandbox) due() time.Time {
+	end := b.record.EndAt
+	if !end.IsZero() && b.notBefore.After(end) {
+		return b.notBefore
+	}
+	return end
+}
+
+// liveSandboxes are the running sandboxes that this process watches.
+type liveSandboxes struct {
+	mu     lockorder.RWMutex[rankLive]
+	all    map[string]*liveSandbox
+	held   map[string]bool  // ephemeral sandboxes that end with this process
+	delays map[string]delay // of pauses that failed
+}
+
+// delay is how long a pause that failed is put off.
+type delay struct {
+	tries int
+	until time.Time
+}
+
+func newLiveSandboxes() *liveSandboxes {
+	return &liveSandboxes{all: make(map[string]*liveSandbox), held: make(map[string]bool), delays: make(map[string]delay)}
+}
+
+// add adds a sandbox if none of its ID is there and watch starts to watch it.
+func (l *liveSandboxes) add(b *liveSandbox, watch func() bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.notBefore = l.delays[b.id].until
+	if l.all[b.id] != nil || !watch() {
+		return false
+	}
+	l.all[b.id] = b
+	return true
+}
+
+// remove forgets a sandbox and closes its channel, so that proxies abort streams.
+func (l *liveSandboxes) remove(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.all[id]; b != nil {
+		delete(l.all, id)
+		close(b.gone)
+		b.cancel()
+	}
+}
+
+// release forgets all sandboxes without ending them.
+func (l *liveSandboxes) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, b := range l.all {
+		delete(l.all, id)
+		close(b.gone)
+	}
+}
+
+// get returns a sandbox as it is known here.
+func (l *liveSandboxes) get(id string) (sandbox.Sandbox, bool) {
+	b, r := l.find(id)
+	return r.Sandbox, b != nil
+}
+
+// find returns a sandbox and its row as it is known here, or nil.
+func (l *liveSandboxes) find(id string) (*liveSandbox, sandbox.Row) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if b := l.all[id]; b != nil {
+		return b, b.record
+	}
+	return nil, sandbox.Row{}
+}
+
+// list returns all sandboxes.
+func (l *liveSandboxes) list() []*liveSandbox {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Collect(maps.Values(l.all))
+}
+
+// current returns the row of a sandbox, and reports whether it is still watched.
+func (l *liveSandboxes) current(b *liveSandbox) (sandbox.Row, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return b.record, l.all[b.id] == b
+}
+
+// update changes what is known of a sandbox, if it is there.
+func (l *liveSandboxes) update(id string, change func(*sandbox.Row)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.all[id]; b != nil {
+		change(&b.record)
+	}
+}
+
+// compare reports whether the sandbox of a row is watched, whether what is known of its
+// instance and its end is what the row says, and whether its policy is another.
+func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	b := l.all[r.ID]
+	if b == nil {
+		return false, false, false
+	}
+	same = b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
+	return true, same, b.record.PolicyDigest != r.PolicyDigest
+}
+
+// addSample keeps a reading, unless it is no later than the one before: two of one moment
+// say nothing about the time between them.
+func (l *liveSandboxes) addSample(b *liveSandbox, usage engine.Usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if usage.At.After(b.samples.last.At) {
+		b.samples.add(usage, b.record.Limits)
+	}
+}
+
+// samples returns the samples of a time span.
+func (l *liveSandboxes) samples(b *liveSandbox, from, to time.Time) []sandbox.Metric {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return b.samples.between(from, to)
+}
+
+// hold notes that a sandbox ends with this process.
+func (l *liveSandboxes) hold(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[id] = true
+}
+
+// heldIDs returns the sandboxes that end with this process.
+func (l *liveSandboxes) heldIDs() []string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Collect(maps.Keys(l.held))
+}
+
+// forget drops what is known of a sandbox that is gone.
+func (l *liveSandboxes) forget(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, id)
+	delete(l.delays, id)
+}

@@ -1,0 +1,83 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maintainEvery is how soon this Service sees what other processes changed, and
+// how often what failed is tried again.
+const maintainEvery = 5 * time.Second
+
+// keepStopped bounds the records of stopped sandboxes, whatever their age, so
+// that a client that creates and removes in a loop does not fill the disk.
+// They are counted once in retireRounds.
+const (
+	keepStopped  = 10_000
+	retireRounds = 12
+)
+
+// maintain keeps this Service and the store together.
+func (s *Service) maintain() {
+	ticker := time.NewTicker(maintainEvery)
+	defer ticker.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-s.work.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		s.audit.Tick(s.work.ctx)
+		if err := s.intake.Retry(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+			s.log.Warn("record not caught up", "err", err)
+		}
+		if err := s.reconciler.follow(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+			s.log.Warn("store not read", "err", err)
+		}
+		if round%retireRounds == 0 {
+			if err := s.retire(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+				s.log.Warn("old records not dropped", "err", err)
+			}
+			if err := s.intake.CatchUp(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+				s.log.Warn("record not caught up", "err", err)
+			}
+			if err := s.repairAllPaused(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+				s.log.Warn("machines of paused sandboxes not removed", "err", err)
+			}
+		}
+		// The host may have slept, which timers do not notice.
+		s.deadlines.rouse()
+	}
+}
+
+// retire drops records of sandboxes that stopped long ago.
+func (s *Service) retire(ctx context.Context) error {
+	for _, q := range []sandbox.Query{
+		{StoppedBefore: time.Now().Add(-s.settings.Retention)},
+		{Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}, Skip: keepStopped},
+	} {
+		q.AllOwners = true
+		old, err := s.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range old {
+			if err := s.erase(ctx, r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isUnknown(err error) bool { return fault.KindOf(err) == fault.NotFound }
+
+func ignoreUnknown(err error) error {
+	if isUnknown(err) {
+		return nil
+	}
+	return err
+}

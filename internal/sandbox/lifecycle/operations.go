@@ -1,0 +1,196 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/lockorder"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// operations are the creations, removals and changes of state that are under way in this
+// process, and what is left to do of earlier ones.
+type operations struct {
+	locks locks
+	// after is called at the end of each operation that was begun.
+	after func()
+
+	mu       lockorder.RWMutex[rankOperations]
+	closed   bool
+	cancels  map[string]context.CancelCauseFunc // of operations that were begun
+	removing map[string]int                     // removals that wait or are under way
+	// unwritten are sandboxes of whose passing state this process could not write down
+	// how it went.
+	unwritten map[string]bool
+	failures  map[string]failure // of resuming
+	begun     sync.WaitGroup
+}
+
+// failure is how the latest try to resume a sandbox went.
+type failure struct {
+	at  time.Time
+	err error
+}
+
+func newOperations(after func()) *operations {
+	return &operations{
+		after: after, cancels: make(map[string]context.CancelCauseFunc), removing: make(map[string]int),
+		unwritten: make(map[string]bool), failures: make(map[string]failure),
+	}
+}
+
+// locked does something to a sandbox under its lock.
+func (o *operations) locked(ctx context.Context, id string, do func(context.Context, string) error) error {
+	unlock, err := o.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do(ctx, id)
+}
+
+// begin registers a creation or a change of state, so that a removal and Close can
+// cancel it.
+func (o *operations) begin(ctx context.Context, id string) (context.Context, func(), error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		cancel(nil)
+		return nil, nil, shuttingDown()
+	}
+	if o.removing[id] > 0 {
+		cancel(nil)
+		return nil, nil, removedMeanwhile()
+	}
+	o.begun.Add(1)
+	o.cancels[id] = cancel
+	return ctx, func() {
+		o.mu.Lock()
+		delete(o.cancels, id)
+		o.mu.Unlock()
+		cancel(nil)
+		o.after()
+		o.begun.Done()
+	}, nil
+}
+
+// beginOnce is begin for a caller that may have begun already.
+func (o *operations) beginOnce(ctx context.Context, id string) (context.Context, func(), error) {
+	if o.underWay(id) {
+		return ctx, func() {}, nil
+	}
+	return o.begin(ctx, id)
+}
+
+// underWay reports whether an operation on a sandbox was begun and is not over.
+func (o *operations) underWay(id string) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.cancels[id] != nil
+}
+
+// busy reports whether any operation is under way.
+func (o *operations) busy() bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return len(o.cancels) > 0
+}
+
+// precede cancels the running operation of a sandbox that is to be removed, and
+// rejects the waiting ones until done is called. Otherwise a client could keep a
+// sandbox alive by requesting one state after the other.
+func (o *operations) precede(id string) (done func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.removing[id]++
+	if cancel := o.cancels[id]; cancel != nil {
+		cancel(removedMeanwhile())
+	}
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.removing[id]--; o.removing[id] == 0 {
+			delete(o.removing, id)
+		}
+	}
+}
+
+// close cancels all operations, waits for their end and rejects those to come.
+func (o *operations) close() {
+	o.mu.Lock()
+	o.closed = true
+	for _, cancel := range o.cancels {
+		cancel(shuttingDown())
+	}
+	o.mu.Unlock()
+	o.begun.Wait()
+}
+
+// owe leaves a sandbox in a passing state to the maintenance loop.
+func (o *operations) owe(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unwritten[id] = true
+}
+
+// owes reports whether a sandbox was left to the maintenance loop.
+func (o *operations) owes(id string) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.unwritten[id]
+}
+
+// stranded reports whether a row in a transitional state has no process left to
+// finish it. Either the process that set the state is dead, or it is this one and it
+// failed to write the outcome.
+func (o *operations) stranded(p process, r sandbox.Row) bool {
+	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
+		return false
+	}
+	return o.owes(r.ID) || p.dead(r.Actor)
+}
+
+// moved notes how writing the next state of a sandbox went.
+func (o *operations) moved(id string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch code := fault.CodeOf(err); {
+	case err == nil:
+		delete(o.unwritten, id)
+	case code == sandbox.CodeTooMany || code == sandbox.CodeTooManyPaused:
+		// Its row is as it was: whatever state it is in later is not ours.
+	default:
+		o.unwritten[id] = true
+	}
+}
+
+// failedSince returns the error of a resumption that has failed since a request began.
+func (o *operations) failedSince(id string, began time.Time) error {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	if f := o.failures[id]; f.err != nil && f.at.After(began) {
+		return f.err
+	}
+	return nil
+}
+
+// resumed notes how resuming a sandbox went.
+func (o *operations) resumed(id string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failures, id)
+	// Who went away tells nothing about the others.
+	if err != nil && fault.KindOf(err) != fault.Canceled {
+		o.failures[id] = failure{time.Now(), err}
+	}
+}
+
+// forget drops what is known of a sandbox that is gone.
+func (o *operations) forget(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failures, id)
+}

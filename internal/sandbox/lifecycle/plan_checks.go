@@ -1,0 +1,124 @@
+package lifecycle
+
+import (
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Bounds of what a caller may attach. Metadata is for labels; the environment
+// has to fit into what the kernel passes to a new process (2 MiB with argv,
+// 128 KiB for one string).
+const (
+	maxMetadata      = 64
+	maxMetadataKey   = 256
+	maxMetadataBytes = 64 << 10
+	maxEnv           = 1024
+	maxEnvString     = 100 << 10
+	maxEnvBytes      = 1 << 20
+	maxLocalTimeout  = 366 * 24 * time.Hour
+)
+
+// pattern is a form with a greatest number of characters. They are counted
+// apart: a bound inside an expression is compiled at every start, also of the
+// processes that carry a box, and takes longer than all other such work.
+type pattern struct {
+	form *regexp.Regexp
+	most int
+}
+
+func (p pattern) MatchString(s string) bool {
+	return utf8.RuneCountInString(s) <= p.most && p.form.MatchString(s)
+}
+
+var (
+	namePattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
+	requestPattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`), 64}
+	envPattern     = pattern{regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`), 256}
+	hostPattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
+)
+
+// checkLocal keeps what reaches into the host, or holds it for good, from
+// callers that come over the network.
+func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
+	if who.OnHost() {
+		return nil
+	}
+	for _, f := range []struct {
+		asked bool
+		what  string
+	}{
+		{req.Workspace != "", "a workspace"}, {namesHost(req), "mounts of the host by their paths"}, {len(req.Programs) > 0, "programs of the host"},
+		{len(req.Tools) > 0, "programs of the host's version managers"},
+		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
+	} {
+		if f.asked {
+			return fault.Newf(fault.Denied, "local_only", "only a local caller may ask for %s", f.what)
+		}
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if !namePattern.MatchString(name) || idPattern.MatchString(name) {
+		return fault.New(fault.Invalid, "name_invalid",
+			"a name is 1 to 63 characters of a-z, A-Z, 0-9, _, . and -, begins with a letter or digit and does not look like an ID")
+	}
+	return nil
+}
+
+func checkRequestID(id string) error {
+	if id == "" || requestPattern.MatchString(id) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "request_id_invalid", "a request ID is 1 to 64 characters of a-z, A-Z, 0-9, _, . and -")
+}
+
+func checkMetadata(m map[string]string) error {
+	total := 0
+	for k, v := range m {
+		total += len(k) + len(v)
+		if k == "" || len(k) > maxMetadataKey || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fault.Newf(fault.Invalid, "metadata_invalid",
+				"metadata keys are 1 to %d bytes, and keys and values are UTF-8", maxMetadataKey)
+		}
+	}
+	if len(m) > maxMetadata || total > maxMetadataBytes {
+		return fault.Newf(fault.Invalid, "metadata_too_large",
+			"metadata has at most %d keys and %d bytes", maxMetadata, maxMetadataBytes)
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	total := 0
+	for k, v := range env {
+		total += len(k) + len(v) + 2
+		if !envPattern.MatchString(k) || strings.ContainsRune(v, 0) || !utf8.ValidString(k) || len(v) > maxEnvString {
+			return fault.Newf(fault.Invalid, "env_invalid",
+				"environment names are 1 to 256 characters without = and control characters, and values at most %d bytes without NUL",
+				maxEnvString)
+		}
+	}
+	if len(env) > maxEnv || total > maxEnvBytes {
+		return fault.Newf(fault.Invalid, "env_too_large",
+			"the environment has at most %d names and %d bytes", maxEnv, maxEnvBytes)
+	}
+	return nil
+}
+
+// checkMask keeps line ends and the like out of a header that we will write.
+func checkMask(host string) error {
+	if host != "" && !hostPattern.MatchString(host) {
+		return fault.New(fault.Invalid, "mask_request_host_invalid",
+			"maskRequestHost is a host name in ASCII of at most 255 characters, with an optional port")
+	}
+	return nil
+}

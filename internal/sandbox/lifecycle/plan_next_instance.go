@@ -1,0 +1,86 @@
+package lifecycle
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/ids"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+)
+
+// compileOn is compile for a sandbox of an engine, which it refuses if the policy
+// wants a stronger boundary: a sandbox behind a weaker boundary than was asked for is
+// worse than none.
+func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
+	p, err := pl.access.Compile(a)
+	if err != nil {
+		return nil, err
+	}
+	e, err := pl.engines.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	return p, pl.engines.Check(pl.engines.choice(p), e)
+}
+
+// compose is what the engine and the guest are asked for, as at the first
+// time. It notes in the record what will be checked from inside.
+func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
+	b := r.Base
+	return rootfs.ComposeCovered(r, sandbox.Template{
+		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
+		Older: sandbox.GuestKnows - b.Knows,
+	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
+}
+
+// ofCopies is the policy of all copies, and the values that came with the
+// sandbox, which each copy has sealed for itself.
+func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
+	p, err := pl.compileOn(r.Engine, r.Access)
+	if err != nil || r.Access.Own == "" {
+		return p, nil, err
+	}
+	a, err := pl.access.Resolve(ctx, r, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	values := make(map[string]config.Secret)
+	for _, secret := range a.Secrets {
+		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
+			values[secret.Name] = config.Secret(secret.Value)
+		}
+	}
+	return p, values, nil
+}
+
+// copyRow is the row of a copy, with an ID, tokens and an end of its own.
+func (pl *planner) copyRow(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
+	c := r
+	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating
+	c.AccessToken, c.ControlToken = ids.NewToken(), ids.NewToken()
+	if r.TrafficToken != "" {
+		c.TrafficToken = ids.NewToken()
+	}
+	c.StartedAt = time.Now().UTC().Round(0)
+	c.EndAt, c.CreateTimeout = time.Time{}, ttl
+	if ttl > 0 {
+		c.EndAt = c.StartedAt.Add(ttl)
+	}
+	c.Ephemeral, c.Process, c.Actor, c.Run = ephemeral, pl.self, sandbox.Process{}, 1
+	c.Saved, c.Pending, c.Reason, c.Unlinked = sandbox.Saved{}, "", "", false
+	c.Metadata, c.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
+	c.Access.Values, c.Access.Own = nil, ""
+	if len(values) > 0 {
+		c.Access.Values = values
+		c.Access = access.NameValues(c.Access)
+	}
+	return c
+}

@@ -1,0 +1,65 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// lifetime is how long the sandbox may live; zero is without end.
+func (pl *planner) lifetime(who sandbox.Principal, req sandbox.CreateRequest) (time.Duration, error) {
+	switch {
+	case req.Forever && req.Timeout != 0:
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "a sandbox has a timeout or lives forever, not both")
+	case req.Forever:
+		return 0, nil
+	case req.Timeout == 0:
+		return pl.settings.DefaultTimeout, nil
+	case req.Timeout < 0:
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "Timeout must be greater than 0")
+	}
+	return req.Timeout, pl.checkTimeout(who, req.Timeout)
+}
+
+func (pl *planner) checkTimeout(who sandbox.Principal, d time.Duration) error {
+	most := pl.settings.MaxTimeout
+	if who.Local {
+		most = maxLocalTimeout
+	}
+	if d > most {
+		return fault.Newf(fault.Invalid, "timeout_invalid", "Timeout cannot be greater than %d seconds", int64(most/time.Second))
+	}
+	return nil
+}
+
+// checkOnEnd refuses what contradicts itself, and what this engine cannot do
+// when the time has come.
+func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
+	switch {
+	case !o.Pause && (o.FilesOnly || o.Wake):
+		if o.FilesOnly {
+			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
+		}
+		return nil // traffic also wakes a sandbox that a caller has paused
+	case o.FilesOnly && o.Wake:
+		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
+	case !o.Pause:
+		return nil
+	}
+	return pl.states.CanSave(name, o.FilesOnly)
+}
+
+func (pl *planner) checkFork(who sandbox.Principal, req sandbox.ForkRequest) (time.Duration, error) {
+	if req.Count < 1 || req.Count > maxCopies {
+		return 0, fault.Newf(fault.Invalid, "count_invalid", "count is %d, and must be from 1 to %d", req.Count, maxCopies)
+	}
+	if err := who.Check(); err != nil {
+		return 0, err
+	}
+	create := sandbox.CreateRequest{Timeout: req.Timeout, Forever: req.Forever, Ephemeral: req.Ephemeral}
+	if err := checkLocal(who, create); err != nil {
+		return 0, err
+	}
+	return pl.lifetime(who, create)
+}

@@ -1,0 +1,34 @@
+package lifecycle
+
+import "github.com/crannog/crannog/internal/sandbox"
+
+// process is this process among those that share a store.
+type process struct {
+	self  sandbox.Process
+	alive func(sandbox.Process) bool
+}
+
+// dead reports whether a process has ended.
+func (p process) dead(other sandbox.Process) bool { return other != p.self && !p.alive(other) }
+
+// other reports whether another process runs.
+func (p process) other(by sandbox.Process) bool { return by != p.self && p.alive(by) }
+
+// abandoned reports whether the process is dead without which the row means
+// nothing: the one that creates it, hands it out or holds it.
+func (p process) abandoned(r sandbox.Row) bool {
+	needs := r.State == sandbox.Creating || r.State == sandbox.Waiting || r.Ephemeral && r.State != sandbox.Stopped
+	return needs && p.dead(r.Process)
+}
+
+// changes reports whether another process takes a sandbox through a transitional state.
+func (p process) changes(r sandbox.Row) bool {
+	switch r.State {
+	case sandbox.Creating:
+		return p.other(r.Process)
+	case sandbox.Pausing, sandbox.Resuming:
+		return p.other(r.Actor)
+	case sandbox.Waiting, sandbox.Running, sandbox.Paused, sandbox.Stopping, sandbox.Stopped:
+	}
+	return false
+}

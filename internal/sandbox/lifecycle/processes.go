@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// censusTime bounds a question to a guest that may be too busy to answer.
+const censusTime = 10 * time.Second
+
+// Census returns the processes of a sandbox and the ports on which they listen. A
+// program with root inside may have replaced the guest, so the answer is only the
+// sandbox's own claim. Values of secrets are redacted in it.
+func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error) {
+	r, err := s.runningOne(ctx, who, ref)
+	if err != nil {
+		return census.Census{}, err
+	}
+	hide, err := s.access.Unseen(ctx, r.ID)
+	if err != nil {
+		return census.Census{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	defer cancel()
+	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathCensus, nil)
+	if err != nil {
+		return census.Census{}, guestFailed(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusNotFound {
+		// Its guest is of the version that made it.
+		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
+			WithHint("make a new one")
+	}
+	if res.StatusCode != http.StatusOK {
+		return census.Census{}, guestFailed(fmt.Errorf("the guest answered %s", res.Status))
+	}
+	c, err := census.Read(res.Body)
+	if err != nil {
+		return census.Census{}, guestFailed(err)
+	}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		p.User, p.Tag = hide(p.User), hide(p.Tag)
+		for j := range p.Args {
+			p.Args[j] = hide(p.Args[j])
+		}
+		if p.Command != nil {
+			p.Command.Tag = hide(p.Command.Tag)
+			for j := range p.Command.Args {
+				p.Command.Args[j] = hide(p.Command.Args[j])
+			}
+		}
+	}
+	return c, nil
+}
+
+// SignalProcess signals a process of a sandbox by its number inside.
+func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
+	if pid <= 1 || sig < 1 || sig > 31 {
+		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")
+	}
+	r, err := s.runningOne(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(census.Signal{PID: pid, Signal: int(sig)})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	defer cancel()
+	res, err := s.engines.askGuest(ctx, r, http.MethodPost, guest.PathSignal, bytes.NewReader(body))
+	if err != nil {
+		return guestFailed(err)
+	}
+	defer res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusNoContent:
+		return nil
+	case http.StatusNotFound:
+		return fault.Newf(fault.NotFound, "process_not_found", "there is no process %d", pid)
+	}
+	return guestFailed(fmt.Errorf("the guest answered %s", res.Status))
+}
+
+// runningOne finds a sandbox that can be asked something.
+func (s *Service) runningOne(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err == nil && r.State != sandbox.Running {
+		err = notNow(r)
+	}
+	return r, err
+}
+
+func guestFailed(cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+}

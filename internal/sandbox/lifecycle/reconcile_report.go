@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"slices"
+	"sync"
+)
+
+// Report lists what Reconcile found and did, by sandbox ID.
+type Report struct {
+	Adopted   []string // run, and are watched
+	Expired   []string // their time was up: removed
+	Lost      []string // the store had them running, the engine had not
+	Abandoned []string // their process was dead: removed
+	Finished  []string // their removal had begun: finished
+	Orphans   []string // only the engine had them: removed
+	Unserved  []string // their engine is not registered in this process: left as they are
+	Left      []string // another live process is creating, keeping or changing them
+	Mended    []string // their pausing or resuming was cut short: decided
+	Failed    []string // what was to be done with them was not: the log says why
+}
+
+// Empty reports whether there was nothing to do.
+func (r Report) Empty() bool {
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed)) == 0
+}
+
+// crewSize is how many sandboxes are reconciled at once: a removal mostly
+// waits for the kernel.
+const crewSize = 8
+
+// crew reconciles several sandboxes at once and enters each in the list of
+// the report that its work returns.
+type crew struct {
+	group sync.WaitGroup
+	seats chan struct{}
+
+	mu     sync.Mutex
+	failed map[string]error
+}
+
+func (c *crew) do(id string, work func() (*[]string, error)) {
+	if c.seats == nil {
+		c.seats = make(chan struct{}, crewSize)
+	}
+	c.seats <- struct{}{}
+	c.group.Go(func() {
+		defer func() { <-c.seats }()
+		list, err := work()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch {
+		case err != nil && c.failed == nil:
+			c.failed = map[string]error{id: err}
+		case err != nil:
+			c.failed[id] = err
+		case list != nil:
+			*list = append(*list, id)
+		}
+	})
+}
+
+func (c *crew) wait() { c.group.Wait() }

@@ -1,0 +1,172 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// endings end sandboxes. The lock of the ID must be held for all but erase.
+type endings interface {
+	// end takes a sandbox from any live state to stopped.
+	end(ctx context.Context, id, reason string, at time.Time) (bool, error)
+	// endRun ends a sandbox that still has the instance of a number.
+	endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error
+	// finish frees what a sandbox holds whose row is in the state stopping, or gone.
+	finish(ctx context.Context, id string, at time.Time) error
+	// erase drops the row of a sandbox that has ended.
+	erase(ctx context.Context, id string) error
+}
+
+// repairs bring what this process does about a sandbox in line with its row. The lock of
+// the ID must be held for all but adopt.
+type repairs interface {
+	// adopt watches a sandbox that runs according to the store.
+	adopt(ctx context.Context, id string) error
+	// refresh takes over what another process changed in a row.
+	refresh(ctx context.Context, id string) error
+	// relearn takes over a policy that another process has put into force.
+	relearn(ctx context.Context, id string) error
+	// repair brings a sandbox out of a transitional state whose process has died.
+	repair(ctx context.Context, id string) error
+	// repairPaused removes the instance of a paused sandbox.
+	repairPaused(ctx context.Context, id string) error
+}
+
+// reconciler makes the store, the engines and what this process watches agree: after a
+// crash, and while other processes use the same store.
+type reconciler struct {
+	ends       endings
+	repairs    repairs
+	store      sandbox.Store
+	engines    engines
+	process    process
+	operations *operations
+	live       *liveSandboxes
+	deadlines  *deadlines
+	log        *slog.Logger
+}
+
+// run compares all rows with all instances, and makes both agree.
+func (c *reconciler) run(ctx context.Context) (Report, error) {
+	var report Report
+	// The order matters. A row is written before the engine acts, so an instance in
+	// the first list has a row unless it is no longer wanted. An instance with a
+	// running row was there before the second list.
+	before, err := c.engines.instances(ctx)
+	if err != nil {
+		return report, err
+	}
+	rows, err := c.unsettledRows(ctx)
+	if err != nil {
+		return report, err
+	}
+	after, err := c.engines.instances(ctx)
+	if err != nil {
+		return report, err
+	}
+	there := make(map[instance]bool, len(after))
+	for _, one := range after {
+		there[one] = true
+	}
+	wanted := make(map[string]bool, len(rows))
+	var work crew
+	for _, r := range rows {
+		wanted[r.ID] = true
+		work.do(r.ID, func() (*[]string, error) { return c.reconcile(ctx, r, there[instance{r.Engine, r.ID}], &report) })
+	}
+	for _, one := range before {
+		if wanted[one.id] {
+			continue
+		}
+		work.do(one.id, func() (*[]string, error) { return c.orphan(ctx, one, &report) })
+	}
+	work.wait()
+	for id, err := range work.failed {
+		report.Failed = append(report.Failed, id)
+		c.log.Error("sandbox not reconciled", "sandbox", id, "err", err)
+	}
+	slices.Sort(report.Failed)
+	return report, nil
+}
+
+// reconcile decides about one live row, and says where it is reported.
+func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
+	switch {
+	case !c.engines.served(r):
+		return &report.Unserved, nil
+	case c.process.abandoned(r):
+		return &report.Abandoned, c.operations.locked(ctx, r.ID, c.abandon)
+	case c.operations.stranded(c.process, r):
+		return &report.Mended, c.operations.locked(ctx, r.ID, c.repairs.repair)
+	case r.State == sandbox.Stopping:
+		return &report.Finished, c.operations.locked(ctx, r.ID, c.finishEnd)
+	case r.State != sandbox.Running:
+		return &report.Left, nil
+	case !there:
+		return &report.Lost, c.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error {
+			return c.ends.endRun(ctx, id, r.Run, sandbox.ReasonLost, time.Time{})
+		})
+	case r.OnEnd.Pause: // its deadline pauses it if its time was up
+	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
+		return &report.Expired, c.operations.locked(ctx, r.ID, c.overdue)
+	}
+	if err := c.repairs.adopt(ctx, r.ID); err != nil {
+		return nil, ignoreUnknown(err) // removed since the rows were read
+	}
+	return &report.Adopted, nil
+}
+
+// overdue ends a sandbox whose time expired while no process watched it.
+func (c *reconciler) overdue(ctx context.Context, id string) error {
+	began, err := c.store.Move(ctx, id, sandbox.Move{
+		From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonTimeout, EndedBy: time.Now(),
+	})
+	if err != nil || !began {
+		return err
+	}
+	return c.ends.finish(ctx, id, time.Time{})
+}
+
+// orphan removes what only the engine holds.
+func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
+	id := one.id
+	unlock, err := c.operations.locks.acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	r, err := c.store.Get(ctx, id)
+	if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
+		return &report.Orphans, c.repairs.repairPaused(ctx, id)
+	}
+	if err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
+		return nil, err
+	}
+	e, err := c.engines.Of(one.engine)
+	if err != nil {
+		return nil, err
+	}
+	return &report.Orphans, e.Remove(ctx, id)
+}
+
+// mostEnded bounds how many ended rows are looked through at each start. Those
+// that matter have ended with a process that died a moment ago.
+const mostEnded = 100
+
+// dropEnded forgets ephemeral sandboxes that have ended and whose process died
+// before it could forget them: what was kept of them waits behind their rows.
+func (c *reconciler) dropEnded(ctx context.Context) error {
+	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: mostEnded}})
+	errs := []error{err}
+	for _, r := range rows {
+		if r.Ephemeral && c.process.dead(r.Process) {
+			errs = append(errs, c.operations.locked(ctx, r.ID, c.ends.erase))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,161 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// repair brings a sandbox out of a passing state whose process has died. The
+// lock of the ID must be held.
+func (s *Service) repair(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if err != nil || !s.operations.stranded(s.process, r) {
+		return ignoreUnknown(err)
+	}
+	// Of several processes that see it, one continues.
+	taken, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{r.State}, To: r.State, By: s.process.self, WasBy: r.Actor, Run: r.Run})
+	if err != nil || !taken {
+		return err
+	}
+	s.log.Warn("sandbox found half way", "sandbox", id, "state", r.State)
+	switch {
+	case r.State == sandbox.Pausing:
+		err = s.repairPause(ctx, r)
+	case r.Saved.Image != "":
+		// Its image is what it was: nothing has run that was written down.
+		s.cut(id)
+		if err = s.stopInstance(ctx, r); err == nil {
+			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
+			_, err = s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
+		}
+	default:
+		err = s.repairReplace(ctx, r)
+	}
+	if err != nil {
+		s.operations.owe(id) // it is this process now that owes it
+	}
+	return err
+}
+
+// repairPause undoes an interrupted pause. The instance still runs, because it is ended
+// only after the row says that its state was saved. Without an instance the sandbox
+// is lost, and a partial image is left to garbage collection.
+func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
+	runs, err := s.runs(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	if !runs {
+		_, err = s.end(ctx, r.ID, sandbox.ReasonLost, time.Time{})
+		return err
+	}
+	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := s.gate(ctx, r, true); err != nil {
+		return err
+	}
+	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Running, Change: &sandbox.Change{Saved: &sandbox.Saved{}}})
+	if err != nil || !moved {
+		return err
+	}
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
+	r.State, r.Saved = sandbox.Running, sandbox.Saved{}
+	s.track(r)
+	return nil
+}
+
+// runs asks the engine for one sandbox.
+func (s *Service) runs(ctx context.Context, id string) (bool, error) {
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	e, err := s.engines.Of(r.Engine)
+	if err != nil {
+		return false, err
+	}
+	list, err := e.List(ctx)
+	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
+}
+
+// repairReplace repeats the replacement that a dead process was carrying out. It cannot
+// be known which instance exists, if any.
+func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) {
+	s.cut(r.ID)
+	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	admitted, err := s.starts.admit(ctx, r, "", true)
+	if err != nil {
+		return err
+	}
+	defer func() { admitted(err) }()
+	from, at, err := s.rollbackSource(ctx, r, r.Pending)
+	if err == nil {
+		err = s.stopInstance(ctx, r)
+	}
+	if err == nil {
+		err = s.restart(ctx, &r, from)
+	}
+	if err == nil {
+		_, err = s.replaced(ctx, r, at)
+		return err
+	}
+	if ctx.Err() != nil {
+		return err // this process ends: another one continues
+	}
+	s.log.Error("sandbox lost: it could not be put back", "sandbox", r.ID, "err", err)
+	_, lost := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
+	return lost
+}
+
+// repairPaused removes the instance of a paused sandbox that the pause failed to
+// remove. The state keeps other processes from resuming the sandbox at the same time.
+func (s *Service) repairPaused(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if err != nil || r.State != sandbox.Paused {
+		return ignoreUnknown(err)
+	}
+	moved, err := s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.process.self, Run: r.Run})
+	if err != nil || !moved {
+		return err
+	}
+	return errors.Join(s.stopInstance(ctx, r), s.backToPaused(ctx, id))
+}
+
+// repairAllPaused is repairPaused for each sandbox of which the engine still has a
+// machine: it uses memory that no limit counts.
+func (s *Service) repairAllPaused(ctx context.Context) error {
+	list, err := s.engines.instances(ctx)
+	errs := []error{err}
+	for _, one := range list {
+		if _, runs := s.live.get(one.id); runs {
+			continue
+		}
+		// Looked at first, since who starts one holds its lock for long.
+		r, err := s.store.Get(ctx, one.id)
+		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
+			err = s.operations.locked(ctx, r.ID, s.repairPaused)
+		}
+		errs = append(errs, ignoreUnknown(err))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) backToPaused(ctx context.Context, id string) error {
+	_, err := s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
+	return err
+}

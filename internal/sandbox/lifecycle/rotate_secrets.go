@@ -1,0 +1,130 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// rotateWait is how long a rotation is not answered because of sandboxes that
+// a caller is starting or changing.
+const rotateWait = 30 * time.Second
+
+// RotateSecrets gives new values to the sandboxes of an owner that use them. A
+// sandbox that is being started or changed may have read the old values, and gets the
+// new ones after that. This happens even if the caller goes away, since the old
+// values must stop working.
+func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
+	if !s.access.Connects() {
+		return nil
+	}
+	lasts, cancel := lasting(ctx)
+	defer cancel()
+	// Every sandbox that read a value before it changed has a row by now.
+	rows, err := s.store.List(lasts, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
+	if err != nil {
+		return err
+	}
+	done, left := make(chan error, len(rows)), 0
+	for _, r := range rows {
+		// One that waits may be being handed to the owner just now.
+		if !r.Access.Linked() || r.Owner != owner && r.State != sandbox.Waiting {
+			continue
+		}
+		if !s.work.start(func() { done <- s.rotate(s.work.ctx, r.ID, owner) }) {
+			return shuttingDown()
+		}
+		left++
+	}
+	late := time.NewTimer(rotateWait)
+	defer late.Stop()
+	var errs []error
+	for ; left > 0; left-- {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+			continue
+		case <-ctx.Done():
+			errs = append(errs, canceled(context.Cause(ctx)))
+		case <-late.C:
+			s.log.Warn("secrets handed over later to sandboxes that are being changed", "owner", owner, "sandboxes", left)
+			errs = append(errs, fault.Newf(fault.Timeout, "secret_not_everywhere",
+				"the change is kept, and reaches %d sandboxes that are being started, saved or changed only when that is done", left).
+				WithHint("the same once more is answered when all have it"))
+		}
+		break
+	}
+	return errors.Join(errs...)
+}
+
+// rotate gives new values to one sandbox, once no other operation changes it.
+func (s *Service) rotate(ctx context.Context, id, owner string) error {
+	for {
+		again := false
+		err := s.operations.locked(ctx, id, func(ctx context.Context, id string) (err error) {
+			again, err = s.rotateLocked(ctx, id, owner)
+			return err
+		})
+		if err != nil || !again {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return canceled(context.Cause(ctx))
+		case <-time.After(awaitEvery):
+		}
+	}
+}
+
+// rotateLocked reports whether another process is changing the sandbox, which
+// its lock does not tell. With the lock the policy that it hands over is the
+// one in force, and a network that is shut stays so. One that does not run
+// finds out its values when it does.
+func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again bool, err error) {
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return false, ignoreUnknown(err)
+	}
+	if r.Owner != owner {
+		return false, nil
+	}
+	if r.State != sandbox.Running {
+		return s.process.changes(r), nil
+	}
+	p, err := s.access.Compile(r.Access)
+	if err != nil || len(p.Document().Secrets.Bind) == 0 {
+		return false, err
+	}
+	finding, cancel := lasting(ctx)
+	a := s.attachmentOrNone(finding, r, p)
+	cancel()
+	telling, cancel := lasting(ctx)
+	defer cancel()
+	err = s.access.Update(telling, a)
+	if fault.CodeOf(err) == egress.CodeNotAttached {
+		return false, nil // its link is gone, and the old value with it
+	}
+	if err != nil {
+		return false, fmt.Errorf("secrets of %s: %w", id, err)
+	}
+	return false, nil
+}
+
+// attachmentOrNone is attachment for a running sandbox. A secret that is gone must
+// stop working, but must not take the network with it: the sandbox continues without
+// secrets.
+func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy.Policy) sandbox.Attachment {
+	a, err := s.access.Resolve(ctx, r, p)
+	if err != nil {
+		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
+		s.note(ctx, r.ID, "warn", "runs without secrets: one that its policy binds cannot be found", nil)
+		a.Secrets = nil
+	}
+	return a
+}

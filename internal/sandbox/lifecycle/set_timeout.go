@@ -1,0 +1,87 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
+// ends it now.
+func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	return s.setEnd(ctx, who, ref, d, false)
+}
+
+// Extend lets the sandbox end after d from now if that is later than its end.
+func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	return s.setEnd(ctx, who, ref, d, true)
+}
+
+func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
+	if d < 0 {
+		return sandbox.Sandbox{}, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
+	}
+	if err := s.planner.checkTimeout(who, d); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	unlock, err := s.operations.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer unlock()
+	if err := s.engines.mustServe(r); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if d == 0 && !onlyLater {
+		return s.endNow(ctx, r.ID)
+	}
+	changed, err := s.store.SetEnd(ctx, r.ID, time.Now().Add(d), onlyLater)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if r, err = s.store.Get(ctx, r.ID); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if r.State != sandbox.Running {
+		return sandbox.Sandbox{}, sandbox.NotRunning(r)
+	}
+	if changed {
+		s.deadlines.set(r)
+		s.deadlines.tell(ctx, r)
+		s.note(ctx, r.ID, "info", "end changed", map[string]string{"end_at": r.EndAt.Format(time.RFC3339Nano)})
+	}
+	return r.Shown(), nil
+}
+
+// endNow ends a running or paused sandbox at a caller's request: only its deadline
+// ends one for its time. The lock of the ID must be held.
+func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer stop()
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	// A sandbox that is being paused or resumed is the concern of the operation that
+	// does so.
+	if r.State != sandbox.Running && r.State != sandbox.Creating && r.State != sandbox.Paused {
+		return sandbox.Sandbox{}, sandbox.NotRunning(r)
+	}
+	began, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{})
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if r, err = s.store.Get(ctx, id); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if !began {
+		return sandbox.Sandbox{}, sandbox.NotRunning(r)
+	}
+	return r.Shown(), nil
+}

@@ -1,0 +1,74 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// startingPoint finds what a reference means: a template, or a snapshot that
+// takes its place. A template goes first where both have the name, which only an
+// older version let happen.
+func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
+	t, err := pl.templates.Resolve(ctx, ref)
+	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
+		return t, err
+	}
+	n, missing := pl.snapshots.find(ctx, who, ref.Name)
+	if isUnknown(missing) {
+		return sandbox.Template{}, err // as if there were no snapshots
+	}
+	if missing != nil {
+		return sandbox.Template{}, missing
+	}
+	if n.FilesOnly {
+		// It boots as any other sandbox of its template does.
+		if t, err = pl.templates.Resolve(ctx, sandbox.Reference{Name: n.TemplateID, Tag: sandbox.DefaultTag}); err != nil {
+			return sandbox.Template{}, fmt.Errorf("template of snapshot %s: %w", n.ID, err)
+		}
+		t.Origin = &n
+		return t, nil
+	}
+	if err := pl.states.CheckFits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
+		return sandbox.Template{}, err
+	}
+	b := n.Base
+	return sandbox.Template{
+		ID: n.TemplateID, Name: n.Template, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
+		Env: b.Env, Revision: b.Revision, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
+	}, nil
+}
+
+// origin is what a new sandbox's instance starts from: nothing, or a snapshot,
+// whose instance must be the one that the request comes to.
+func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
+	n := t.Origin
+	if n == nil {
+		return source{}, nil
+	}
+	if n.FilesOnly {
+		from := fromSnapshot(*n, guest.Copied)
+		from.again = false
+		return from, nil
+	}
+	taken, err := pl.access.Compile(n.Access)
+	if err != nil {
+		return source{}, err
+	}
+	// What a copy leaves out is not covered, so the same files must be denied.
+	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), taken.Files()) {
+		if why == "" {
+			why = "the workspace was copied under other rules"
+		}
+		return source{}, fault.Newf(fault.Invalid, "snapshot_policy",
+			"the policy covers other files than the snapshot's machine does, which cannot change while its memory is kept: %s", why).
+			WithHint("ask for the level and the file rules under which it was taken (level " + taken.Level() + "), or take a snapshot of files only")
+	}
+	r.Base.Copy = n.Base.Copy
+	return fromSnapshot(*n, guest.Copied), nil
+}

@@ -1,0 +1,86 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// sweepStates reconciles saved states with the rows that name them, and drops snapshots
+// that are older than the configured age. It returns how many unreferenced bytes it
+// freed.
+func (s *Service) sweepStates(ctx context.Context) (int64, error) {
+	if s.states.Available() != nil {
+		return 0, nil
+	}
+	errs := []error{s.dropLost(ctx)}
+	if s.settings.SnapshotRetention > 0 {
+		old, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, CreatedBefore: time.Now().Add(-s.settings.SnapshotRetention)})
+		errs = append(errs, err)
+		for _, n := range old {
+			// The engine may be missing by mistake, and what is removed does not come back.
+			if s.engines.Has(n.Engine) {
+				errs = append(errs, s.removeSnapshot(ctx, n))
+			}
+		}
+	}
+	freed, err := s.states.DropUnreferenced(ctx)
+	return freed, errors.Join(append(errs, err)...)
+}
+
+// dropLost marks paused sandboxes as lost whose image is gone, and drops snapshots
+// without one.
+func (s *Service) dropLost(ctx context.Context) error {
+	paused, snapshots, err := s.states.Missing(ctx)
+	errs := []error{err}
+	for _, r := range paused {
+		errs = append(errs, s.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
+	}
+	for _, n := range snapshots {
+		s.log.Error("snapshot dropped: its data is gone", "snapshot", n.ID, "sandbox", n.Sandbox)
+		errs = append(errs, s.store.DeleteSnapshot(ctx, n.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// lost ends a paused sandbox whose image is gone. The lock must be held.
+func (s *Service) lost(ctx context.Context, old sandbox.Row) error {
+	r, err := s.store.Get(ctx, old.ID)
+	if err != nil || r.State != sandbox.Paused || r.Saved.Image != old.Saved.Image {
+		return ignoreUnknown(err)
+	}
+	s.log.Error("paused sandbox lost: its data is gone", "sandbox", r.ID)
+	moved, err := s.store.Move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Stopping, Reason: sandbox.ReasonLost, Run: r.Run})
+	if err != nil || !moved {
+		return err
+	}
+	return s.finish(ctx, r.ID, time.Time{})
+}
+
+// Programs are the paths on this host that sandboxes and snapshots need, also
+// those of which nothing runs.
+func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
+	need := map[string]bool{}
+	rows, err := s.store.List(ctx, sandbox.Query{AllOwners: true})
+	if err != nil {
+		return nil, err
+	}
+	saved, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	if err != nil {
+		return nil, err
+	}
+	add := func(b sandbox.Base) {
+		for _, bind := range b.Image.View().Binds {
+			need[bind.Source] = true
+		}
+	}
+	for _, r := range rows {
+		add(r.Base)
+	}
+	for _, one := range saved {
+		add(one.Base)
+	}
+	return need, nil
+}

@@ -1,0 +1,341 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/warmpool"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// A creation that fails leaves nothing, is not tried again at once, and its
+// removal is, until it succeeds.
+func TestFillFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		tries, broken := 0, true
+		p.setFault(func(step fake.Step, _ string) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if step == fake.CreateReady {
+				tries++
+			}
+			if broken && (step == fake.CreateReady || step == fake.RemoveBegin) {
+				return errors.New("broken on purpose")
+			}
+			return nil
+		})
+		p.StartPool(warmpool.Options{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
+		time.Sleep(8 * time.Second)
+		p.mu.Lock()
+		if tries != 2 {
+			t.Errorf("tried %d times in 8 s", tries)
+		}
+		broken = false
+		p.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if rows := p.rows(); len(rows) != 1 || p.waiting() != 1 {
+			t.Errorf("%d rows, %d wait", len(rows), p.waiting())
+		}
+		p.leavesNothing()
+	})
+}
+
+// What waits makes room when memory is short, and comes back when it is not.
+func TestPoolMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		p.start(opened, plain)
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 30})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 0 {
+			t.Error("under pressure something waits")
+		}
+		p.nothing()
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 2 {
+			t.Errorf("%d wait after it has passed", p.waiting())
+		}
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 1 << 29})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 0 {
+			t.Errorf("%d wait where memory is scarce", p.waiting())
+		}
+	})
+}
+
+// As many wait as bursts need, for as long as there are any; and none ends
+// while it is wanted.
+func TestPoolFollowsDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		p.start(opened)
+		for range 5 {
+			p.create(alice)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := p.waiting(); n != 6 {
+			t.Errorf("%d wait after a burst of 5", n)
+		}
+		time.Sleep(5 * time.Minute)
+		for _, r := range p.rows() {
+			if end := p.toldEnd(r.ID); time.Until(end) < 5*time.Minute {
+				t.Errorf("one ends in %s", time.Until(end))
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := p.waiting(); n != 1 {
+			t.Errorf("%d wait an hour later", n)
+		}
+		if boot, _, _ := p.configs(p.rows()[0].ID); boot.Offline {
+			t.Error("the one that waits is not of the usual kind")
+		}
+	})
+}
+
+// Sandboxes of an interpreter's template wait with its language loaded: they
+// go on from one that has loaded it and was never anybody's. Where that cannot
+// be, each loads it. JavaScript is never copied: each loads its own.
+func TestPreload(t *testing.T) {
+	for name, tc := range map[string]struct {
+		broken fake.Step
+		copied bool
+	}{"restored": {"", true}, "not saved": {fake.CheckpointSaved, false}, "not restored": {fake.RestoreBegin, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPoolRig(t)
+				p.setFault(func(step fake.Step, _ string) error {
+					if step == tc.broken {
+						return errors.New("broken on purpose")
+					}
+					return nil
+				})
+				p.start(sandbox.CreateRequest{Template: "code-interpreter-v1"}, plain)
+				for _, r := range p.rows() {
+					boot, _, _ := p.configs(r.ID)
+					loaded := r.Template == "code-interpreter-v1"
+					want := []string{"python", "javascript"}
+					if tc.copied {
+						want = want[1:]
+					}
+					if slices.Equal(boot.Preload, want) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
+						t.Errorf("%s is loaded with %v as %q", r.Template, boot.Preload, boot.Renew)
+					}
+				}
+				sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "code-interpreter-v1"})
+				if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+					t.Errorf("claimed %t, %v", claimed, err)
+				}
+				p.Remove(t.Context(), alice, sb.ID)
+				p.close()
+				if drafts, err := os.ReadDir(filepath.Join(p.dir, "album", "drafts")); err != nil || len(drafts) != 0 {
+					t.Errorf("left: %v, %v", drafts, err)
+				}
+				p.leavesNothing()
+			})
+		})
+	}
+}
+
+// Who asks for what starts at once finds it waiting while languages load for
+// others.
+func TestLoadingHoldsNobodyUp(t *testing.T) {
+	p := newPoolRig(t)
+	load := make(chan struct{})
+	loads := sync.OnceFunc(func() { close(load) })
+	t.Cleanup(loads)
+	p.setFault(func(step fake.Step, _ string) error {
+		if step == fake.CheckpointSaved {
+			<-load
+		}
+		return nil
+	})
+	loaded := sandbox.CreateRequest{Template: "code-interpreter-v1"}
+	p.begin(loaded, plain)
+	for range 3 {
+		p.waits(1)
+		sb, err := p.Create(t.Context(), alice, plain)
+		if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+			t.Errorf("claimed %t, %v", claimed, err)
+		}
+	}
+	loads()
+	hosttest.Eventually(t, "one with languages waits", func() bool {
+		status, _ := p.Pool()
+		return slices.ContainsFunc(status.Kinds, func(k warmpool.KindStatus) bool { return k.Name == "code-interpreter-v1" && k.Waiting == 1 })
+	})
+	sb, err := p.Create(t.Context(), alice, loaded)
+	if boot, _, claimed := p.configs(sb.ID); err != nil || !claimed || boot.Renew != guest.Copied {
+		t.Errorf("claimed %t, made as %q, %v", claimed, boot.Renew, err)
+	}
+}
+
+// shifting is a shelf whose template's programs change.
+type shifting struct {
+	shelf
+	revision *atomic.Pointer[string]
+}
+
+func (s shifting) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	t, err := s.shelf.Resolve(ctx, ref)
+	t.Revision = *s.revision.Load()
+	return t, err
+}
+
+// A warm sandbox whose template has new programs since is not handed out. The usual
+// kinds become warm again with the new programs.
+func TestPoolFollowsTemplate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revision atomic.Pointer[string]
+		set := func(to string) { revision.Store(&to) }
+		set("old")
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Templates = shifting{revision: &revision} })
+		p.start(opened)
+		old := p.rows()[0].ID
+		set("new")
+		sb, err := p.Create(t.Context(), alice, opened)
+		if _, _, claimed := p.configs(sb.ID); err != nil || claimed {
+			t.Errorf("claimed %t, %v", claimed, err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		rows := p.rows()
+		if len(rows) != 1 || rows[0].ID == old || rows[0].Base.Revision != "new" {
+			t.Errorf("waiting: %+v", rows)
+		}
+		sb, err = p.Create(t.Context(), alice, opened)
+		if err != nil || sb.ID != rows[0].ID {
+			t.Errorf("%s, %v", sb.ID, err)
+		}
+		set("newer")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, r := range p.rows() {
+			if r.Base.Revision != "newer" {
+				t.Errorf("one waits with the programs %q", r.Base.Revision)
+			}
+		}
+	})
+}
+
+// A request that comes while the pool is being closed takes nothing out of it
+// that close would then not end.
+func TestClosingPoolHandsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		var made atomic.Int32
+		second, closed := make(chan struct{}), make(chan struct{})
+		p.setFault(func(step fake.Step, _ string) error {
+			if step == fake.CreateReady && made.Add(1) == 2 {
+				<-second
+			}
+			return nil
+		})
+		p.begin(opened, plain)
+		p.waits(1)
+		time.Sleep(time.Second)
+		go func() {
+			defer close(closed)
+			p.close() // which waits for the one that is being made
+		}()
+		synctest.Wait()
+		_, err := p.Create(t.Context(), alice, opened)
+		wantKind(t, err, fault.Unavailable, "shutting_down")
+		if made.Load() != 2 {
+			t.Fatalf("%d were made", made.Load())
+		}
+		close(second)
+		<-closed
+		p.leavesNothing()
+	})
+}
+
+// slow is a vault that takes its time, and then fails.
+type slow struct {
+	*safe
+	asked, answer chan struct{}
+}
+
+func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
+	close(s.asked)
+	<-s.answer
+	return nil, errors.New("no value")
+}
+
+// A sandbox that a request gives back after its kind was given up is ended: no
+// request would be given it, and close would not find it.
+func TestGivenBackToNoKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revision atomic.Pointer[string]
+		set := func(to string) { revision.Store(&to) }
+		set("old")
+		vault := slow{asked: make(chan struct{}), answer: make(chan struct{})}
+		p := newPoolRig(t, func(d *lifecycle.Deps) {
+			vault.safe = d.Sealed.(*safe)
+			d.Templates, d.Sealed = shifting{revision: &revision}, vault
+		})
+		p.start(opened)
+		old := p.rows()[0].ID
+		refused := make(chan error, 1)
+		go func() {
+			_, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary")})
+			refused <- err
+		}()
+		<-vault.asked
+		set("new")
+		time.Sleep(time.Minute)
+		if rows := p.rows(); !slices.ContainsFunc(rows, func(r sandbox.Row) bool { return r.ID == old }) {
+			t.Fatalf("it was not held: %v", rows)
+		}
+		close(vault.answer)
+		if err := <-refused; err == nil {
+			t.Error("it was made without its value")
+		}
+		synctest.Wait()
+		for _, r := range p.rows() {
+			if r.Base.Revision != "new" {
+				t.Errorf("one waits with the programs %q", r.Base.Revision)
+			}
+		}
+		p.leavesNothing()
+	})
+}
+
+// 200 claims and removals leave nothing, also not after the end.
+func TestPoolLeavesNothing(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	for range 200 {
+		sb, err := p.Create(t.Context(), alice, opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Forget(t.Context(), alice, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.leavesNothing()
+}

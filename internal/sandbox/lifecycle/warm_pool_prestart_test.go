@@ -1,0 +1,177 @@
+package lifecycle_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// warming is the fake with an ear for what to have ready.
+type warming struct {
+	*fake.Engine
+
+	mu     sync.Mutex
+	wanted []engine.Spare
+}
+
+func (w *warming) Pace(func() (func(), bool)) {}
+
+func (w *warming) Warm(wanted []engine.Spare) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wanted = wanted
+}
+
+func (w *warming) all() []engine.Spare {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wanted
+}
+
+// kept is what is wanted of the last kind.
+func (w *warming) kept() (engine.Spec, int) {
+	if all := w.all(); len(all) > 0 {
+		return all[0].Spec, all[0].Count
+	}
+	return engine.Spec{}, 0
+}
+
+// newWarmRig is a pool whose engine notes what it is to have ready.
+func newWarmRig(t *testing.T) (*poolRig, *warming) {
+	t.Helper()
+	var w *warming
+	p := newPoolRig(t, func(d *lifecycle.Deps) {
+		w = &warming{Engine: d.Engines.Default().(*fake.Engine)}
+		d.Engines = fake.Registry(w)
+	})
+	return p, w
+}
+
+// Pre-started kernels for restored sandboxes are kept while saved states are in use,
+// and not under memory pressure or at the end of the process.
+func TestSparesFollowRestores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newWarmRig(t)
+		p.start()
+		sb := p.create(alice, func(c *sandbox.CreateRequest) { c.Limits.MemoryBytes = 256 << 20 })
+		time.Sleep(time.Second)
+		if _, n := w.kept(); n != 0 {
+			t.Errorf("%d before anything was saved", n)
+		}
+		if _, err := p.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		if spec, n := w.kept(); n != 1 || spec.Limits.MemoryBytes != 256<<20 || spec.ID != "" || spec.Image.View().Dir == "" {
+			t.Errorf("%d of %+v after a pause", n, spec)
+		}
+		if _, _, err := p.Resume(t.Context(), alice, sb.ID, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := w.kept(); n != 4 {
+			t.Errorf("%d after twenty copies", n)
+		}
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 50})
+		time.Sleep(time.Minute)
+		if _, n := w.kept(); n != 0 {
+			t.Errorf("%d under pressure", n)
+		}
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
+		time.Sleep(90 * time.Second)
+		if _, n := w.kept(); n == 0 {
+			t.Error("none when it has passed")
+		}
+		time.Sleep(10 * time.Minute)
+		if _, n := w.kept(); n != 0 {
+			t.Errorf("%d long after", n)
+		}
+		if _, err := p.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := w.kept(); n != 1 {
+			t.Errorf("%d after another pause", n)
+		}
+		p.close()
+		if _, n := w.kept(); n != 0 {
+			t.Errorf("%d at the end", n)
+		}
+	})
+}
+
+// Sandboxes of two kinds that go on by turns do not take the kernels from each
+// other.
+func TestSparesOfKindsByTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newWarmRig(t)
+		p.start()
+		var boxes []string
+		for _, mb := range []int64{256, 512, 300, 400, 350} {
+			boxes = append(boxes, p.create(alice, func(c *sandbox.CreateRequest) {
+				c.Limits.MemoryBytes, c.Timeout = mb<<20, time.Hour
+			}).ID)
+		}
+		fork := func(box, n int) {
+			t.Helper()
+			time.Sleep(2 * time.Second) // no burst with the one before
+			if _, err := p.Fork(t.Context(), alice, boxes[box], sandbox.ForkRequest{Count: n, Timeout: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(what string, megabytes ...int64) {
+			t.Helper()
+			var got []int64
+			for _, s := range w.all() {
+				for range s.Count {
+					got = append(got, s.Spec.Limits.MemoryBytes>>20)
+				}
+			}
+			if !slices.Equal(got, megabytes) {
+				t.Errorf("%s: %d are kept, not %d", what, got, megabytes)
+			}
+		}
+		fork(0, 1)
+		fork(1, 1)
+		want("two kinds", 512, 256)
+		fork(0, 1)
+		want("the first again", 256, 512)
+		time.Sleep(2 * time.Minute)
+		fork(0, 20)
+		want("twenty of one", 256, 256, 256, 512)
+		time.Sleep(4 * time.Minute)
+		want("one not seen for long", 256, 256, 256, 256)
+		for box := range boxes {
+			fork(box, 1)
+		}
+		want("more kinds than there is room for", 350, 400, 300, 512)
+	})
+}
+
+// What is kept ready counts towards the memory that may wait.
+func TestSparesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newWarmRig(t)
+		p.options.Bytes = 50 << 20
+		p.start()
+		sb := p.create(alice)
+		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := w.kept(); n != 2 {
+			t.Errorf("%d kernels in 50 MiB", n)
+		}
+		if status, _ := p.Pool(); status.Used < 40<<20 || status.Used > status.Budget {
+			t.Errorf("%d bytes are used of %d", status.Used, status.Budget)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package rootfs
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// userDirs are the paths inside that the default user may write. All others belong to
+// root. Where a policy lists the writable paths, no program runs as root.
+var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
+
+// unseen are places that are made when the sandbox starts, or that its own
+// programs need, and hold nothing of the host: no policy hides them.
+var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
+
+// onList reports whether a path, or something below or above it, is on a list.
+func onList(list []string, name string) (whole, part bool) {
+	for _, l := range list {
+		switch {
+		case l == "/" || l == name || strings.HasPrefix(name, l+"/"):
+			return true, true
+		case strings.HasPrefix(l, name+"/"):
+			part = true
+		}
+	}
+	return false, part
+}
+
+// sealed reports whether a policy lists the writable paths, which means that no user
+// may be root inside.
+func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
+
+// coverTree hides what a policy does not let be read, and seals what it does
+// not let be written. All but the user's own directories is root's.
+func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
+	readable := files.Read
+	if !slices.Contains(readable, "/") {
+		// What may be written may be read. That all may be written says that
+		// root may be root, and not that there is nothing to hide.
+		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
+	}
+	if err := c.coverUnread(image, "/", readable); err != nil || !sealed(files) {
+		return err
+	}
+	for _, dir := range userDirs {
+		switch whole, part := onList(files.Write, dir); {
+		case part && !whole:
+			// All of it is the user's, and a mount can take away but not give.
+			return fault.Newf(fault.Unsupported, "policy_writes_part",
+				"filesystem.write lists a part of %s, and only the whole of it can be written or not", dir).
+				WithHint("list " + dir + " itself, or nothing of it")
+		case !whole:
+			c.readOnly = append(c.readOnly, dir)
+		}
+	}
+	return nil
+}
+
+// unwritten are directories of a sealed sandbox in which no program may make a
+// file, some of many.
+func unwritten(files policy.Files) (list []string) {
+	for _, dir := range []string{"/usr", "/etc"} {
+		if whole, _ := onList(files.Write, dir); !whole {
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+// coverUnread goes down only where a list names something further down.
+func (c *Covered) coverUnread(image engine.Image, dir string, list []string) error {
+	if whole, _ := onList(list, dir); whole {
+		return nil
+	}
+	names, err := listed(image, dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		inside := path.Join(dir, name)
+		whole, part := onList(list, inside)
+		switch {
+		case whole || slices.Contains(unseen, inside):
+		case part:
+			if err := c.coverUnread(image, inside, list); err != nil {
+				return err
+			}
+		default:
+			c.hide = append(c.hide, inside)
+		}
+	}
+	return nil
+}
+
+// listed names what a template shows in a directory. A link is named too, and
+// hides with what it points to, if that is hidden.
+func listed(image engine.Image, dir string) ([]string, error) {
+	view := image.View()
+	host := filepath.Join(view.Dir, dir)
+	for _, b := range view.Binds {
+		if rest, below := strings.CutPrefix(dir, b.Target); below && (rest == "" || rest[0] == '/') {
+			host = filepath.Join(b.Source, rest)
+		}
+	}
+	entries, err := os.ReadDir(host)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink == 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,101 @@
+package savedstate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/hostfiles"
+)
+
+// hostFiles are the files of the host that saved memory refers to.
+type hostFiles struct {
+	rows   Rows
+	copies sandbox.HostFiles // nil keeps none
+	log    *slog.Logger
+}
+
+// standIns are the copies that stand for files of the host which are others now,
+// and the first of which there is no copy.
+func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
+	if needs == nil {
+		return nil, "", nil
+	}
+	changed, err := hostfiles.Changed(needs.Files)
+	if err != nil {
+		return nil, "", fmt.Errorf("files that a saved memory refers to: %w", err)
+	}
+	for _, f := range changed {
+		source := ""
+		if !f.Dir && h.copies != nil {
+			if source, err = h.copies.Find(f); err != nil {
+				return nil, "", fmt.Errorf("the copy of %s: %w", f.Path, err)
+			}
+		}
+		switch {
+		case f.Inside != "" && (f.Dir || source != ""):
+			list = append(list, engine.Bind{Source: source, Target: f.Inside})
+		case missing == "":
+			missing = f.Path
+		}
+	}
+	return list, missing, nil
+}
+
+// keep copies the host files of a list. If they cannot be copied, the saved memory
+// works as long as the host has them, so that a full disk does not prevent saving.
+func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
+	if h.copies == nil {
+		return list.Files
+	}
+	var lost error
+	count := 0
+	for i, f := range list.Files {
+		kept, err := h.copies.Keep(f, list.Open[i])
+		if err != nil {
+			lost = err
+			count++
+		}
+		list.Files[i] = kept
+	}
+	if lost != nil {
+		h.log.Warn("no copies were kept of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
+	}
+	return list.Files
+}
+
+func (h hostFiles) sync() error {
+	if h.copies == nil {
+		return nil
+	}
+	return h.copies.Sync()
+}
+
+// prune drops the copies that no saved memory refers to any more.
+func (h hostFiles) prune(ctx context.Context) (freed int64, err error) {
+	if h.copies == nil {
+		return 0, nil
+	}
+	rows, err := h.rows.List(ctx, sandbox.Query{AllOwners: true})
+	if err != nil {
+		return 0, err
+	}
+	saved, err := h.rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	if err != nil {
+		return 0, err
+	}
+	var lists [][]hostfiles.File
+	for _, r := range rows {
+		if r.Saved.Needs != nil {
+			lists = append(lists, r.Saved.Needs.Files)
+		}
+	}
+	for _, n := range saved {
+		if n.Base.Needs != nil {
+			lists = append(lists, n.Base.Needs.Files)
+		}
+	}
+	return h.copies.Prune(lists...)
+}

@@ -1,0 +1,123 @@
+package savedstate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// codeBudget says that images take all that they may.
+const codeBudget = "snapshot_budget"
+
+// Begin begins an image. Where the budget is used up, what no row refers to
+// makes room first.
+func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
+	if err := s.Available(); err != nil {
+		return nil, err
+	}
+	draft, refused := s.deps.Images.Begin(id)
+	if fault.CodeOf(refused) != codeBudget {
+		return draft, refused
+	}
+	dropped, err := s.dropLoose(ctx)
+	if err != nil {
+		s.deps.Log.Warn("unreferenced images not dropped", "err", err)
+	}
+	if dropped == 0 {
+		return nil, refused
+	}
+	s.deps.Log.Info("unreferenced images dropped", "images", dropped)
+	return s.deps.Images.Begin(id)
+}
+
+// Draft begins an image that no row will name, and that goes with this process.
+func (s *Service) Draft() (sandbox.Draft, error) { return s.deps.Images.Begin(s.deps.NewID()) }
+
+// dropLoose is like dropImages, for a caller that is waiting. It leaves packs alone,
+// so that it does not wait for another process that is working on them.
+func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
+	if err := s.dropUnfinished(ctx); err != nil {
+		return 0, err
+	}
+	sizes, err := s.deps.Images.Sizes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for id := range sizes {
+		held, err := s.deps.Rows.HoldsImage(ctx, id)
+		if err == nil && !held {
+			if err = s.deps.Images.Remove(ctx, id); err == nil {
+				dropped++
+			}
+		}
+		errs = append(errs, err)
+	}
+	return dropped, errors.Join(errs...)
+}
+
+// dropUnfinished removes the rows of snapshots whose processes died over them.
+func (s *Service) dropUnfinished(ctx context.Context) error {
+	unfinished, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Unfinished: true})
+	if err != nil {
+		return err
+	}
+	for _, n := range unfinished {
+		if !s.deps.Dead(n.Process) {
+			continue
+		}
+		if err := s.deps.Rows.DeleteSnapshot(ctx, n.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropImages removes what no row refers to: rows name their image before it
+// is written.
+func (s *Service) dropImages(ctx context.Context) (int64, error) {
+	if s.deps.Images == nil {
+		return 0, nil
+	}
+	if err := s.dropUnfinished(ctx); err != nil {
+		return 0, err
+	}
+	var failed error
+	freed, err := s.deps.Images.Prune(ctx, func(id string) bool {
+		held, err := s.deps.Rows.HoldsImage(ctx, id)
+		failed = errors.Join(failed, err)
+		return held || err != nil // what cannot be told is kept
+	})
+	return freed, errors.Join(err, failed)
+}
+
+// Remove drops an image. One that is in use goes with its user: it is looked for again.
+func (s *Service) Remove(ctx context.Context, id string) error {
+	if s.deps.Images == nil || id == "" {
+		return nil
+	}
+	err := s.deps.Images.Remove(ctx, id)
+	if kind := fault.KindOf(err); kind == fault.NotFound || kind == fault.Conflict {
+		return nil
+	}
+	return err
+}
+
+// Sized adds what no row of a snapshot says: how much of the disk is a snapshot's alone.
+func (s *Service) Sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
+	out := make([]sandbox.Snapshot, len(rows))
+	if len(rows) == 0 || s.deps.Images == nil {
+		return out, nil
+	}
+	sizes, err := s.deps.Images.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range rows {
+		n.OwnBytes, n.Needs = sizes[n.ID].Own, n.Base.Needs
+		out[i] = n.Snapshot
+	}
+	return out, nil
+}

@@ -1,0 +1,98 @@
+package savedstate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Saver saves a sandbox into a directory, and returns the host files to which its memory
+// refers.
+type Saver func(ctx context.Context, dir string) (*sandbox.Needs, error)
+
+// Saver finds how the engine saves a sandbox, and in which format.
+func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Saver, string, error) {
+	if err := s.Available(); err != nil {
+		return nil, "", err
+	}
+	if err := r.Base.CheckRebuildable(); err != nil {
+		return nil, "", err
+	}
+	if !filesOnly {
+		c, err := Checkpointer(s.deps.Engines, r.Engine)
+		if err != nil {
+			return nil, "", err
+		}
+		if _, tells := c.(engine.Binder); !tells {
+			// What could never go on is refused before anything is done.
+			if err := s.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
+				return nil, "", err
+			}
+		}
+		return func(ctx context.Context, dir string) (*sandbox.Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
+	}
+	a, err := archiver(s.deps.Engines, r.Engine)
+	if err != nil {
+		return nil, "", err
+	}
+	return func(ctx context.Context, dir string) (_ *sandbox.Needs, err error) {
+		f, err := os.OpenFile(filepath.Join(dir, archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		return nil, a.Archive(ctx, r.ID, f)
+	}, "", nil
+}
+
+// Save saves a sandbox into a draft.
+func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, save Saver) (*sandbox.Needs, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
+		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
+	defer cancel()
+	needs, err := save(ctx, draft.Dir())
+	if err != nil {
+		if late := context.Cause(ctx); late != nil {
+			err = errors.Join(sandbox.Canceled(late), err)
+		}
+		return nil, fmt.Errorf("save %s: %w", r.ID, DiskFull(err))
+	}
+	s.deps.Saved(r)
+	return needs, nil
+}
+
+// DiskFull names the one cause of a failed save that a caller can do something
+// about.
+func DiskFull(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fault.Wrap(err, fault.Exhausted, "snapshot_disk_full", "the disk of the state directory is full").
+			WithHint("make room: crannog snapshot ls, crannog prune")
+	}
+	return err
+}
+
+// savedMemory writes a sandbox's memory down, and keeps copies of what it refers to.
+func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Checkpointer, dir string) (*sandbox.Needs, error) {
+	binder, ok := c.(engine.Binder)
+	if !ok {
+		return nil, c.Checkpoint(ctx, r.ID, dir)
+	}
+	list, bound, err := binder.CheckpointBound(ctx, r.ID, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer list.Open.Close()
+	var needs *sandbox.Needs
+	if bound {
+		needs = &sandbox.Needs{Files: s.files.keep(r, list)}
+	}
+	// What could never go on is not kept.
+	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
+}

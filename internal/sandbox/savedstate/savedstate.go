@@ -1,0 +1,105 @@
+// Package savedstate owns what is saved of sandboxes on disk: it has engines write memory or
+// files into images, opens them for a boot, refuses those that cannot continue on this host,
+// and drops those that no row refers to.
+package savedstate
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Rows is what the package asks of the store.
+type Rows interface {
+	List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error)
+	ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]sandbox.Stored, error)
+	DeleteSnapshot(ctx context.Context, id string) error
+	HoldsImage(ctx context.Context, id string) (bool, error)
+}
+
+// Deps is what a Service is made of. Without Images nothing is saved; without HostFiles
+// saved memory works as long as the host has the files to which it refers.
+type Deps struct {
+	Rows      Rows
+	Engines   *engine.Registry
+	Templates sandbox.Templates
+	Images    sandbox.Images
+	HostFiles sandbox.HostFiles
+	Log       *slog.Logger
+	// NewID returns the ID of an image that no row names.
+	NewID func() string
+	// Saved is told of each sandbox whose state was saved.
+	Saved func(sandbox.Row)
+	// Dead reports whether a process has ended.
+	Dead func(sandbox.Process) bool
+}
+
+// Service saves and opens states. It is safe for concurrent use.
+type Service struct {
+	deps  Deps
+	files hostFiles
+	// unsettled is full if there are new images.
+	unsettled chan struct{}
+}
+
+// New returns a Service.
+func New(d Deps) *Service {
+	return &Service{deps: d, files: hostFiles{d.Rows, d.HostFiles, d.Log}, unsettled: make(chan struct{}, 1)}
+}
+
+// saveTimeout bounds how long it may take to save a state.
+const saveTimeout = 10 * time.Minute
+
+// archiveName is the file of an image of files only.
+const archiveName = "files.tar"
+
+// Available returns an error if nothing is saved here.
+func (s *Service) Available() error {
+	if s.deps.Images == nil {
+		return fault.New(fault.Unsupported, "state_unsupported", "this service keeps no state of sandboxes")
+	}
+	return nil
+}
+
+// CanSave returns an error if an engine's sandboxes cannot be saved.
+func (s *Service) CanSave(engineName string, filesOnly bool) error {
+	err := s.Available()
+	switch {
+	case err != nil:
+	case filesOnly:
+		_, err = archiver(s.deps.Engines, engineName)
+	default:
+		_, err = Checkpointer(s.deps.Engines, engineName)
+	}
+	return err
+}
+
+// Checkpointer returns an engine's ability to save memory and to restore it.
+func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) {
+	one, err := r.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := one.(engine.Checkpointer)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
+	}
+	return c, nil
+}
+
+// archiver returns an engine's ability to write files alone.
+func archiver(r *engine.Registry, name string) (engine.Archiver, error) {
+	one, err := r.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	a, ok := one.(engine.Archiver)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
+	}
+	return a, nil
+}

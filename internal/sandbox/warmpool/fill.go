@@ -1,0 +1,142 @@
+package warmpool
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/steps"
+)
+
+// fill makes one sandbox of a kind and lets it wait.
+func (p *Pool) fill(k *kind) error {
+	began := time.Now()
+	closed, err := p.closedPolicy(k)
+	if err != nil {
+		return err
+	}
+	p.makeSnapshot(k, closed)
+	w := &warm{kind: k, probed: began}
+	plan, err := p.vacant(k, closed)
+	if err != nil {
+		return err
+	}
+	if err = p.make(w, plan); err != nil {
+		if steps.Left(err) {
+			p.discard(w) // which tries again
+		}
+		return err
+	}
+	w.rehearsal = newRehearsal(plan.Config)
+	bytes := p.usage(p.ctx, plan.Row.Engine, w.id)
+	var ctx context.Context
+	ctx, w.unwatch = context.WithCancel(p.ctx)
+	p.mu.Lock()
+	if bytes > 0 {
+		k.measured = bytes
+	}
+	kept := !p.closed
+	if kept {
+		k.ready = append(k.ready, w)
+	}
+	p.mu.Unlock()
+	if !kept {
+		p.discard(w)
+		return nil
+	}
+	p.watches.Go(func() { p.watch(ctx, w) })
+	p.deps.Log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "restored", w.restored, "took", time.Since(began))
+	return nil
+}
+
+// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no
+// client knows, and nothing of any request.
+func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
+	info := k.engine.Info()
+	r := p.deps.Instances.Reserve()
+	r.StartedAt = time.Now().UTC().Round(0)
+	r.EndAt = r.StartedAt.Add(waitFor)
+	r.State, r.TemplateID, r.Template, r.Limits = sandbox.Waiting, k.template.ID, k.asked, k.limits
+	r.Engine, r.Boundary, r.Enforced = info.Name, info.Boundary, info.Enforces
+	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Settled(), closed.Level(), closed.Digest()
+	spec, config := rootfs.ComposeCovered(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}
+	key, err := keyOf(plan)
+	if err == nil && key != k.key {
+		// It would be handed to callers who asked for something else.
+		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
+	}
+	plan.Config.Preload = k.preload
+	plan.Spec.Unhurried = true
+	return plan, err
+}
+
+// make takes the steps of a creation without a caller.
+func (p *Pool) make(w *warm, plan Plan) (err error) {
+	w.id, w.control = plan.Row.ID, plan.Row.ControlToken
+	w.env, err = p.deps.Instances.Boot(p.ctx, Boot{
+		Plan: plan,
+		Launch: func(ctx context.Context, spec engine.Spec, config guest.Config) error {
+			w.restored = w.kind.snapshot != nil
+			return p.launch(ctx, w.kind, spec, config)
+		},
+		Ready: func(ctx context.Context) error {
+			w.guest = connect(w.kind.engine, w.id, w.control)
+			return w.guest.postpone(ctx, time.Now().Add(waitFor))
+		},
+	})
+	if err != nil && w.guest != nil {
+		w.guest.close()
+	}
+	return err
+}
+
+// watch removes a waiting sandbox that has ended.
+func (p *Pool) watch(ctx context.Context, w *warm) {
+	exit, err := w.kind.engine.Wait(ctx, w.id)
+	if ctx.Err() != nil || !p.remove(w) {
+		return
+	}
+	p.deps.Log.Warn("waiting sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
+	p.discard(w)
+	p.nudge()
+}
+
+// remove takes one out, and reports whether it waited.
+func (p *Pool) remove(w *warm) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range w.kind.ready {
+		if other == w {
+			w.kind.ready = append(w.kind.ready[:i:i], w.kind.ready[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// discard frees all that one held that waits no more. What fails is tried
+// again; after a crash, Reconcile finds the row.
+func (p *Pool) discard(w *warm) {
+	if w.unwatch != nil {
+		w.unwatch()
+	}
+	if w.guest != nil {
+		w.guest.close()
+	}
+	err := p.deps.Instances.Discard(context.WithoutCancel(p.ctx), w.id)
+	if err == nil {
+		return
+	}
+	p.deps.Log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.retry = time.Now().Add(demand.FailPause)
+	p.doomed = append(p.doomed, w)
+}

@@ -1,0 +1,65 @@
+package warmpool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/sandbox/demand"
+)
+
+// hostMemory reads what the machine has.
+func hostMemory() (demand.Memory, error) {
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return demand.Memory{}, err
+	}
+	// Kernels without an account of stalls have no such file, and refuse to
+	// read it where that is switched off. What is available decides then.
+	stalls, err := os.ReadFile("/proc/pressure/memory")
+	if err != nil {
+		stalls = nil
+	}
+	return parseMemory(info, stalls)
+}
+
+func parseMemory(info, stalls []byte) (demand.Memory, error) {
+	var m demand.Memory
+	for line := range bytes.Lines(info) {
+		name, rest, _ := bytes.Cut(line, []byte(":"))
+		var into *int64
+		switch string(name) {
+		case "MemTotal":
+			into = &m.Total
+		case "MemAvailable":
+			into = &m.Available
+		default:
+			continue
+		}
+		kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))), 10, 64)
+		if err != nil {
+			return m, fmt.Errorf("%s in meminfo: %w", name, err)
+		}
+		*into = kib << 10
+	}
+	if m.Total == 0 || m.Available == 0 {
+		return m, errors.New("meminfo says nothing of total or available memory")
+	}
+	for line := range bytes.Lines(stalls) {
+		fields := bytes.Fields(line)
+		if len(fields) < 2 || string(fields[0]) != "some" {
+			continue
+		}
+		text, ok := bytes.CutPrefix(fields[1], []byte("avg10="))
+		if !ok {
+			continue
+		}
+		var err error
+		if m.Stalled, err = strconv.ParseFloat(string(text), 64); err != nil {
+			return m, fmt.Errorf("stalls of memory: %w", err)
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,55 @@
+package warmpool
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// loop is the goroutine that does the warm pool's work one step at a time, and those
+// beside it.
+type loop struct {
+	ctx     context.Context // ends with the loop
+	stop    context.CancelFunc
+	ended   chan struct{}
+	wake    chan struct{}
+	watches sync.WaitGroup // of sandboxes that wait; may outlast the loop
+	lanes   sync.WaitGroup // fill beside the loop, and end before it
+}
+
+func newLoop() *loop {
+	l := &loop{ended: make(chan struct{}), wake: make(chan struct{}, 1)}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	return l
+}
+
+// run calls step until halt: after a nudge, and after the time that step returned.
+func (l *loop) run(step func() time.Duration) {
+	defer close(l.ended)
+	defer l.lanes.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.wake:
+		case <-timer.C:
+		}
+		timer.Reset(step())
+	}
+}
+
+// nudge lets the loop take a step now.
+func (l *loop) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// halt cancels the steps and returns when no more is taken.
+func (l *loop) halt() {
+	l.stop()
+	<-l.ended
+}

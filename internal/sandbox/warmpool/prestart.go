@@ -1,0 +1,126 @@
+package warmpool
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// What the engine is to have ready for sandboxes that go on from a saved
+// state.
+const (
+	// spareTime is how long after the last one.
+	spareTime = 5 * time.Minute
+	spareMost = 4
+	// spareBytes is what one is counted as: what a kernel that runs nothing, its
+	// file server and the host's tables for them were measured to need, what it
+	// takes beforehand for a state that it will read, and some.
+	spareBytes = 20 << 20
+)
+
+// Saved notes that the state of a sandbox was saved, from which it will continue some time.
+func (p *Pool) Saved(r sandbox.Row) {
+	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
+		return
+	}
+	p.spare(r.Engine, engine.Spec{
+		Image: r.Base.Image, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
+	})
+}
+
+// Restored notes that a sandbox continues from a saved state.
+func (p *Pool) Restored(name string, spec engine.Spec) {
+	if p != nil {
+		p.spare(name, spec)
+	}
+}
+
+func (p *Pool) spare(name string, spec engine.Spec) {
+	spec = spec.Bare()
+	p.mu.Lock()
+	p.restores.note(name, spec, time.Now())
+	p.mu.Unlock()
+	p.nudge()
+}
+
+// restores are what was last seen of sandboxes with a saved state.
+type restores struct {
+	seen  []restored      // of different kinds, the last first
+	told  map[string]bool // engines that have been told of some
+	count int             // how many the engines are to have
+}
+
+// restored is what was last seen of sandboxes of one kind.
+type restored struct {
+	engine string
+	spec   engine.Spec
+	at     time.Time
+	burst  int // how many followed each other closely
+}
+
+// note puts a kind first.
+func (r *restores) note(name string, spec engine.Spec, now time.Time) {
+	next := restored{engine: name, spec: spec, at: now, burst: 1}
+	if at := slices.IndexFunc(r.seen, func(k restored) bool { return k.engine == name && reflect.DeepEqual(k.spec, spec) }); at >= 0 {
+		if before := r.seen[at]; now.Sub(before.at) <= time.Second {
+			next.burst += before.burst
+		}
+		r.seen = slices.Delete(r.seen, at, at+1)
+	}
+	r.seen = slices.Insert(r.seen, 0, next)
+	r.seen = r.seen[:min(len(r.seen), spareMost)]
+}
+
+// wanted is what is to wait where there is room for most: one of each kind that
+// was seen lately, and of the last one as many as followed each other closely.
+func (r *restores) wanted(now time.Time, most int) []spare {
+	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
+	var all []spare
+	for _, k := range r.seen[:min(len(r.seen), most)] {
+		all = append(all, spare{k.engine, engine.Spare{Spec: k.spec, Count: 1}})
+	}
+	if len(all) > 0 {
+		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
+	}
+	return all
+}
+
+// bytes is what the spare kernels take of the memory that may wait.
+func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
+
+// spare is what an engine is to have ready.
+type spare struct {
+	engine string
+	engine.Spare
+}
+
+// prestart tells the engines what to have ready. It does not wait for quiet: an engine
+// makes one after the other, and the next restore comes soon if any.
+func (p *Pool) prestart(now time.Time) {
+	p.mu.Lock()
+	r := &p.restores
+	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
+	r.count = 0
+	by := make(map[string][]engine.Spare)
+	for name := range r.told {
+		by[name] = nil // no more, unless some follow
+	}
+	r.told = make(map[string]bool)
+	for _, one := range all {
+		if _, ok := engine.Ability[engine.Warmer](p.deps.Engines, one.engine); !ok {
+			continue
+		}
+		r.count += one.Count
+		r.told[one.engine] = true
+		by[one.engine] = append(by[one.engine], one.Spare)
+	}
+	p.mu.Unlock()
+	for name, list := range by {
+		if warmer, ok := engine.Ability[engine.Warmer](p.deps.Engines, name); ok {
+			warmer.Warm(list)
+		}
+	}
+}

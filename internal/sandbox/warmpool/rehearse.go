@@ -1,0 +1,118 @@
+package warmpool
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/sandbox/admission"
+)
+
+// A started sandbox gives back what only its start needed, and its first command
+// fetches much of that again, so that it takes as long as two. A warm sandbox
+// therefore runs, once and without a caller, what its first caller will run. It is
+// given nothing beyond what it was made with.
+
+// loginShell is the program that a waiting sandbox runs: clients start commands
+// with one.
+var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: requestTimeout}
+
+// rehearsal is what a waiting sandbox needs to know of itself for it.
+type rehearsal struct {
+	config guest.Config
+	since  time.Time // the sandbox waits
+	begun  bool      // guarded by Pool.mu
+	task
+}
+
+func newRehearsal(config guest.Config) *rehearsal {
+	config.Renew, config.Files, config.Preload = guest.Claimed, nil, nil
+	return &rehearsal{config: config, since: time.Now(), task: task{over: make(chan struct{})}}
+}
+
+// running reports whether the rehearsal has begun and not finished. Pool.mu must be
+// held.
+func (r *rehearsal) running() bool { return r.begun && r.task.running() }
+
+// unrehearsed takes the rehearsal of a sandbox that has waited for long enough,
+// with the turn to do it.
+func (p *Pool) unrehearsed(now time.Time) (*warm, *rehearsal, *admission.Turn) {
+	if p.options.Rehearse <= 0 || p.deps.Instances.Busy() {
+		return nil, nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pace.Left(now) > 0 {
+		return nil, nil, nil
+	}
+	for _, k := range p.kinds {
+		for _, w := range k.ready {
+			if r := w.rehearsal; !r.begun && now.Sub(r.since) >= p.options.Rehearse {
+				turn := p.deps.Admission.Try()
+				if turn == nil {
+					return nil, nil, nil
+				}
+				r.begun = true
+				return w, r, turn
+			}
+		}
+	}
+	return nil, nil, nil
+}
+
+// rehearse has a warm sandbox run a program without handing it out. A sandbox that
+// does not finish in time is never handed out: the program might run on after a
+// caller owns the sandbox.
+func (p *Pool) rehearse(w *warm, r *rehearsal) {
+	began := time.Now()
+	r.config.EndAt = began.Add(waitFor) // it may have been put off
+	ran, err := w.guest.run(p.ctx, r.config.AccessToken)
+	if err == nil {
+		err = w.guest.post(p.ctx, guest.PathClaim, r.config)
+	}
+	r.err = err
+	close(r.over)
+	if err == nil || p.ctx.Err() != nil {
+		p.deps.Log.Debug("waiting sandbox rehearsed", "sandbox", w.id, "ran", ran, "took", time.Since(began))
+		return
+	}
+	p.deps.Log.Warn("waiting sandbox does not do what a caller would ask of it", "sandbox", w.id, "err", err)
+	if p.remove(w) {
+		p.discard(w)
+	}
+}
+
+// awaitTasks waits for the end of a rehearsal or probe that has begun. Once a sandbox has
+// an owner, the pool must not act on it, and above all not set the deadline of a warm
+// one. None begins in a sandbox that was handed out.
+func (w *warm) awaitTasks(ctx context.Context) error {
+	if r := w.rehearsal; r.begun {
+		if err := r.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return w.probing.wait(ctx)
+}
+
+// run runs the program of a rehearsal, and reports whether it ended well: not
+// every template has it. An error says that it may still run.
+func (l *connection) run(ctx context.Context, token string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	guest := client.New(&http.Client{Transport: l.transport}, "http://guest", http.Header{files.TokenHeader: {token}})
+	started, err := guest.Start(ctx, loginShell)
+	if err != nil {
+		return false, ctx.Err()
+	}
+	defer started.Close()
+	exit, err := started.Pump(io.Discard, io.Discard)
+	if err != nil {
+		return false, fmt.Errorf("run %s: %w", loginShell.Cmd, err)
+	}
+	return exit.Code == 0, nil
+}

@@ -1,0 +1,374 @@
+// Package retained owns what ended sandboxes have left to decide about: their
+// changes, taken out of the box into a directory of ours, for a day.
+package retained
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+const (
+	// Life is how long changes are kept.
+	Life = 24 * time.Hour
+	// most is how many sandboxes' changes are kept, and mostBytes how much of
+	// the disk they take together. The oldest go first.
+	most      = 32
+	mostBytes = 4 << 30
+
+	draftPrefix = ".draft-"
+	metaName    = "meta.json"
+	newName     = "new"
+	goneName    = "gone"
+	filesName   = "files"
+)
+
+// Meta is what is known of kept changes without reading them.
+type Meta struct {
+	ID        string `json:"id"` // of the sandbox
+	Owner     string `json:"owner,omitempty"`
+	Workspace string `json:"workspace"` // the host directory that it showed
+	Copy      string `json:"copy,omitempty"`
+	// Shown is what it showed beside the workspace, as its row said it.
+	Shown json.RawMessage `json:"shown,omitempty"`
+	// Hidden are paths inside that were hidden.
+	Hidden    []string  `json:"hidden,omitempty"`
+	Dir       string    `json:"dir"` // inside
+	TakenAt   time.Time `json:"taken_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Files     int       `json:"files"`
+	Added     int       `json:"added"`
+	Removed   int       `json:"removed"`
+	Bytes     int64     `json:"bytes"`
+	// Masked are files in which something was masked before it was kept.
+	Masked []Masked `json:"masked,omitempty"`
+	// Access is what governed the sandbox, as its row said it.
+	Access json.RawMessage `json:"access"`
+	// Made is what the sandbox was made of. A provenance statement names it.
+	Made Made `json:"made"`
+}
+
+// Masked is a file that is not kept as it was inside.
+type Masked struct {
+	Path     []byte             `json:"path"` // names need not be text
+	Conflict changeset.Conflict `json:"conflict,omitempty"`
+}
+
+// Made is what a sandbox was made of.
+type Made struct {
+	Template   string    `json:"template,omitempty"`
+	TemplateID string    `json:"template_id,omitempty"`
+	Revision   string    `json:"revision,omitempty"`
+	Engine     string    `json:"engine,omitempty"`
+	Boundary   string    `json:"boundary,omitempty"`
+	Origin     string    `json:"origin,omitempty"`
+	Parent     string    `json:"parent,omitempty"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+}
+
+// Store is the directory of all kept changes. Several processes may use it at
+// once.
+type Store struct {
+	path string
+	// Step is called, unless nil, at each step that the process may die at: for
+	// tests in which it does.
+	Step func(name string)
+}
+
+func (s *Store) step(name string) {
+	if s.Step != nil {
+		s.Step(name)
+	}
+}
+
+// New returns the store, whose directory is made with the first draft.
+func New(path string) *Store { return &Store{path: path} }
+
+// Draft is what becomes kept changes. Commit or Abort ends it.
+type Draft struct {
+	store *Store
+	id    string
+	dir   string
+	held  *os.File // its lock
+	// Files is where the contents go: that of file n of the changes as "n".
+	Files *os.Root
+}
+
+// Begin starts to keep the changes of a sandbox.
+func (s *Store) Begin(id string) (_ *Draft, err error) {
+	if err := ids.CheckSandbox(id); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.path, 0o700); err != nil {
+		return nil, fmt.Errorf("keep changes: %w", err)
+	}
+	dir, held, err := s.draft()
+	if err != nil {
+		return nil, fmt.Errorf("keep changes: %w", err)
+	}
+	s.step("draft held")
+	d := &Draft{store: s, id: id, dir: dir, held: held}
+	if err := os.Mkdir(filepath.Join(dir, filesName), 0o700); err != nil {
+		return nil, errors.Join(err, d.Abort())
+	}
+	if d.Files, err = os.OpenRoot(filepath.Join(dir, filesName)); err != nil {
+		return nil, errors.Join(err, d.Abort())
+	}
+	return d, nil
+}
+
+// Abort leaves nothing of the draft.
+func (d *Draft) Abort() error {
+	var err error
+	if d.Files != nil {
+		err = d.Files.Close()
+	}
+	return errors.Join(err, os.RemoveAll(d.dir), d.held.Close())
+}
+
+// Commit keeps the changes, whose contents are in Files. It takes the place of
+// what was kept of the sandbox before.
+func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
+	defer func() { err = errors.Join(err, d.Abort()) }()
+	m.ID = d.id
+	if err := d.write(newName, list, func(c changeset.Change) *changeset.Entry { return c.New }); err != nil {
+		return err
+	}
+	err = d.write(goneName, list, func(c changeset.Change) *changeset.Entry {
+		if c.New != nil {
+			return nil
+		}
+		return c.Old
+	})
+	if err != nil {
+		return err
+	}
+	// A file of the list has the list's number, of which not all are there.
+	for _, c := range list {
+		if c.New != nil && c.New.Type == changeset.Regular {
+			m.Bytes += c.New.Size
+		}
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(d.dir, metaName), text); err != nil {
+		return err
+	}
+	d.store.step("described")
+	if err := d.number(list); err != nil {
+		return err
+	}
+	d.store.step("numbered")
+	if err := d.store.publish(d.dir, d.id); err != nil {
+		return fmt.Errorf("keep changes: %w", err)
+	}
+	d.store.step("published")
+	return durable.SyncDir(d.store.path)
+}
+
+// number gives the contents the number of their entry among the new ones by
+// path, under which they are found again.
+func (d *Draft) number(list []changeset.Change) error {
+	var fresh []int
+	for i, c := range list {
+		if c.New != nil {
+			fresh = append(fresh, i)
+		}
+	}
+	slices.SortFunc(fresh, func(x, y int) int { return strings.Compare(list[x].Path, list[y].Path) })
+	for n, i := range fresh {
+		err := d.Files.Rename(strconv.Itoa(i), contentName(n))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("keep changes: %w", err)
+		}
+	}
+	return nil
+}
+
+// contentName is what the content of a new entry is called.
+func contentName(n int) string { return "new-" + strconv.Itoa(n) }
+
+// write writes the entries that pick finds, as a tree.
+func (d *Draft) write(name string, list []changeset.Change, pick func(changeset.Change) *changeset.Entry) error {
+	var b bytes.Buffer
+	out := changeset.NewEncoder(&b)
+	for _, c := range list {
+		if e := pick(c); e != nil {
+			if err := out.Put(*e); err != nil {
+				return err
+			}
+		}
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return writeSynced(filepath.Join(d.dir, name), b.Bytes())
+}
+
+func (s *Store) at(id string) string { return filepath.Join(s.path, id) }
+
+// Unknown is the error where nothing was kept of a sandbox.
+func Unknown(id string) error {
+	return fault.Newf(fault.NotFound, "changes_not_found", "no changes were kept of %.64q", id)
+}
+
+// Meta reads what is known of a sandbox's kept changes. What has expired is
+// not there.
+func (s *Store) Meta(id string) (Meta, error) {
+	m, err := s.read(id)
+	if err == nil && !time.Now().Before(m.ExpiresAt) {
+		return Meta{}, Unknown(id)
+	}
+	return m, err
+}
+
+// read is Meta also of what has expired.
+func (s *Store) read(id string) (Meta, error) {
+	if !ids.ValidSandbox(id) {
+		return Meta{}, Unknown(id)
+	}
+	text, err := os.ReadFile(filepath.Join(s.at(id), metaName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Meta{}, Unknown(id)
+	}
+	if err != nil {
+		return Meta{}, fmt.Errorf("kept changes: %w", err)
+	}
+	var m Meta
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil || m.ID != id {
+		return Meta{}, fmt.Errorf("kept changes of %s are damaged: %w", id, err)
+	}
+	return m, nil
+}
+
+// Has reports whether the store has retained changes of a sandbox, expired or not.
+func (s *Store) Has(id string) bool {
+	if !ids.ValidSandbox(id) {
+		return false
+	}
+	_, err := os.Lstat(s.at(id))
+	return err == nil
+}
+
+// Needs reports whether any retained changes, expired or not, are compared with the
+// copy of a workspace. Usually these are the changes of the sandbox that the copy was
+// made for and is named after. Only otherwise does Needs read the others, of which
+// Sweep leaves few. Changes that cannot be read count as needing the copy, until Sweep
+// drops them.
+func (s *Store) Needs(copied string) bool {
+	if s.Has(copied) {
+		return true
+	}
+	entries, err := os.ReadDir(s.path)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if !ids.ValidSandbox(e.Name()) {
+			return false
+		}
+		m, err := s.read(e.Name())
+		if err != nil {
+			return fault.KindOf(err) != fault.NotFound // removed since the directory was read
+		}
+		return m.Copy == copied
+	})
+}
+
+// List returns what is kept, newest first.
+func (s *Store) List() ([]Meta, error) {
+	entries, err := os.ReadDir(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kept changes: %w", err)
+	}
+	var out []Meta
+	for _, e := range entries {
+		if !ids.ValidSandbox(e.Name()) {
+			continue
+		}
+		// An entry that is damaged or was removed since is not listed. Sweep drops it.
+		if m, err := s.Meta(e.Name()); err == nil {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(x, y Meta) int { return cmp.Or(y.TakenAt.Compare(x.TakenAt), strings.Compare(x.ID, y.ID)) })
+	return out, nil
+}
+
+// Remove drops what was kept of a sandbox. Nothing is success.
+func (s *Store) Remove(id string) error {
+	if err := ids.CheckSandbox(id); err != nil {
+		return err
+	}
+	if !s.Has(id) {
+		return nil
+	}
+	return s.remove(id)
+}
+
+// Sweep drops what has expired, what is damaged, what is too much, and what
+// processes have left that died over it. It returns the sandboxes of which nothing is kept any
+// more.
+func (s *Store) Sweep() ([]string, error) {
+	entries, err := os.ReadDir(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kept changes: %w", err)
+	}
+	list, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	stays, bytes := map[string]bool{}, int64(0)
+	for i, m := range list {
+		bytes += m.Bytes
+		stays[m.ID] = i < most && (i == 0 || bytes <= mostBytes)
+	}
+	var gone []string
+	errs := []error{s.sweepDrafts()}
+	for _, e := range entries {
+		// What has a name is whole, and was there before the list.
+		name := e.Name()
+		if stays[name] || !ids.ValidSandbox(name) {
+			continue
+		}
+		if err := s.Remove(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, name)
+	}
+	return gone, errors.Join(errs...)
+}
+
+func writeSynced(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,69 @@
+package causeway_test
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Kinds of attachment in which the tests of this package run without an engine. The
+// tests by their own names run in sandboxes of gVisor, over packets.
+var kernelForms = []attachmenttest.Form{
+	attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream, proxyForm,
+}
+
+// noInterface is why a test is not for a box that has a socket alone.
+const noInterface = "a box without an interface has no packets and no connections but the proxy's"
+
+// kernelRows are the tests that are about the gateway and not about what an engine puts
+// around it. Each has its own positive control: an honest request that succeeds.
+var kernelRows = []struct {
+	name string
+	run  func(*testing.T, *arena)
+	// notFor is why the test does not apply to proxyForm.
+	notFor string
+}{
+	{"N1HostNotListed", n1HostNotListed, noInterface},
+	{"N3DNSTunnelling", n3DNSTunnelling, ""},
+	{"N5QUIC", n5QUIC, noInterface},
+	{"N6ServerNameIsNotTheTarget", n6ServerNameIsNotTheTarget, "openssl connects to addresses of names, which lead nowhere there"},
+	{"N7DomainFronting", n7DomainFronting, ""},
+	{"N8CredentialToWrongPeer", n8CredentialToWrongPeer, ""},
+	{"N10NamesOfForbiddenAddresses", n10NamesOfForbiddenAddresses, ""},
+	{"N11Rebinding", n11Rebinding, ""},
+	{"N13PathTricks", n13PathTricks, ""},
+	{"N14WebSocketConfusion", n14WebSocketConfusion, ""},
+	{"N15Smuggling", n15Smuggling, ""},
+	{"N16HostParsers", n16HostParsers, ""},
+	{"N17OtherProtocols", n17OtherProtocols, ""},
+	{"N18IPv6", n18IPv6, noInterface},
+	{"N24HTTP2", n24HTTP2, ""},
+}
+
+// The tests that are not in the table are about more than the gateway. They run in
+// sandboxes alone, since no engine has another kind yet:
+//
+//   - N2, N9, N12, N19, N20, N21, N22, N23: what root inside may do to the interface and
+//     what is beside it, the server's part in changes and ends, and two sandboxes.
+//   - S, A and the others: the store of secrets, approvals, the audit log, copies.
+func TestAttachmentKinds(t *testing.T) {
+	need(t, openssl, hosttest.Program("nsenter"), hosttest.Program("unshare"), hosttest.Program("ip"))
+	for _, form := range kernelForms {
+		t.Run(string(form), func(t *testing.T) {
+			t.Parallel() // they wait most of the time, each with a gateway of its own
+			a := kernelArena(t, form)
+			ran := 0
+			for _, row := range kernelRows {
+				if form == proxyForm && row.notFor != "" {
+					continue
+				}
+				ran++
+				t.Run(row.name, func(t *testing.T) { row.run(t, a) })
+			}
+			if least := map[bool]int{true: 11, false: 15}[form == proxyForm]; ran < least {
+				t.Errorf("%d tests ran, want at least %d", ran, least)
+			}
+		})
+	}
+}

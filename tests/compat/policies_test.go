@@ -1,0 +1,173 @@
+package compat_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// decision is what a policy says of one request.
+type decision struct {
+	Effect string `json:"effect"`
+	Rule   string `json:"rule"`
+	Layer  string `json:"layer"`
+}
+
+// finding is what policy check says of a document. Its words may change.
+type finding struct {
+	Line   int    `json:"line"`
+	Result string `json:"result"`
+	Field  string `json:"field"`
+}
+
+// reading is what a version makes of one document.
+type reading struct {
+	Findings []finding `json:"findings"`
+	// Decisions are effect, rule and layer, by request.
+	Decisions map[string]string `json:"decisions"`
+	// Merged is the document on top of its level.
+	Merged map[string]any `json:"merged"`
+}
+
+// requests are put to every document.
+func requests(t *testing.T) []string {
+	t.Helper()
+	f, err := os.Open("testdata/requests.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var list []string
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if line := s.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+func readPolicies(t *testing.T, run program) map[string]reading {
+	t.Helper()
+	files, err := filepath.Glob("testdata/policies/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]reading{}
+	for _, file := range files {
+		r := reading{Decisions: map[string]string{}}
+		_, stdout, stderr := run(t, "policy", "check", "--json", file)
+		if stdout == "" {
+			t.Fatalf("check %s: %s", file, stderr)
+		}
+		r.Findings = decoded[[]finding](t, stdout)
+		for _, request := range requests(t) {
+			// --net policy: a level alone has decisions too.
+			args := append([]string{"policy", "explain", "--json", "--net", "policy", "--policy", file}, strings.Fields(request)...)
+			code, stdout, stderr := run(t, args...)
+			if code > 1 {
+				t.Fatalf("explain %s %s: %s", file, request, stderr)
+			}
+			d := decoded[decision](t, stdout)
+			r.Decisions[request] = d.Effect + " " + d.Rule + " " + d.Layer
+		}
+		code, stdout, stderr := run(t, "policy", "show", "--json", "--net", "policy", "--policy", file)
+		if code != 0 {
+			t.Fatalf("show %s: %s", file, stderr)
+		}
+		text := decoded[struct {
+			Document string `json:"document"`
+		}](t, stdout).Document
+		if err := yaml.Unmarshal([]byte(text), &r.Merged); err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(file)] = r
+	}
+	return all
+}
+
+// P51: a policy document of the earlier version is valid, decides the same about each request and
+// file, by the same rule, and holds at least what it held: a level may hide more files, not fewer.
+func TestPolicies(t *testing.T) {
+	want := golden(t, "policies.json", func(p program) map[string]reading { return readPolicies(t, p) })
+	got := readPolicies(t, current)
+	if len(want) < 40 {
+		t.Fatalf("the list has %d documents only", len(want))
+	}
+	effects := map[string]int{}
+	for name, w := range want {
+		g := got[name]
+		if !slices.Equal(g.Findings, w.Findings) {
+			t.Errorf("%s: check found %v and finds %v", name, w.Findings, g.Findings)
+		}
+		for request, d := range w.Decisions {
+			effect, _, _ := strings.Cut(d, " ")
+			effects[effect]++
+			if g.Decisions[request] != d {
+				t.Errorf("%s: %s was %q and is %q", name, request, d, g.Decisions[request])
+			}
+		}
+		for _, gone := range missing("", w.Merged, g.Merged) {
+			t.Errorf("%s: %s", name, gone)
+		}
+	}
+	if effects["allow"] < 100 || effects["ask"] < 100 || effects["deny"] < 100 {
+		t.Errorf("the documents tell too few effects apart: %v", effects)
+	}
+}
+
+// missing lists what of a merged document the other one lacks or has otherwise.
+func missing(path string, want, got any) []string {
+	switch w := want.(type) {
+	case map[string]any:
+		g, _ := got.(map[string]any)
+		var all []string
+		for name, v := range w {
+			all = append(all, missing(path+"/"+name, v, g[name])...)
+		}
+		return all
+	case []any:
+		g, _ := got.([]any)
+		var all []string
+		for _, v := range w {
+			if !slices.ContainsFunc(g, func(o any) bool { return len(missing(path, v, o)) == 0 }) {
+				all = append(all, path+" no longer has "+text(v))
+			}
+		}
+		return all
+	default:
+		if text(want) == text(got) {
+			return nil
+		}
+		return []string{path + " was " + text(want) + " and is " + text(got)}
+	}
+}
+
+// text writes a value so that a number is the same whatever type it was read into.
+func text(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// The control: a document that lost an item or changed a value is found.
+func TestMissingIsFound(t *testing.T) {
+	var a, b map[string]any
+	for text, v := range map[string]*map[string]any{"a: 1\nl: [x, y]\nm: {k: v}": &a, "a: 2\nl: [y, z]\nm: {k: v, n: 1}": &b} {
+		if err := yaml.Unmarshal([]byte(text), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := missing("", a, b)
+	slices.Sort(found)
+	if want := []string{"/a was 1 and is 2", `/l no longer has "x"`}; !slices.Equal(found, want) {
+		t.Errorf("%q", found)
+	}
+}

@@ -1,0 +1,86 @@
+package compat_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// hidden stands for a value that is a secret.
+const hidden = "[redacted]"
+
+// settingsFile has a value other than the default for each setting of the earlier version.
+const settingsFile = "testdata/config.toml"
+
+// setting is a row of crannog config --json.
+type setting struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// settings are the defaults, and what a settings file makes of them.
+type settings struct {
+	Default []setting `json:"default"`
+	File    []setting `json:"file"`
+}
+
+func readSettings(t *testing.T, run program) settings {
+	t.Helper()
+	read := func(args ...string) []setting {
+		code, stdout, stderr := run(t, append([]string{"config", "--json"}, args...)...)
+		if code != 0 {
+			t.Fatalf("config %q: %d %s", args, code, stderr)
+		}
+		list := decoded[[]setting](t, stdout)
+		for i := range list {
+			if list[i].Name == "state" && list[i].Origin == "default" {
+				list[i].Value = "" // depends on the user
+			}
+		}
+		return list
+	}
+	return settings{read(), read("--config", settingsFile)}
+}
+
+// P51: every setting of the earlier version is read from a file, by its name, has the same default
+// and takes the same values.
+func TestSettings(t *testing.T) {
+	want := golden(t, "settings.json", func(p program) settings { return readSettings(t, p) })
+	got := readSettings(t, current)
+	if len(want.Default) < 30 || len(want.File) != len(want.Default) {
+		t.Fatalf("the list has %d and %d settings", len(want.Default), len(want.File))
+	}
+	for i, s := range want.File {
+		if s.Origin != settingsFile || s.Value == want.Default[i].Value && s.Value != hidden {
+			t.Errorf("%s does not set %s, so that nothing is tested", settingsFile, s.Name)
+		}
+	}
+	compareSettings(t, want.Default, got.Default)
+	compareSettings(t, want.File, got.File)
+}
+
+func compareSettings(t *testing.T, want, got []setting) {
+	t.Helper()
+	now := map[string]setting{}
+	for _, s := range got {
+		now[s.Name] = s
+	}
+	for _, s := range want {
+		if now[s.Name] != s {
+			t.Errorf("the setting %s was %+v and is %+v", s.Name, s, now[s.Name])
+		}
+	}
+}
+
+// The control: a name that never was one is refused.
+func TestUnknownSettingIsRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(file, []byte("max_lives = 9\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := current(t, "config", "--config", file); code == 0 || !strings.Contains(stderr, "max_lives") {
+		t.Errorf("%d %s", code, stderr)
+	}
+}
