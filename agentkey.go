@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// NewAgentKey makes a key that opens the tools of agents over HTTP, and nothing
-// else. Its secret is shown this once. Local callers only.
+// NewAgentKey creates a key that is valid only for the agents' tools at /mcp. Its secret
+// is returned only here. Local callers only.
 func (c *Client) NewAgentKey(ctx context.Context, name string) (api.NewKey, error) {
 	var out api.NewKey
 	err := c.call(ctx, http.MethodPost, "/keys", api.CreateKey{Name: name, Opens: "mcp"}, &out)

@@ -19,11 +19,11 @@ type ApprovalOptions struct {
 	// States are pending, approved, spent, denied, expired or all; none is
 	// pending.
 	States []string
-	// Sandbox limits to one, by ID or name.
+	// Sandbox selects one sandbox, by ID or name.
 	Sandbox string
 }
 
-// Approvals lists what sandboxes ask people, the newest first.
+// Approvals lists approval requests, the newest first.
 func (c *Client) Approvals(ctx context.Context, o ApprovalOptions) ([]api.Approval, error) {
 	query := url.Values{}
 	if len(o.States) > 0 {
@@ -37,22 +37,22 @@ func (c *Client) Approvals(ctx context.Context, o ApprovalOptions) ([]api.Approv
 	return out.Approvals, err
 }
 
-// Approval describes one question.
+// Approval describes one approval request.
 func (c *Client) Approval(ctx context.Context, id string) (api.Approval, error) {
 	var out api.Approval
 	err := c.call(ctx, http.MethodGet, "/approvals/"+segment(id), nil, &out)
 	return out, err
 }
 
-// Approve allows what a question asks, once. With remember its host is also
-// added to the sandbox's policy.
+// Approve approves a request once. With remember its host is also added to the
+// sandbox's policy.
 func (c *Client) Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error) {
 	var out api.Approval
 	err := c.call(ctx, http.MethodPost, "/approvals/"+segment(id)+"/approve", api.Approve{Reason: reason, Remember: remember}, &out)
 	return out, err
 }
 
-// Deny refuses what a question asks. The program inside is told the reason.
+// Deny denies a request. The program inside gets the reason.
 func (c *Client) Deny(ctx context.Context, id, reason string) (api.Approval, error) {
 	var out api.Approval
 	err := c.call(ctx, http.MethodPost, "/approvals/"+segment(id)+"/deny", api.Deny{Reason: reason}, &out)
@@ -62,10 +62,10 @@ func (c *Client) Deny(ctx context.Context, id, reason string) (api.Approval, err
 // maxApprovalEvent bounds one event, so that no server can fill our memory.
 const maxApprovalEvent = 1 << 20
 
-// WatchApprovals calls each for every open question and then for every
-// change, until ctx ends (nil), the stream breaks off, or each fails. sandbox
-// limits to one, "" is all. last is the event to go on after, "" for none;
-// where the stream ended is returned, to be used again.
+// WatchApprovals calls each for every pending request and then for every change, until
+// ctx ends (nil), the stream fails, or each returns an error. sandbox selects one
+// sandbox; "" selects all. The stream continues after the event last, unless that is
+// "". WatchApprovals returns the last event, for the next call.
 func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error) {
 	query := url.Values{}
 	if sandbox != "" {

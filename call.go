@@ -93,15 +93,15 @@ func (c *Client) Engines(ctx context.Context) ([]api.Engine, error) {
 	return out.Engines, err
 }
 
-// Engine describes the engine of sandboxes that name none.
+// Engine describes the default engine.
 func (c *Client) Engine(ctx context.Context) (api.Engine, error) {
 	var out api.Engine
 	err := c.call(ctx, http.MethodGet, "/engine", nil, &out)
 	return out, err
 }
 
-// Queue returns how many sandboxes the server is starting, how many requests
-// wait, and where the caller's own requests stand.
+// Queue returns the number of sandboxes that the server is starting, the number of
+// waiting requests, and the positions of the caller's own requests.
 func (c *Client) Queue(ctx context.Context) (api.Queue, error) {
 	var out api.Queue
 	err := c.call(ctx, http.MethodGet, "/queue", nil, &out)
@@ -115,15 +115,15 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return out, err
 }
 
-// Prune forgets stopped sandboxes and frees the data of saved states that
-// nothing refers to. Local callers only.
+// Prune removes ended sandboxes and deletes saved states that nothing refers to. Local
+// callers only.
 func (c *Client) Prune(ctx context.Context) (api.Pruned, error) {
 	var out api.Pruned
 	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)
 	return out, err
 }
 
-// NewKey makes an API key. Its secret is shown this once. Local callers only.
+// NewKey creates an API key. Its secret is returned only here. Local callers only.
 func (c *Client) NewKey(ctx context.Context, name string) (api.NewKey, error) {
 	var out api.NewKey
 	err := c.call(ctx, http.MethodPost, "/keys", api.CreateKey{Name: name}, &out)
@@ -137,7 +137,7 @@ func (c *Client) Keys(ctx context.Context) ([]api.Key, error) {
 	return out.Keys, err
 }
 
-// RevokeKey makes a key useless at once. Local callers only.
+// RevokeKey revokes a key at once. Local callers only.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/keys/"+segment(id), nil, nil)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// ChangesOptions say which changes of a sandbox are meant. The zero value is
-// all of its workspace since its start, without text.
+// ChangesOptions select changes of a sandbox. The zero value selects all changes of
+// its workspace since its start, without diffs.
 type ChangesOptions struct {
 	// Since is "start" or a snapshot, by ID or name.
 	Since string
 	// Dir is the directory inside; "" is /workspace.
 	Dir string
-	// Paths are paths below it, with all that lies below them, or globs.
+	// Paths are paths below Dir, including everything below them, or globs.
 	Paths []string
 	// Text asks for unified diffs and counts of lines.
 	Text bool
@@ -40,63 +40,62 @@ func (o ChangesOptions) query() url.Values {
 	return q
 }
 
-// ExportOptions say what Export writes.
+// ExportOptions select what Export writes.
 type ExportOptions struct {
 	ChangesOptions
-	// Format is "tar", which holds what is there now, or "patch", which git
-	// apply takes.
+	// Format is "tar" for the current files, or "patch" for git apply.
 	Format string
-	// Protected lets files out too that are protected or run by themselves.
+	// Protected includes protected files and files that tools run by themselves.
 	Protected bool
-	// Digest, if given, must be that of the changes as they are now.
+	// Digest, if given, must be the digest of the current changes.
 	Digest string
-	// Provenance, if given, gets a signed statement about what is written: a
-	// DSSE envelope, which VerifyArtifact checks. It is whole before the first
-	// byte of the export is written.
+	// Provenance, if given, receives a signed statement about the export: a DSSE
+	// envelope for VerifyArtifact. It is complete before the first byte of the
+	// export is written.
 	Provenance io.Writer
-	// Masked, if given, is set to how many of the files hold values of sealed
-	// secrets, in whose place what is written has stars.
+	// Masked, if given, is set to the number of files that contain secrets, which
+	// the export replaces with asterisks.
 	Masked *int
 }
 
-// Changes returns what the sandbox has changed since it started.
+// Changes returns the change set of the sandbox.
 func (s *Sandbox) Changes(ctx context.Context, o ChangesOptions) (api.Changes, error) {
 	return s.client.ChangesOf(ctx, s.ID(), o)
 }
 
-// Apply brings changes of the sandbox's workspace into the host directory that
-// it shows: all of those that may come, or none. Where the policy asks, the
-// error is an ErrDenied with the code "export_pending" until people have
-// approved exactly these changes. Local callers only.
+// Apply applies changes of the sandbox's workspace to its directory on the host: all
+// of the permitted changes or none. Where the policy asks, the error is an ErrDenied
+// with the code "export_pending" until exactly these changes are approved. Local
+// callers only.
 func (s *Sandbox) Apply(ctx context.Context, req api.Apply) (api.Applied, error) {
 	return s.client.ApplyOf(ctx, s.ID(), req)
 }
 
-// Export writes changes of the sandbox to w. After an error, what was written
-// is not to be used.
+// Export writes changes of the sandbox to w. After an error the output is incomplete
+// and must not be used.
 func (s *Sandbox) Export(ctx context.Context, o ExportOptions, w io.Writer) error {
 	return s.client.ExportOf(ctx, s.ID(), o, w)
 }
 
-// ChangesOf is Changes by the ID of a sandbox, also of one that has ended and
-// whose changes were kept.
+// ChangesOf is Changes by the ID of a sandbox. It also returns the retained changes of
+// an ended sandbox.
 func (c *Client) ChangesOf(ctx context.Context, id string, o ChangesOptions) (api.Changes, error) {
 	var out api.Changes
 	err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(id)+"/changes?"+o.query().Encode(), nil, &out)
 	return out, err
 }
 
-// ApplyOf is Apply by the ID of a sandbox, also of one that has ended.
+// ApplyOf is Apply by the ID of a sandbox, which may have ended.
 func (c *Client) ApplyOf(ctx context.Context, id string, req api.Apply) (api.Applied, error) {
 	var out api.Applied
 	err := c.call(ctx, http.MethodPost, "/sandboxes/"+segment(id)+"/apply", req, &out)
 	return out, err
 }
 
-// errExportCut is a stream that ended before it said that it was whole.
+// errExportCut is returned for a stream that ended too early.
 var errExportCut = errors.New("crannog: the export broke off")
 
-// ExportOf is Export by the ID of a sandbox, also of one that has ended.
+// ExportOf is Export by the ID of a sandbox, which may have ended.
 func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.Writer) error {
 	q := o.query()
 	q.Del("text")
@@ -134,24 +133,23 @@ func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.
 	return nil
 }
 
-// KeepChanges keeps what a sandbox has changed below its workspace beyond its
-// end. With nothing changed nothing is kept, and Files is zero. Local callers
-// only.
+// KeepChanges retains the changes below the sandbox's workspace beyond its end.
+// Without changes nothing is retained, and Files is zero. Local callers only.
 func (s *Sandbox) KeepChanges(ctx context.Context) (api.RetainedChanges, error) {
 	var out api.RetainedChanges
 	err := s.client.call(ctx, http.MethodPost, s.path("/changes/keep"), nil, &out)
 	return out, err
 }
 
-// KeptChanges lists what ended sandboxes left to decide about, newest first.
-// Local callers only.
+// KeptChanges lists the retained changes of ended sandboxes, newest first. Local
+// callers only.
 func (c *Client) KeptChanges(ctx context.Context) ([]api.RetainedChanges, error) {
 	var out api.RetainedList
 	err := c.call(ctx, http.MethodGet, "/changes", nil, &out)
 	return out.Changes, err
 }
 
-// DiscardChanges drops what was kept of an ended sandbox. Local callers only.
+// DiscardChanges deletes the retained changes of an ended sandbox. Local callers only.
 func (c *Client) DiscardChanges(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/sandboxes/"+segment(id)+"/changes", nil, nil)
 }

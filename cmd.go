@@ -50,7 +50,7 @@ type Cmd struct {
 	err     error
 }
 
-// Command runs a program with arguments. No shell reads them.
+// Command returns a Cmd that runs a program with arguments, without a shell.
 func (s *Sandbox) Command(name string, args ...string) *Cmd {
 	return s.CommandContext(context.Background(), name, args...)
 }
@@ -60,7 +60,7 @@ func (s *Sandbox) CommandContext(ctx context.Context, name string, args ...strin
 	return &Cmd{Args: append([]string{name}, args...), ctx: ctx, sandbox: s}
 }
 
-// Start runs the command and returns as soon as it runs.
+// Start starts the command and does not wait for its end.
 func (c *Cmd) Start() error {
 	if c.done != nil {
 		return errors.New("crannog: the command was started already")
@@ -165,7 +165,7 @@ func (c *Cmd) kill(cut context.CancelFunc) {
 	}
 }
 
-// Wait returns when the command has ended and its output is delivered.
+// Wait waits until the command has ended and its output has been written.
 func (c *Cmd) Wait() error {
 	if c.done == nil || c.proc == nil {
 		return errors.New("crannog: the command was not started")
@@ -182,7 +182,7 @@ func (c *Cmd) Wait() error {
 	return nil
 }
 
-// Run is Start and Wait.
+// Run starts the command and waits for its end.
 func (c *Cmd) Run() error {
 	if err := c.Start(); err != nil {
 		return err
@@ -190,17 +190,18 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// PID is the program's number inside, once started.
+// PID returns the process ID inside. The command must have been started.
 func (c *Cmd) PID() int { return int(c.proc.PID()) }
 
-// Signal signals the program and its group, once started.
+// Signal sends a signal to the program and its process group. The command must have
+// been started.
 func (c *Cmd) Signal(sig syscall.Signal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), signalGrace)
 	defer cancel()
 	return fromFault(c.proc.Signal(ctx, sig))
 }
 
-// Resize changes the terminal's size, once started.
+// Resize changes the size of the terminal. The command must have been started.
 func (c *Cmd) Resize(size Size) error {
 	return fromFault(c.proc.Resize(c.ctx, client.Size{Cols: size.Cols, Rows: size.Rows}))
 }

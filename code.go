@@ -32,25 +32,25 @@ type Event struct {
 	Result map[string]json.RawMessage
 }
 
-// CodeOption says how RunCode runs.
+// CodeOption configures RunCode.
 type CodeOption func(map[string]any)
 
-// Language chooses the default context of a language, such as "javascript".
+// Language selects the default context of a language, such as "javascript".
 func Language(name string) CodeOption { return func(m map[string]any) { m["language"] = name } }
 
-// CodeContext runs in a context made earlier.
+// CodeContext selects a context that was created earlier.
 func CodeContext(id string) CodeOption { return func(m map[string]any) { m["context_id"] = id } }
 
-// CodeEnv is set while the code runs.
+// CodeEnv sets environment variables while the code runs.
 func CodeEnv(env map[string]string) CodeOption { return func(m map[string]any) { m["env_vars"] = env } }
 
 // maxEvent bounds one event, so that a sandbox cannot fill our memory: the
 // interpreter makes results of at most 24 MiB, besides what frames them.
 const maxEvent = 25 << 20
 
-// RunCode runs code in the interpreter and yields what happens, as it
-// happens. State stays between calls. An error in the code is an event;
-// breaking off interrupts the code.
+// RunCode runs code in the interpreter and yields its events as they happen. State is
+// kept between calls. An error in the code is an event. Ending the iteration interrupts
+// the code.
 func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

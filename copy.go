@@ -41,7 +41,7 @@ func copiedOf(where string, s copytree.Summary) Copied {
 
 // CopyIn copies a file or a directory of the host into the sandbox: content, permissions, times, symbolic
 // links and holes. Unlike other names of an FS, those of a copy are absolute paths inside, and may have
-// any bytes. If to is a directory that exists, the copy is in it, below the source's own name.
+// any bytes. If to is an existing directory, the copy is in it, under the source's own name.
 // Where the FS has no user (As), files belong to the sandbox's default user wherever they are, and root
 // writes what that user cannot.
 func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
@@ -66,10 +66,9 @@ func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	return sum, err
 }
 
-// CopyOut copies a file or a directory of the sandbox to the host. What a sandbox sends is not trusted:
-// nothing is written but below to, symbolic links that lead out of the copy are left out, and neither
-// owners nor set-user-ID bits are taken over. A copy that would fill the disk, or that breaks off, leaves
-// nothing.
+// CopyOut copies a file or a directory of the sandbox to the host. The data of a sandbox is not trusted:
+// CopyOut writes only below to, omits symbolic links that lead out of the copy, and copies neither owners
+// nor set-user-ID bits. A copy that would fill the disk, or that is interrupted, leaves nothing.
 func (f *FS) CopyOut(from, to string, o CopyOptions) (Copied, error) {
 	body, err := f.copyOut(from, o)
 	if err != nil {

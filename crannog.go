@@ -1,8 +1,7 @@
 // Package crannog runs untrusted programs in sandboxes, from Go.
 //
-// A Client makes sandboxes on a server, or in this very process with Local.
-// A Sandbox runs commands that look like those of os/exec, and shows its
-// files as an fs.FS:
+// A Client creates sandboxes on a server, or in this process with Local. A Sandbox
+// runs commands like those of os/exec, and its files are an fs.FS:
 //
 //	client, err := crannog.New(crannog.FromEnv())
 //	…
@@ -42,7 +41,7 @@ type options struct {
 	doer   *http.Client
 }
 
-// URL names the server, such as "http://127.0.0.1:7070".
+// URL sets the address of the server, such as "http://127.0.0.1:7070".
 func URL(base string) Option {
 	return func(o *options) error {
 		u, err := url.Parse(base)
@@ -54,23 +53,23 @@ func URL(base string) Option {
 	}
 }
 
-// Key is the API key to show.
+// Key sets the API key.
 func Key(key string) Option {
 	return func(o *options) error { o.key = key; return nil }
 }
 
-// Socket talks to a local server by its Unix socket, which needs no key.
+// Socket connects to a local server by its Unix socket, which needs no key.
 func Socket(path string) Option {
 	return func(o *options) error { o.socket = path; return nil }
 }
 
-// HTTP makes the client use doer for every request.
+// HTTP makes the client send every request with doer.
 func HTTP(doer *http.Client) Option {
 	return func(o *options) error { o.doer = doer; return nil }
 }
 
-// FromEnv takes the server from CRANNOG_URL or E2B_API_URL and the key from
-// CRANNOG_KEY or E2B_API_KEY, so that a program set up for either works.
+// FromEnv reads the server's address from CRANNOG_URL or E2B_API_URL and the key from
+// CRANNOG_KEY or E2B_API_KEY.
 func FromEnv() Option {
 	return func(o *options) error {
 		o.key = firstEnv("CRANNOG_KEY", "E2B_API_KEY")
@@ -90,10 +89,10 @@ func firstEnv(names ...string) string {
 	return ""
 }
 
-// DefaultURL is where a server listens that was told nothing else.
+// DefaultURL is the default address of a server.
 const DefaultURL = "http://127.0.0.1:7070"
 
-// New returns a client. It does not talk to the server yet.
+// New returns a client. It does not connect to the server yet.
 func New(opts ...Option) (*Client, error) {
 	o := options{base: DefaultURL}
 	for _, opt := range opts {
@@ -133,9 +132,8 @@ func dialerOf(socket string) dialer {
 	}
 }
 
-// newTransport holds as many idle connections as many commands at once need.
-// It asks for no compression: output would be packed and unpacked for
-// nothing on one machine.
+// newTransport keeps enough idle connections for many concurrent commands. It
+// requests no compression, which would only cost time on one machine.
 func newTransport(dial dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:         dial,
@@ -146,5 +144,6 @@ func newTransport(dial dialer) *http.Transport {
 	}
 }
 
-// Close frees what the client holds. A Local client's sandboxes end with it.
+// Close releases the resources of the client. It ends the ephemeral sandboxes of a Local
+// client.
 func (c *Client) Close() error { return c.closer() }

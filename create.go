@@ -9,11 +9,10 @@ import (
 // CreateOption sets a property of a new sandbox.
 type CreateOption func(*api.CreateSandbox)
 
-// Name gives the sandbox a name, unique among running ones.
+// Name sets the name of the sandbox, which is unique among running ones.
 func Name(name string) CreateOption { return func(r *api.CreateSandbox) { r.Name = name } }
 
-// RequestID names this request in the server's queue, where Client.Queue shows
-// it while it waits.
+// RequestID names this request. Client.Queue shows the name while the request waits.
 func RequestID(id string) CreateOption {
 	return func(r *api.CreateSandbox) { r.RequestID = id }
 }
@@ -22,48 +21,48 @@ func RequestID(id string) CreateOption {
 // ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
 
-// Timeout is how long the sandbox lives unless told otherwise later.
+// Timeout sets the time after which the sandbox ends.
 func Timeout(d time.Duration) CreateOption {
 	return func(r *api.CreateSandbox) { r.TimeoutSeconds = d.Seconds() }
 }
 
-// Forever makes a sandbox without an end. Local callers only.
+// Forever creates a sandbox that never ends by itself. Local callers only.
 func Forever() CreateOption { return func(r *api.CreateSandbox) { r.Forever = true } }
 
 // Ephemeral ends the sandbox with the server's process. Local callers only.
 func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral = true } }
 
-// Workspace shows a host directory at /workspace. What happens there stays
-// inside: the host's files never change. Local callers only.
+// Workspace makes a host directory visible at /workspace, copy-on-write: the host's
+// files never change. Local callers only.
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
-// Mount shows a file or a directory of the host's at a path inside, copy-on-write or
-// read-only: the host's files never change. It may be given several times. Callers that
-// are not local name a directory that the server shares.
+// Mount makes a file or a directory of the host visible at a path inside, copy-on-write
+// or read-only: the host's files never change. It may be given several times. Callers
+// that are not local name a directory that the server shares.
 func Mount(m api.Mount) CreateOption {
 	return func(r *api.CreateSandbox) { r.Mounts = append(r.Mounts, m) }
 }
 
-// Programs shows files and directories of the host copy-on-write, at most four:
+// Programs makes files and directories of the host visible copy-on-write, at most four:
 // the Nth is at /.crannog/programs/N if it is a directory, and otherwise at
 // /.crannog/programs/file-N. Local callers only.
 func Programs(paths ...string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Programs = paths }
 }
 
-// Tools shows what version managers have installed in the home of this machine's user, copy-on-write
-// and without their credentials: pyenv, nvm, cargo and others by their names, or all for those that are
-// there. Local callers only.
+// Tools makes the programs of version managers in the home of this machine's user visible, copy-on-write
+// and without credentials: pyenv, nvm, cargo and others by name, or all installed ones with "all". Local
+// callers only.
 func Tools(managers ...string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Tools = managers }
 }
 
-// Metadata labels the sandbox.
+// Metadata sets labels of the sandbox.
 func Metadata(m map[string]string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Metadata = m }
 }
 
-// Env is set for every command. It must be UTF-8; variables that need not be go with a Cmd.
+// Env sets environment variables of every command. They must be UTF-8; the variables of a Cmd need not be.
 func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox) { r.Env = env } }
 
 // Limits bounds what the sandbox may use. A zero field is the server's
@@ -76,27 +75,27 @@ func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.L
 // engine with the weakest boundary that the policy accepts.
 func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
 
-// PrivatePorts makes the ports of programs inside need the traffic token.
+// PrivatePorts requires the traffic token for requests to ports of programs inside.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 
-// Level is what the policy is added to: strict, standard, light or minimal.
+// Level sets the level that the policy is added to: strict, standard, light or minimal.
 func Level(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Level = name } }
 
-// Net is the network as a whole: none, dev, open or policy.
+// Net sets the network: none, dev, open or policy.
 func Net(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Net = name } }
 
-// Allow lists hosts that may be reached, as host or host:port. Without a
-// network, a policy or hosts a sandbox reaches nothing.
+// Allow allows hosts, as host or host:port. Without Net, Policy or Allow a sandbox has
+// no network.
 func Allow(hosts ...string) CreateOption {
 	return func(r *api.CreateSandbox) { access(r).Allow = append(access(r).Allow, hosts...) }
 }
 
-// Policy is a policy document in YAML.
+// Policy sets a policy document in YAML.
 func Policy(document string) CreateOption {
 	return func(r *api.CreateSandbox) { access(r).Policy = document }
 }
 
-// Access is all of what the sandbox may reach and change at once.
+// Access sets the network access and the policy as a whole.
 func Access(a api.Access) CreateOption {
 	return func(r *api.CreateSandbox) { *access(r) = a }
 }

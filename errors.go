@@ -18,9 +18,8 @@ type Error struct {
 	Kind    string // what can be done about it, such as "not_found"
 	Code    string // stable machine name
 	Message string
-	Hint    string // what would help, or ""
-	// RetryAfter is how long to wait before the next try; zero if the server does
-	// not say.
+	Hint    string // next step, or ""
+	// RetryAfter is the time to wait before the next attempt; zero if unknown.
 	RetryAfter time.Duration
 }
 

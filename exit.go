@@ -7,13 +7,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// ExitError is a command that ended with a code other than zero.
+// ExitError is returned for a command that ended with a code other than zero.
 type ExitError struct {
 	exit   client.Exit
-	Stderr []byte // what Output caught, its beginning and end
+	Stderr []byte // collected by Output, shortened in the middle
 }
 
-// Error says how the command ended.
+// Error describes the end of the command.
 func (e *ExitError) Error() string {
 	switch {
 	case e.exit.TimedOut:
@@ -24,10 +24,10 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("exit status %d", e.exit.Code)
 }
 
-// ExitCode is the command's own, 128+N after signal N, 124 at a time limit.
+// ExitCode returns the command's exit code, 128+N after signal N, 124 at a time limit.
 func (e *ExitError) ExitCode() int { return e.exit.Code }
 
-// Signal is the signal that ended the command, or zero.
+// Signal returns the signal that ended the command, or zero.
 func (e *ExitError) Signal() syscall.Signal { return e.exit.Signal }
 
 // Is makes errors.Is(err, ErrTimeout) true at a time limit.

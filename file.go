@@ -5,8 +5,8 @@ import (
 	"io/fs"
 )
 
-// file reads one file. Its content is asked for with the first Read, so that
-// Stat costs one call.
+// file reads one file. The first Read requests its content, so that Stat costs one
+// call.
 type file struct {
 	fs   *FS
 	name string
@@ -42,7 +42,7 @@ func (f *file) Close() error {
 	return f.body.Close()
 }
 
-// directory lists itself once and hands the entries out in pieces.
+// directory is read once and returns its entries in pieces.
 type directory struct {
 	fs      *FS
 	name    string

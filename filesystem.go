@@ -50,7 +50,7 @@ func (f *FS) WithContext(ctx context.Context) *FS { c := *f; c.ctx = ctx; return
 // Entry is what FileInfo.Sys returns.
 type Entry struct {
 	Owner, Group string
-	// Link is what a symbolic link leads to in the end; "" for other files.
+	// Link is the final target of a symbolic link; "" for other files.
 	Link string
 }
 
@@ -66,7 +66,7 @@ func (f *FS) Open(name string) (fs.File, error) {
 	return &file{fs: f, name: name, info: info}, nil
 }
 
-// Stat describes a file. A link is described as what it leads to.
+// Stat describes a file. It follows symbolic links.
 func (f *FS) Stat(name string) (fs.FileInfo, error) { return f.stat("stat", name) }
 
 func (f *FS) stat(op, name string) (fs.FileInfo, error) {

@@ -14,28 +14,28 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// Main must be the first call in the main function of a program that uses
-// Local. An engine runs as further processes of the same program, and Main
-// does their work when the program is started as one of them.
+// Main must be the first call in the main function of a program that uses Local. An
+// engine starts the same program again as further processes; in these, Main does the
+// engine's work and does not return.
 func Main() { standard.Dispatch() }
 
 // LocalOption configures Local.
 type LocalOption func(*standard.Options) error
 
-// State is the directory that holds everything. The default is the user's
-// own, below the cache directory.
+// State sets the state directory. The default is a directory of the user, below the
+// cache directory.
 func State(dir string) LocalOption {
 	return func(o *standard.Options) error { o.State = dir; return nil }
 }
 
-// Logger gets what the engine has to say. The default says nothing.
+// Logger receives the log of the engine. The default discards it.
 func Logger(log *slog.Logger) LocalOption {
 	return func(o *standard.Options) error { o.Log = log; return nil }
 }
 
-// Local returns a client of an engine inside this very process: there is no
-// server, no port and no key. Close ends its ephemeral sandboxes; others run
-// on and are found again under the same state directory.
+// Local returns a client of an engine in this process, without a server, a port or a
+// key. Close ends its ephemeral sandboxes; others continue, and a later client of the
+// same state directory finds them.
 func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
 	o := standard.Options{Log: slog.New(slog.DiscardHandler), Version: "embedded"}
 	for _, opt := range opts {
@@ -68,7 +68,8 @@ func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
 	return inProcess(ctx, d), nil
 }
 
-// inProcess returns a client of a daemon, which ends with the client.
+// inProcess returns a client of a server in this process. Closing the client ends the
+// server.
 func inProcess(ctx context.Context, d *server.Server) *Client {
 	local := d.Local()
 	transport := newTransport(local.Dial)

@@ -39,8 +39,8 @@ func (o FlowOptions) query() string {
 	return q.Encode()
 }
 
-// Flows calls yield for each thing that the sandbox did over its link, or
-// tried to, in order, until yield returns an error, which it returns.
+// Flows calls yield for each flow of the sandbox, including denied ones, in order. If
+// yield returns an error, Flows stops and returns it.
 func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowRecord) error) error {
 	path := "/sandboxes/" + segment(s.ID()) + "/network/log?" + o.query()
 	if o.Follow {
@@ -86,13 +86,12 @@ func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.F
 	}
 }
 
-// Asked are the names that programs asked for in a sandbox without a network.
+// Asked returns the names that programs in a sandbox without a network tried to resolve.
 func (s *Sandbox) Asked(ctx context.Context) ([]string, error) {
 	return s.AskedWithin(ctx, 0)
 }
 
-// AskedWithin are those of Asked that programs asked for in the last time;
-// zero is all.
+// AskedWithin is like Asked, for the last part of time only; zero means all.
 func (s *Sandbox) AskedWithin(ctx context.Context, last time.Duration) ([]string, error) {
 	q := url.Values{"denied": {"true"}}
 	if last > 0 {
@@ -103,8 +102,8 @@ func (s *Sandbox) AskedWithin(ctx context.Context, last time.Duration) ([]string
 	return list.Asked, err
 }
 
-// SetAccess replaces what the sandbox may reach while it runs. What it no
-// longer may is closed.
+// SetAccess replaces the network access of a running sandbox. Connections that are no
+// longer allowed are closed.
 func (s *Sandbox) SetAccess(ctx context.Context, access api.Access) error {
 	var info api.Sandbox
 	if err := s.client.call(ctx, http.MethodPut, "/sandboxes/"+segment(s.ID())+"/access", access, &info); err != nil {
@@ -116,15 +115,15 @@ func (s *Sandbox) SetAccess(ctx context.Context, access api.Access) error {
 	return nil
 }
 
-// AskAccess asks people to let the sandbox reach a host, and waits for their
-// answer as long as the request says. Asked again, it waits on.
+// AskAccess requests access to a host from a person, and waits for the decision for the
+// time in the request. Repeating the call continues the wait.
 func (s *Sandbox) AskAccess(ctx context.Context, ask api.AskAccess) (api.AskedAccess, error) {
 	var out api.AskedAccess
 	err := s.client.call(ctx, http.MethodPost, "/sandboxes/"+segment(s.ID())+"/access/ask", ask, &out)
 	return out, err
 }
 
-// Policy returns what governs the sandbox.
+// Policy returns the effective policy of the sandbox.
 func (s *Sandbox) Policy(ctx context.Context) (api.Policy, error) {
 	var out api.Policy
 	err := s.client.call(ctx, http.MethodGet, "/sandboxes/"+segment(s.ID())+"/policy", nil, &out)

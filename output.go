@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Output runs the command and returns its standard output. An *ExitError
-// then holds what it wrote to standard error, shortened in the middle.
+// Output runs the command and returns its standard output. If the error is an
+// *ExitError, it has the standard error output, shortened in the middle.
 func (c *Cmd) Output() ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("crannog: Stdout is set already")
@@ -26,7 +26,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// CombinedOutput runs the command and returns all that it printed.
+// CombinedOutput runs the command and returns its standard output and standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	if c.Stdout != nil || c.Stderr != nil {
 		return nil, errors.New("crannog: Stdout or Stderr is set already")

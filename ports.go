@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// HTTPClient returns a client for programs that listen inside: a request to
-// "http://localhost:8080/x" reaches port 8080 of the sandbox's loopback. The
-// way is HTTP, WebSockets included; there is none for other protocols.
+// HTTPClient returns an HTTP client for programs that listen inside: a request to
+// "http://localhost:8080/x" reaches port 8080 of the sandbox's loopback. WebSockets work
+// too, other protocols do not.
 func (s *Sandbox) HTTPClient() *http.Client {
 	return &http.Client{
 		Transport:     portTransport{s},

@@ -15,16 +15,15 @@ type Process struct {
 	Dir  string   `json:"dir,omitempty"`
 }
 
-// AllProcesses lists all that runs in the sandbox, each process with the command
-// that it descends from. It is what the sandbox says of itself.
+// AllProcesses lists all processes of the sandbox, each with the command that it
+// descends from. The sandbox itself reports them.
 func (s *Sandbox) AllProcesses(ctx context.Context) (api.ProcessList, error) {
 	var out api.ProcessList
 	err := s.client.call(ctx, http.MethodGet, s.path("/processes"), nil, &out)
 	return out, err
 }
 
-// Processes lists the commands that were started and run. Their children are
-// not in it; AllProcesses has them.
+// Processes lists the running commands, without their children.
 func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 	infos, err := s.processes().List(ctx)
 	if err != nil {

@@ -56,7 +56,7 @@ func signedExport(resp *http.Response, envelope, export io.Writer) error {
 	return nil
 }
 
-// ProvenanceKey returns the key that signatures for exports are verified with.
+// ProvenanceKey returns the public key that verifies signatures of exports.
 func (c *Client) ProvenanceKey(ctx context.Context) (api.ProvenanceKey, error) {
 	var out api.ProvenanceKey
 	err := c.call(ctx, http.MethodGet, "/provenance/key", nil, &out)
@@ -79,14 +79,14 @@ type ArtifactCheck struct {
 	As   string
 	// Policy, if given, is the digest of the policy that must have governed.
 	Policy string
-	// RecordKey, if given, is the key that the checkpoint of the record must be
-	// signed with.
+	// RecordKey, if given, is the key that must have signed the tree head of the audit
+	// log.
 	RecordKey string
 }
 
-// VerifyArtifact checks, without a server, that a file came out of a sandbox as
-// a signed statement says. Its error says that it could not look; what does not
-// hold is a finding.
+// VerifyArtifact verifies, without a server, that a file came out of a sandbox as a
+// signed statement describes. A statement that does not hold is a finding. The error is
+// about a verification that was not possible.
 func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	key, err := provenance.ParseKey([]byte(c.Key))
 	if err != nil {
@@ -131,14 +131,14 @@ func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error
 	}
 	point, ok := st.Checkpoint()
 	if !ok {
-		return wrong("the statement names no checkpoint of a record")
+		return wrong("the statement names no signed tree head")
 	}
 	c, err := audit.OpenCheckpoint(point.Note, key)
 	if err != nil {
 		return wrong("the checkpoint in the statement is not of that record: " + err.Error())
 	}
 	if c.Size != point.Size || c.Root != point.Root {
-		return wrong("the statement says something else of the record than its checkpoint")
+		return wrong("the statement contradicts its signed tree head about the audit log")
 	}
 	return nil, nil
 }

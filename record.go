@@ -62,8 +62,8 @@ func (o RecordOptions) query() url.Values {
 // recordPage is how many entries are asked for at once.
 const recordPage = "1000"
 
-// Record reads the record, the oldest entry first. An error is the last that
-// it yields.
+// Record reads the audit log, the oldest entry first. After an error the iteration
+// ends.
 func (c *Client) Record(ctx context.Context, o RecordOptions) iter.Seq2[api.Entry, error] {
 	return func(yield func(api.Entry, error) bool) {
 		if err := c.readRecord(ctx, o, func(e api.Entry) bool { return yield(e, nil) }); err != nil {
@@ -120,33 +120,30 @@ func (c *Client) followRecord(ctx context.Context, q url.Values, yield func(api.
 	}
 }
 
-// Checkpoint returns the newest signed statement of the record's size and
-// root. What it covers cannot be changed any more without being found out by
-// who keeps it.
+// Checkpoint returns the newest signed tree head of the audit log. With a copy of it, a
+// later change of the covered entries can be detected.
 func (c *Client) Checkpoint(ctx context.Context) (api.Checkpoint, error) {
 	var out api.Checkpoint
 	err := c.call(ctx, http.MethodGet, "/record/checkpoint", nil, &out)
 	return out, err
 }
 
-// RecordKey returns the key that checkpoints are verified with. Local callers
-// only.
+// RecordKey returns the public key that verifies signed tree heads. Local callers only.
 func (c *Client) RecordKey(ctx context.Context) (string, error) {
 	var out api.RecordKey
 	err := c.call(ctx, http.MethodGet, "/record/key", nil, &out)
 	return out.Key, err
 }
 
-// VerifyRecord lets the server read everything and say what is not as it was
-// written. Against are checkpoints that were handed out earlier, as signed
-// notes. Local callers only.
+// VerifyRecord verifies the whole audit log on the server. It compares the log with the
+// earlier signed tree heads in against. Local callers only.
 func (c *Client) VerifyRecord(ctx context.Context, against ...string) (api.Verification, error) {
 	var out api.Verification
 	err := c.call(ctx, http.MethodPost, "/record/verify", api.VerifyRecord{Against: against}, &out)
 	return out, err
 }
 
-// Proof proves that one entry is in the record. CheckProof checks it without
+// Proof returns a proof that one entry is in the audit log. CheckProof checks it without
 // the server. Local callers only.
 func (c *Client) Proof(ctx context.Context, seq int64) (api.Proof, error) {
 	var out api.Proof
@@ -154,8 +151,8 @@ func (c *Client) Proof(ctx context.Context, seq int64) (api.Proof, error) {
 	return out, err
 }
 
-// ExportRecord writes entries in a form that VerifyRecordFile checks without
-// the server. Newest and Follow do not apply. Local callers only.
+// ExportRecord writes entries in a form that VerifyRecordFile verifies without the
+// server. Newest and Follow do not apply. Local callers only.
 func (c *Client) ExportRecord(ctx context.Context, o RecordOptions, w io.Writer) error {
 	o.Newest, o.Follow = 0, false
 	resp, err := c.open(ctx, "/record/export?"+o.query().Encode(), nil)
@@ -164,13 +161,13 @@ func (c *Client) ExportRecord(ctx context.Context, o RecordOptions, w io.Writer)
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("crannog: export the record: %w", err)
+		return fmt.Errorf("crannog: export the audit log: %w", err)
 	}
 	return nil
 }
 
-// CheckProof checks a proof by itself and returns its entry. It shows that the
-// holder of p.Key signed it; whose key that is, the caller must know.
+// CheckProof checks a proof without a server and returns its entry. The proof shows that
+// the owner of p.Key signed it; the caller must know who that is.
 func CheckProof(p api.Proof) (api.Entry, error) {
 	e, err := audit.CheckProof(audit.Proof{
 		Entry: p.Entry, Seq: p.Seq, Hashes: p.Hashes, Key: p.Key,
@@ -185,9 +182,8 @@ func CheckProof(p api.Proof) (api.Entry, error) {
 	}, nil
 }
 
-// VerifyRecordFile checks what ExportRecord wrote, without a server. The key
-// must come from somebody who is trusted, not from the file; against are
-// checkpoints that were handed out earlier.
+// VerifyRecordFile verifies a file of ExportRecord without a server. The key must come
+// from a trusted source, not from the file. against has earlier signed tree heads.
 func VerifyRecordFile(r io.Reader, key string, against ...string) (api.Verification, error) {
 	v, err := audit.VerifyFile(r, key, against...)
 	return api.Verification{

@@ -9,51 +9,49 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Recordings lists what commands, terminals and cells of the interpreter were
-// run in the sandbox, and how they ended; the oldest first.
+// Recordings lists the commands, terminals and interpreter cells of the sandbox with
+// their results, the oldest first.
 func (s *Sandbox) Recordings(ctx context.Context) ([]api.Recording, error) {
 	return s.client.RecordingsOf(ctx, s.ID())
 }
 
-// Recording returns what one command printed, as asciicast version 3, which the
-// caller closes. Secrets in it are masked, as they were for the caller that ran
-// the command. Of a running command it is what there is so far.
+// Recording returns the session recording of one command, as asciicast version 3. The
+// caller closes it. Secrets are redacted, as they were for the caller that ran the
+// command. For a running command it has the output so far.
 func (s *Sandbox) Recording(ctx context.Context, id string) (io.ReadCloser, error) {
 	return s.client.RecordingOf(ctx, s.ID(), id)
 }
 
-// OldRecording is Recording as asciicast version 2, for players that know no
-// other.
+// OldRecording is Recording as asciicast version 2, for older players.
 func (s *Sandbox) OldRecording(ctx context.Context, id string) (io.ReadCloser, error) {
 	return s.client.recordingOf(ctx, s.ID(), id, 2)
 }
 
-// KeepRecordings keeps what commands in the sandbox printed beyond its end, for
-// a day. With nothing recorded nothing is kept, and ID is empty. Local callers
-// only.
+// KeepRecordings retains the sandbox's recordings for a day beyond its end. Without
+// recordings nothing is retained, and ID is empty. Local callers only.
 func (s *Sandbox) KeepRecordings(ctx context.Context) (api.RetainedRecordings, error) {
 	var out api.RetainedRecordings
 	err := s.client.call(ctx, http.MethodPost, s.path("/recordings/keep"), nil, &out)
 	return out, err
 }
 
-// KeptRecordings lists of which ended sandboxes recordings were kept, newest
-// first. Local callers only.
+// KeptRecordings lists the retained recordings of ended sandboxes, newest first. Local
+// callers only.
 func (c *Client) KeptRecordings(ctx context.Context) ([]api.RetainedRecordings, error) {
 	var out api.RetainedRecordingList
 	err := c.call(ctx, http.MethodGet, "/recordings", nil, &out)
 	return out.Recordings, err
 }
 
-// RecordingsOf is Recordings by the ID of a sandbox, also of one that has ended
-// and whose recordings were kept.
+// RecordingsOf is Recordings by the ID of a sandbox. It also returns the retained
+// recordings of an ended sandbox.
 func (c *Client) RecordingsOf(ctx context.Context, sandbox string) ([]api.Recording, error) {
 	var out api.RecordingList
 	err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(sandbox)+"/recordings", nil, &out)
 	return out.Recordings, err
 }
 
-// RecordingOf is Recording by the ID of a sandbox, also of one that has ended.
+// RecordingOf is Recording by the ID of a sandbox, which may have ended.
 func (c *Client) RecordingOf(ctx context.Context, sandbox, id string) (io.ReadCloser, error) {
 	return c.recordingOf(ctx, sandbox, id, 3)
 }
@@ -64,7 +62,7 @@ func (c *Client) FollowRecording(ctx context.Context, sandbox, id string) (io.Re
 	return c.openRecording(ctx, sandbox, id, "?follow=true")
 }
 
-// DiscardRecordings drops what was kept of an ended sandbox. Local callers
+// DiscardRecordings deletes the retained recordings of an ended sandbox. Local callers
 // only.
 func (c *Client) DiscardRecordings(ctx context.Context, sandbox string) error {
 	return c.call(ctx, http.MethodDelete, "/sandboxes/"+segment(sandbox)+"/recordings", nil, nil)

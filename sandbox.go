@@ -21,7 +21,7 @@ type Sandbox struct {
 	info api.Sandbox
 }
 
-// Create makes a sandbox and returns when it is usable.
+// Create creates a sandbox and returns when it is ready.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	var req api.CreateSandbox
 	for _, opt := range opts {
@@ -41,8 +41,8 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	return sb, nil
 }
 
-// Get finds a sandbox by its ID or name; on a local server also by the
-// beginning of its ID if that is unique.
+// Get finds a sandbox by its ID or name; on a local server also by a unique prefix of its
+// ID.
 func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	sb := &Sandbox{client: c}
 	if err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(ref), nil, &sb.info); err != nil {
@@ -51,7 +51,7 @@ func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	return sb, nil
 }
 
-// ListOptions narrows List. The zero value lists what runs.
+// ListOptions narrows List. The zero value lists running sandboxes.
 type ListOptions struct {
 	States   []string          // such as "paused"; "all" shows every state
 	Metadata map[string]string // all must match
@@ -83,34 +83,33 @@ func (c *Client) List(ctx context.Context, o ListOptions) ([]api.Sandbox, error)
 	}
 }
 
-// ID names the sandbox.
+// ID returns the sandbox's ID.
 func (s *Sandbox) ID() string { return s.Info().ID }
 
-// Info describes the sandbox as it was when it was last asked about.
+// Info returns the last known description of the sandbox.
 func (s *Sandbox) Info() api.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.info
 }
 
-// Refresh asks the server again and returns what Info then returns.
+// Refresh requests the description from the server; Info then returns it too.
 func (s *Sandbox) Refresh(ctx context.Context) (api.Sandbox, error) {
 	return s.change(ctx, http.MethodGet, "", nil)
 }
 
-// Kill ends the sandbox with everything in it.
+// Kill ends the sandbox and all of its processes.
 func (s *Sandbox) Kill(ctx context.Context) error {
 	return s.client.call(ctx, http.MethodDelete, s.path(""), nil, nil)
 }
 
-// SetTimeout lets the sandbox end after d from now, sooner or later than
-// before. Zero ends it.
+// SetTimeout sets the end of the sandbox to d from now. Zero ends it at once.
 func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
 	_, err := s.change(ctx, http.MethodPost, "/timeout", api.Duration{Seconds: d.Seconds()})
 	return err
 }
 
-// Extend lets the sandbox end no sooner than after d from now.
+// Extend sets the end of the sandbox to at least d from now.
 func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
 	_, err := s.change(ctx, http.MethodPost, "/extend", api.Duration{Seconds: d.Seconds()})
 	return err
@@ -127,23 +126,23 @@ func (s *Sandbox) change(ctx context.Context, method, sub string, in any) (api.S
 	return info, nil
 }
 
-// Metrics returns what the sandbox used, oldest first.
+// Metrics returns the resource use of the sandbox, oldest first.
 func (s *Sandbox) Metrics(ctx context.Context) ([]api.Metric, error) {
 	var out api.MetricList
 	err := s.client.call(ctx, http.MethodGet, s.path("/metrics"), nil, &out)
 	return out.Metrics, err
 }
 
-// Logs returns what happened to the sandbox, oldest first.
+// Logs returns the events of the sandbox, oldest first.
 func (s *Sandbox) Logs(ctx context.Context) ([]api.LogEntry, error) {
 	var out api.LogList
 	err := s.client.call(ctx, http.MethodGet, s.path("/logs"), nil, &out)
 	return out.Logs, err
 }
 
-// Exec runs one command on the server's side and returns what it printed, cut
-// at the limit, and which limit it hit. Its texts may have any bytes: where Encoding is empty they are
-// sent in base64 if they must be.
+// Exec runs one command and returns its output up to the limit, and the limit that it
+// reached. Texts may have any bytes: if Encoding is empty, they are sent in base64 where
+// necessary.
 func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error) {
 	var out api.ExecResult
 	req = encodeTexts(req)

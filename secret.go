@@ -23,22 +23,21 @@ func SecretsExec(lines string) LocalOption {
 	return func(o *standard.Options) error { o.SecretsExec = lines; return nil }
 }
 
-// Secrets returns the caller's sealed secrets. Values are not among what any
-// call returns.
+// Secrets returns the caller's secrets. No call returns their values.
 func (c *Client) Secrets(ctx context.Context) ([]api.Secret, error) {
 	var out api.SecretList
 	err := c.call(ctx, http.MethodGet, "/secrets", nil, &out)
 	return out.Secrets, err
 }
 
-// NewSecret seals a secret. A name that is taken is an error.
+// NewSecret stores a secret. A name that is in use is an error.
 func (c *Client) NewSecret(ctx context.Context, s api.CreateSecret) (api.Secret, error) {
 	var out api.Secret
 	err := c.call(ctx, http.MethodPost, "/secrets", s, &out)
 	return out, err
 }
 
-// RotateSecret gives a secret, by name or ID, a new value. Sandboxes use it
+// RotateSecret sets a new value of a secret, by name or ID. Sandboxes use it
 // from their next request on.
 func (c *Client) RotateSecret(ctx context.Context, ref string, s api.RotateSecret) (api.Secret, error) {
 	var out api.Secret
@@ -46,12 +45,12 @@ func (c *Client) RotateSecret(ctx context.Context, ref string, s api.RotateSecre
 	return out, err
 }
 
-// RemoveSecret forgets a secret, by name or ID, with all its values.
+// RemoveSecret removes a secret, by name or ID, with all its values.
 func (c *Client) RemoveSecret(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/secrets/"+url.PathEscape(ref), nil, nil)
 }
 
-// RotateSecretsKey seals all secrets of all owners with a new key. Local
+// RotateSecretsKey encrypts the secrets of all owners with a new key. Local
 // callers only.
 func (c *Client) RotateSecretsKey(ctx context.Context) (api.RotatedKey, error) {
 	var out api.RotatedKey

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Change is one path that is not as it was.
+// Change is one changed path.
 type Change struct {
-	Path string `json:"path" doc:"Below the directory that is compared, without a leading slash."`
+	Path string `json:"path" doc:"Path below the compared directory, without a leading slash."`
 	Op   string `json:"op" enum:"created,changed,removed"`
-	Type string `json:"type" enum:"file,dir,link,other" doc:"What it is now, or was if it is removed."`
-	Mode string `json:"mode,omitempty" doc:"Permission bits now, octal."`
+	Type string `json:"type" enum:"file,dir,link,other" doc:"Type now, or before its removal."`
+	Mode string `json:"mode,omitempty" doc:"Permission bits now, in octal."`
 	Size int64  `json:"size"`
-	Sum  string `json:"sum,omitempty" doc:"SHA-256 of the content now, in hexadecimal; of a link that of its target. Absent of what will be masked when it comes out."`
+	Sum  string `json:"sum,omitempty" doc:"SHA-256 of the content now, in hexadecimal; for a link, of its target. Absent if the export redacts the file."`
 	// Target is where a link points.
 	Target  string `json:"target,omitempty"`
 	Binary  bool   `json:"binary,omitempty"`
 	Added   int    `json:"added" doc:"Lines."`
 	Removed int    `json:"removed" doc:"Lines."`
-	Text    string `json:"text,omitempty" doc:"Unified diff, where it was asked for and the content is text."`
+	Text    string `json:"text,omitempty" doc:"Unified diff, if requested and if the content is text."`
 	// Flags say why somebody should look at it before it comes out.
-	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it holds a sealed secret, and comes out with stars in its place, hidden_changed: commits that it names delete or change a file that the policy hides, git_unchecked: it cannot be found out whether they do."`
+	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it contains a secret, which the export replaces with asterisks; hidden_changed: its commits delete or change a file that the policy hides; git_unchecked: its commits could not be checked."`
 	// Because names the file for which a reference of git has a flag.
-	Because string `json:"because,omitempty" doc:"Of a reference of git: the file in its commits for which it has a flag."`
+	Because string `json:"because,omitempty" doc:"For a git reference: the file in its commits that caused the flag."`
 	// Conflict names what was changed outside since the sandbox started.
 	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
 }
@@ -31,7 +31,7 @@ type Change struct {
 type Changes struct {
 	Sandbox string    `json:"sandbox"`
 	Since   string    `json:"since" doc:"start, or the ID of a snapshot."`
-	Dir     string    `json:"dir" doc:"The directory inside that was compared."`
+	Dir     string    `json:"dir" doc:"Compared directory inside."`
 	TakenAt time.Time `json:"taken_at"`
 	Files   int       `json:"files"`
 	Added   int       `json:"added" doc:"Lines in all."`
@@ -39,9 +39,9 @@ type Changes struct {
 	Changes []Change  `json:"changes" doc:"By path."`
 	// Digest names exactly these changes: what is applied or approved is that.
 	Digest    string `json:"digest"`
-	Truncated bool   `json:"truncated,omitempty" doc:"There are more than the bound."`
+	Truncated bool   `json:"truncated,omitempty" doc:"The list is incomplete."`
 	// Retained is set where the sandbox has ended and its changes were retained.
-	Retained bool `json:"retained,omitempty" doc:"The sandbox has ended; these are the changes that were retained of it."`
+	Retained bool `json:"retained,omitempty" doc:"The sandbox has ended; these are its retained changes."`
 	// Kept is the earlier name of Retained. Both are set.
 	Kept bool `json:"kept,omitempty" deprecated:"true" doc:"The earlier name of retained."`
 }
@@ -49,10 +49,10 @@ type Changes struct {
 // RetainedChanges are the changes of a sandbox that has ended.
 type RetainedChanges struct {
 	ID        string    `json:"id" doc:"Of the sandbox that has ended."`
-	Workspace string    `json:"workspace,omitempty" doc:"The host directory that it showed."`
+	Workspace string    `json:"workspace,omitempty" doc:"Host directory of its workspace."`
 	TakenAt   time.Time `json:"taken_at"`
-	ExpiresAt time.Time `json:"expires_at" doc:"They are dropped then."`
-	Files     int       `json:"files" doc:"How many paths are not as they were; 0 if nothing was retained."`
+	ExpiresAt time.Time `json:"expires_at" doc:"Time at which they are deleted."`
+	Files     int       `json:"files" doc:"Number of changed paths; 0 if nothing was retained."`
 	Added     int       `json:"added" doc:"Lines."`
 	Removed   int       `json:"removed" doc:"Lines."`
 }
@@ -64,28 +64,28 @@ type RetainedList struct {
 
 // Apply is the body of POST /v1/sandboxes/{id}/apply.
 type Apply struct {
-	Paths []string `json:"paths,omitempty" maxItems:"10000" doc:"Only these, and what lies below them; all if absent. Patterns may be used."`
+	Paths []string `json:"paths,omitempty" maxItems:"10000" doc:"Paths to apply, including everything below them; all if absent. Globs may be used."`
 	// Digest, if given, must be that of the changes as they are now.
 	Digest string `json:"digest,omitempty" maxLength:"128"`
 	// Protected lets flagged files out too; each is named in the answer.
-	Protected bool `json:"protected,omitempty" doc:"Also files that are protected or run by themselves."`
+	Protected bool `json:"protected,omitempty" doc:"Include protected files and files that tools run by themselves."`
 	// Overwrite takes the box's file where both sides changed it.
-	Overwrite bool `json:"overwrite,omitempty" doc:"Also where the file was changed outside since the sandbox started."`
+	Overwrite bool `json:"overwrite,omitempty" doc:"Also overwrite files that were changed on the host since the sandbox started."`
 	DryRun    bool `json:"dry_run,omitempty"`
 	// Provenance asks for a signed statement about the files.
-	Provenance bool `json:"provenance,omitempty" doc:"Sign for what comes; see docs/reference/provenance.md."`
+	Provenance bool `json:"provenance,omitempty" doc:"Sign a statement about the applied files; see docs/reference/provenance.md."`
 }
 
 // Applied is the answer of POST /v1/sandboxes/{id}/apply.
 type Applied struct {
 	Applied  []Change `json:"applied"`
-	Skipped  []Change `json:"skipped,omitempty" doc:"With the flags for which they were left out."`
+	Skipped  []Change `json:"skipped,omitempty" doc:"Changes that were not applied, with the flags that prevented it."`
 	Digest   string   `json:"digest"`
-	Approval string   `json:"approval,omitempty" doc:"ID of the approval that was spent."`
+	Approval string   `json:"approval,omitempty" doc:"ID of the approval that was used."`
 	DryRun   bool     `json:"dry_run,omitempty"`
 	// Effect is what the policy says of exactly these changes.
-	Effect string `json:"effect,omitempty" enum:",allow,ask,deny" doc:"What the policy says of these changes."`
-	Rule   string `json:"rule,omitempty" doc:"Which rule that is."`
+	Effect string `json:"effect,omitempty" enum:",allow,ask,deny" doc:"Decision of the policy about these changes."`
+	Rule   string `json:"rule,omitempty" doc:"Rule that decided."`
 	// Provenance is the DSSE envelope that was asked for.
-	Provenance json.RawMessage `json:"provenance,omitempty" doc:"The DSSE envelope that was asked for."`
+	Provenance json.RawMessage `json:"provenance,omitempty" doc:"The requested DSSE envelope."`
 }

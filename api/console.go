@@ -9,7 +9,7 @@ type CreateConsoleLink struct {
 	Seconds int64  `json:"session_seconds,omitempty"`
 }
 
-// ConsoleLink is a one-time link by which somebody signs in to the console.
+// ConsoleLink is a one-time link for signing in to the console.
 type ConsoleLink struct {
 	URL       string    `json:"url"`
 	Token     string    `json:"token"`
@@ -18,7 +18,7 @@ type ConsoleLink struct {
 	Seconds   int64     `json:"session_seconds"`
 }
 
-// ConsoleSession is somebody who is signed in to the console.
+// ConsoleSession is the session of a person who is signed in to the console.
 type ConsoleSession struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`

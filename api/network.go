@@ -2,18 +2,18 @@ package api
 
 import "time"
 
-// Access sets what a sandbox may reach and change. Absent fields are the
-// server's defaults; a sandbox for which nothing asks for a network has none.
+// Access sets the network access and the policy of a sandbox. Absent fields are the
+// server's defaults. Without any setting for the network a sandbox has none.
 type Access struct {
-	Level  string   `json:"level,omitempty" enum:"strict,standard,light,minimal" doc:"What the policy is added to; standard if absent."`
+	Level  string   `json:"level,omitempty" enum:"strict,standard,light,minimal" doc:"Level that the policy is added to; standard if absent."`
 	Net    string   `json:"net,omitempty" enum:"none,dev,open,policy" doc:"none, dev (package registries, git forges, model APIs), open (all public hosts), or policy (as the policy says). Absent is policy if policy or allow is given, else none."`
-	Allow  []string `json:"allow,omitempty" maxItems:"1024" doc:"Hosts that may be reached, as host or host:port."`
+	Allow  []string `json:"allow,omitempty" maxItems:"1024" doc:"Allowed hosts, as host or host:port."`
 	Policy string   `json:"policy,omitempty" maxLength:"1048576" doc:"A policy document in YAML."`
 	// Artifacts narrow what comes out beside what the policy says.
-	Artifacts []string `json:"artifacts,omitempty" maxItems:"256" doc:"Globs below the workspace: nothing else ever comes out of it."`
+	Artifacts []string `json:"artifacts,omitempty" maxItems:"256" doc:"Globs below the workspace: only matching files can be exported."`
 }
 
-// Network is what a sandbox can reach.
+// Network describes the network of a sandbox.
 type Network struct {
 	// Attached is set if the sandbox has a network attachment.
 	Attached bool `json:"attached" doc:"Whether the sandbox has a network attachment; without one it reaches nothing."`
@@ -23,13 +23,13 @@ type Network struct {
 	Level  string `json:"level"`
 	Policy string `json:"policy" doc:"Digest of the policy in force."`
 	// Lost is set when the process that held the link has died.
-	Lost bool `json:"lost,omitempty" doc:"The link is gone for good: nothing can be reached any more."`
+	Lost bool `json:"lost,omitempty" doc:"The network attachment is lost for good: the sandbox reaches nothing."`
 }
 
-// Check is one thing that a sandbox's first process tried, as programs inside
-// could, before the sandbox was ready.
+// Check is one result of the readiness probe: the sandbox's first process tries
+// something as programs inside could.
 type Check struct {
-	Check string `json:"check" doc:"What was tried, from inside."`
+	Check string `json:"check" doc:"Attempt from inside."`
 	Holds bool   `json:"holds"`
 }
 
@@ -37,18 +37,19 @@ type Check struct {
 type AskAccess struct {
 	Host        string  `json:"host" minLength:"1" maxLength:"253" doc:"One exact name or IPv4 address."`
 	Port        int     `json:"port,omitempty" minimum:"1" maximum:"65535" doc:"443 if absent."`
-	Reason      string  `json:"reason,omitempty" maxLength:"512" doc:"Why, for the person who decides. It is shown as unchecked."`
-	WaitSeconds float64 `json:"wait_seconds,omitempty" minimum:"0" maximum:"60" doc:"How long to wait for an answer; not at all if absent."`
+	Reason      string  `json:"reason,omitempty" maxLength:"512" doc:"Reason for the person who decides. It is shown as unverified."`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" minimum:"0" maximum:"60" doc:"Time to wait for a decision; no wait if absent."`
 }
 
-// AskedAccess is what came of it. The same question asked again waits on.
+// AskedAccess is the answer of POST /v1/sandboxes/{id}/access/ask. Repeating the
+// request continues the wait.
 type AskedAccess struct {
 	State    string `json:"state" enum:"approved,pending,denied,expired"`
-	Approval string `json:"approval,omitempty" doc:"ID of the question; absent if no person had to be asked."`
-	Reason   string `json:"reason,omitempty" doc:"What the person said who decided."`
+	Approval string `json:"approval,omitempty" doc:"ID of the approval request; absent if none was needed."`
+	Reason   string `json:"reason,omitempty" doc:"Reason given by the person who decided."`
 }
 
-// FlowRecord is one thing that a sandbox did over its link, or tried to.
+// FlowRecord is one flow: a connection or request of a sandbox, or an attempt.
 type FlowRecord struct {
 	Time       time.Time `json:"time"`
 	Sandbox    string    `json:"sandbox"`
@@ -58,21 +59,21 @@ type FlowRecord struct {
 	Host       string    `json:"host,omitempty"`
 	Port       int       `json:"port,omitempty"`
 	Path       string    `json:"path,omitempty" doc:"Without its query, which often holds secrets."`
-	Address    string    `json:"address,omitempty" doc:"Where the connection really went."`
+	Address    string    `json:"address,omitempty" doc:"Address that the gateway connected to."`
 	Status     int       `json:"status,omitempty"`
 	Effect     string    `json:"effect" doc:"allow, ask or deny."`
-	Rule       string    `json:"rule" doc:"What decided."`
+	Rule       string    `json:"rule" doc:"Rule that decided."`
 	Layer      string    `json:"layer,omitempty"`
 	Policy     string    `json:"policy,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
-	Fix        string    `json:"fix,omitempty" doc:"What would allow it."`
+	Fix        string    `json:"fix,omitempty" doc:"Change that would allow it."`
 	Sent       int64     `json:"sent_bytes,omitempty"`
 	Received   int64     `json:"received_bytes,omitempty"`
 	DurationMS float64   `json:"duration_ms,omitempty"`
 	Approval   string    `json:"approval,omitempty"`
-	Secrets    []string  `json:"secrets,omitempty" doc:"Names of the secrets that were set on it."`
+	Secrets    []string  `json:"secrets,omitempty" doc:"Names of the secrets that the gateway set on the request."`
 	Error      string    `json:"error,omitempty"`
-	Probe      bool      `json:"probe,omitempty" doc:"It was tried by the sandbox's first process, before the sandbox was ready, to see that the policy holds."`
+	Probe      bool      `json:"probe,omitempty" doc:"The flow is part of the readiness probe."`
 }
 
 // FlowList is the answer of GET /v1/sandboxes/{id}/network/log.
@@ -80,15 +81,15 @@ type FlowList struct {
 	Records []FlowRecord `json:"records"`
 	// Asked are the names that programs asked for in a sandbox without a
 	// network.
-	Asked []string `json:"asked,omitempty" doc:"Names that were asked for in a sandbox without a network."`
+	Asked []string `json:"asked,omitempty" doc:"Names that a sandbox without a network tried to resolve."`
 }
 
 // Policy is the answer of GET /v1/sandboxes/{id}/policy.
 type Policy struct {
 	Digest   string        `json:"digest"`
 	Level    string        `json:"level"`
-	Document string        `json:"document" doc:"Everything that holds, as one YAML document for people."`
-	Layers   []PolicyLayer `json:"layers" doc:"What it was made from, the upper layers first."`
+	Document string        `json:"document" doc:"Effective policy, as one YAML document."`
+	Layers   []PolicyLayer `json:"layers" doc:"The layers that it combines, the highest first."`
 }
 
 // PolicyLayer is one document of a policy.

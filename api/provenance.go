@@ -8,7 +8,7 @@ type ProvenanceKey struct {
 	Key string `json:"key" doc:"The public key, Ed25519, in PEM."`
 }
 
-// ProvenanceCheck is what came of holding a file against its provenance.
+// ProvenanceCheck is the result of verifying a file with its provenance.
 type ProvenanceCheck struct {
 	OK bool `json:"ok"`
 	// Findings are what does not hold.
@@ -16,7 +16,7 @@ type ProvenanceCheck struct {
 	// Subject is what the file is, of all that came out.
 	Subject string `json:"subject,omitempty"`
 	SHA256  string `json:"sha256" doc:"Of the file."`
-	Key     string `json:"key" doc:"ID of the key that was verified with."`
+	Key     string `json:"key" doc:"ID of the key that verified the signature."`
 	// RecordKey is the key that the record's checkpoint was verified with; ""
 	// if it was not.
 	RecordKey string `json:"record_key,omitempty"`
@@ -24,7 +24,7 @@ type ProvenanceCheck struct {
 	Statement json.RawMessage `json:"statement,omitempty"`
 }
 
-// ProvenanceFinding is one thing that does not hold.
+// ProvenanceFinding is one statement that does not hold.
 type ProvenanceFinding struct {
 	Fault string `json:"fault" enum:"envelope,type,signatures,key,signature,statement,artifact,name,policy,record"`
 	Text  string `json:"text"`

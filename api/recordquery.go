@@ -2,10 +2,10 @@ package api
 
 // VerifyRecord is the body of POST /v1/record/verify.
 type VerifyRecord struct {
-	Against []string `json:"against,omitempty" maxItems:"1000" doc:"Checkpoints that were handed out earlier, as signed notes. A history that was written anew does not fit them."`
+	Against []string `json:"against,omitempty" maxItems:"1000" doc:"Earlier signed tree heads, as signed notes. A history that was written anew does not match them."`
 }
 
 // RecordKey is the answer of GET /v1/record/key.
 type RecordKey struct {
-	Key string `json:"key" doc:"The verifier key of the record, in the form of a signed note's. Keep it elsewhere: who checks an exported file needs it from somebody they trust."`
+	Key string `json:"key" doc:"Public key of the audit log, as a verifier key of signed notes. Keep it on another machine: verifying an exported file needs the key from a trusted source."`
 }

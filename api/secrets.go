@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Secret is a sealed secret without its value, which no caller can read back.
+// Secret describes a stored secret. No caller can read its value.
 type Secret struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`
@@ -21,7 +21,7 @@ type CreateSecret struct {
 
 // RotateSecret is the body of POST /v1/secrets/{id}/rotate.
 type RotateSecret struct {
-	Value    string            `json:"value" doc:"The new value. Earlier ones are masked on for a while."`
+	Value    string            `json:"value" doc:"The new value. Earlier values are still redacted for a while."`
 	Metadata map[string]string `json:"metadata,omitempty" doc:"If present, replaces the secret's."`
 }
 
@@ -32,5 +32,5 @@ type SecretList struct {
 
 // RotatedKey is the answer of POST /v1/secrets/rotate-key.
 type RotatedKey struct {
-	Moved int `json:"moved" doc:"Values that are now sealed with the new key."`
+	Moved int `json:"moved" doc:"Number of values that are now encrypted with the new key."`
 }

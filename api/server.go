@@ -4,8 +4,8 @@ import "time"
 
 // Pruned is the answer of POST /v1/prune.
 type Pruned struct {
-	Removed    []string `json:"removed" doc:"IDs of the stopped sandboxes whose records are gone."`
-	FreedBytes int64    `json:"freed_bytes" doc:"Disk space that was freed of saved states that nothing refers to."`
+	Removed    []string `json:"removed" doc:"IDs of the removed sandboxes."`
+	FreedBytes int64    `json:"freed_bytes" doc:"Disk space that was freed by deleting saved states that nothing refers to."`
 }
 
 // EngineList is the answer of GET /v1/engines.
@@ -18,30 +18,30 @@ type Engine struct {
 	Name         string   `json:"name"`
 	Version      string   `json:"version"`
 	Boundary     string   `json:"boundary" enum:"none,shared-kernel,userspace-kernel,own-kernel" doc:"What is between a program and the host's kernel; a policy's isolation.at_least names the weakest that it accepts."`
-	Default      bool     `json:"default" doc:"It is the engine of sandboxes that name none."`
+	Default      bool     `json:"default" doc:"It is the default engine."`
 	Available    bool     `json:"available" doc:"Sandboxes can run on it on this host."`
 	Reason       string   `json:"reason,omitempty" doc:"Why it is not available."`
-	Fix          string   `json:"fix,omitempty" doc:"What to do about that."`
+	Fix          string   `json:"fix,omitempty" doc:"How to make it available."`
 	NeedsRoot    bool     `json:"needs_root"`
-	Capabilities []string `json:"capabilities" doc:"What it can do that not every engine can."`
-	Enforces     []string `json:"enforces" doc:"Limits that hold on this host."`
-	Notes        []string `json:"notes" doc:"What is weaker on this host than it could be."`
-	Defaults     Limits   `json:"defaults" doc:"Limits of a sandbox that asks for none."`
+	Capabilities []string `json:"capabilities" doc:"Optional capabilities."`
+	Enforces     []string `json:"enforces" doc:"Limits that it enforces on this host."`
+	Notes        []string `json:"notes" doc:"Restrictions on this host."`
+	Defaults     Limits   `json:"defaults" doc:"Default limits of a sandbox."`
 }
 
-// Key is an API key without its secret, which no caller can read back.
+// Key describes an API key. No caller can read its secret.
 type Key struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name,omitempty"`
-	Opens      string     `json:"opens" enum:"api,mcp" doc:"What it is good for: the whole API, or the tools of agents at /mcp alone."`
+	Opens      string     `json:"opens" enum:"api,mcp" doc:"Scope: the whole API, or only the agents' tools at /mcp."`
 	CreatedAt  time.Time  `json:"created_at"`
-	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"To the minute; absent is never."`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"Last use, to the minute; absent means never."`
 }
 
 // CreateKey is the body of POST /v1/keys.
 type CreateKey struct {
 	Name  string `json:"name,omitempty" maxLength:"63"`
-	Opens string `json:"opens,omitempty" enum:"api,mcp" doc:"What it is good for: the whole API, which absent is too, or the tools of agents at /mcp alone."`
+	Opens string `json:"opens,omitempty" enum:"api,mcp" doc:"Scope: the whole API (the default), or only the agents' tools at /mcp."`
 }
 
 // NewKey is the answer of POST /v1/keys: the only time the secret is shown.
@@ -59,16 +59,16 @@ type KeyList struct {
 type Version struct {
 	Version string `json:"version"`
 	API     string `json:"api"`
-	Domain  string `json:"domain,omitempty" doc:"What host names of sandboxes end in: port 8080 is at 8080-ID.DOMAIN. Absent if they have none."`
+	Domain  string `json:"domain,omitempty" doc:"Domain of the host names of sandboxes: port 8080 is at 8080-ID.DOMAIN. Absent if they have none."`
 }
 
 // Problem is every error answer, as application/problem+json (RFC 9457).
 type Problem struct {
-	Kind   string `json:"kind" doc:"What a caller can do about it."`
+	Kind   string `json:"kind" doc:"Kind of the error."`
 	Code   string `json:"code" doc:"Stable machine name."`
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"`
-	Hint   string `json:"hint,omitempty" doc:"What would help."`
+	Hint   string `json:"hint,omitempty" doc:"Next step for the caller."`
 	Status int    `json:"status"`
 	// RetryAfterSeconds is also the header Retry-After.
 	RetryAfterSeconds int `json:"retry_after_seconds,omitempty" doc:"When to try again; absent if that is not known."`

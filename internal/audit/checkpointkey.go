@@ -16,10 +16,10 @@ import (
 func ReadKey(dir string) (string, error) {
 	text, err := readKey(filepath.Join(dir, keyName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fault.Newf(fault.NotFound, "record_missing", "there is no record in %s", dir)
+		return "", fault.Newf(fault.NotFound, "record_missing", "there is no audit log in %s", dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("key of the record: %w", err)
+		return "", fmt.Errorf("key of the audit log: %w", err)
 	}
 	return verifierKey(text)
 }
@@ -27,7 +27,7 @@ func ReadKey(dir string) (string, error) {
 // CheckKey refuses what is no verifier key.
 func CheckKey(key string) error {
 	if _, err := note.NewVerifier(key); err != nil {
-		return fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key").
+		return fault.Wrap(err, fault.Invalid, "key_invalid", "the key is not a verifier key of an audit log").
 			WithHint("`crannog audit key --record` prints it")
 	}
 	return nil
@@ -38,7 +38,7 @@ func CheckKey(key string) error {
 func OpenCheckpoint(text, key string) (Checkpoint, error) {
 	verifier, err := note.NewVerifier(key)
 	if err != nil {
-		return Checkpoint{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key")
+		return Checkpoint{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key is not a verifier key of an audit log")
 	}
 	c, _, err := openCheckpoint(text, verifier)
 	if err != nil {

@@ -24,7 +24,7 @@ func (r *reading) end() error {
 			err = tlog.CheckTree(proof, n, root, m.size, m.root)
 		}
 		if err != nil {
-			return found(0, Forked, "the %d entries of a checkpoint, dropped since, are not those that the record grew from", m.size)
+			return found(0, Forked, "the %d entries of a signed tree head, dropped since, are not the beginning of the audit log", m.size)
 		}
 		r.marks.count++
 	}

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// head is the end of the record as this process knows it. The files are ahead
-// of it when another process wrote.
+// head is the end of the log as this process knows it. The files are ahead of it after
+// another process has written.
 type head struct {
 	loaded bool
 	size   int64  // entries
 	prev   string // hash of the last line
 
-	segment *os.File // of lines; nil while there is none
+	segment *os.File // open file of lines, or nil
 	first   int64    // number of its first entry
 	begun   time.Time
 	end     int64 // its length
-	ahead   int64 // up to where disk is reserved for it
+	ahead   int64 // end of the disk space that is reserved for it
 
 	hashes *os.File
 }
@@ -43,8 +43,8 @@ func hashOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// catchUp brings the head to the end of the files, and mends what a process
-// left that died while it wrote. The lock is held.
+// catchUp moves the head to the end of the files, and repairs an entry that a process
+// left incomplete when it died. The caller holds the lock.
 func (l *Log) catchUp() error {
 	h := &l.head
 	if h.loaded && h.segment != nil && unlinked(h.segment) {
@@ -71,7 +71,7 @@ func unlinked(f *os.File) bool {
 	return err != nil || !os.SameFile(info, own)
 }
 
-// load finds the last whole line.
+// load finds the last complete line.
 func (l *Log) load() (err error) {
 	h := &l.head
 	if err := h.close(); err != nil {
@@ -91,7 +91,7 @@ func (l *Log) load() (err error) {
 		}
 		line, end, err := lastLine(f)
 		if err == nil && line == nil && i > 0 {
-			// It was begun and nothing written: the end is in the one before.
+			// The file was created and nothing written: the end is in the previous file.
 			if err = f.Close(); err == nil {
 				continue
 			}
@@ -125,7 +125,7 @@ func (l *Log) load() (err error) {
 	return nil
 }
 
-// beginning is the time of a file's first entry.
+// beginning returns the time of a file's first entry.
 func (l *Log) beginning(f *os.File) time.Time {
 	if f != nil {
 		if line, err := newLines(f, 0).next(); err == nil {
@@ -137,7 +137,7 @@ func (l *Log) beginning(f *os.File) time.Time {
 	return time.Time{}
 }
 
-// takeIn reads what others wrote behind the head.
+// takeIn reads the entries that other processes wrote after the head.
 func (l *Log) takeIn() error {
 	h := &l.head
 	for {
@@ -166,7 +166,7 @@ func (l *Log) takeIn() error {
 	}
 }
 
-// takeLines reads the open file to its end.
+// takeLines reads the open file up to its end.
 func (l *Log) takeLines() error {
 	h := &l.head
 	info, err := h.segment.Stat()
@@ -192,8 +192,8 @@ func (l *Log) takeLines() error {
 		if !errors.Is(err, io.EOF) {
 			return err
 		}
-		// Only what was never acknowledged may go: a line whose hash is in the
-		// tree was whole once.
+		// Only an entry that was never acknowledged may be removed: a line whose hash
+		// is in the tree was complete once.
 		if len(in.left) > 0 && covered <= h.size {
 			l.opts.step("cut")
 			if err := h.segment.Truncate(h.end); err != nil {
@@ -213,7 +213,7 @@ func (l *Log) exists(name string) bool {
 	return err == nil
 }
 
-// takeLine moves the head behind one line.
+// takeLine moves the head past one line.
 func (l *Log) takeLine(line []byte, end int64) error {
 	h := &l.head
 	e, err := decode(line)

@@ -63,7 +63,7 @@ func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	}
 	// Whatever is wrong with it, it can be made anew. If it is the lines that
 	// are wrong, it will be no better the next time.
-	x.log.log.Warn("index of the record made anew", "err", err)
+	x.log.log.Warn("index of the audit log made anew", "err", err)
 	if err := x.drop(); err != nil {
 		return nil, err
 	}

@@ -30,13 +30,13 @@ func (l *Log) openKey() error {
 		text, err = readKey(l.path(keyName))
 	}
 	if err != nil {
-		return fmt.Errorf("key of the record: %w", err)
+		return fmt.Errorf("key of the audit log: %w", err)
 	}
 	if l.signer, err = note.NewSigner(text); err != nil {
-		return fmt.Errorf("key of the record: %w", err)
+		return fmt.Errorf("key of the audit log: %w", err)
 	}
 	if l.key, err = verifierKey(text); err != nil {
-		return fmt.Errorf("key of the record: %w", err)
+		return fmt.Errorf("key of the audit log: %w", err)
 	}
 	l.verifier, err = note.NewVerifier(l.key)
 	return err
@@ -72,7 +72,7 @@ func (l *Log) makeKey() (err error) {
 	}
 	// A key beside entries that another one signed would make them unsigned.
 	if segments, err := listSegments(l.dir); err != nil || len(segments) > 0 {
-		return errors.Join(fmt.Errorf("key of the record: it is missing, and there are entries"), err)
+		return errors.Join(fmt.Errorf("key of the audit log: it is missing, and there are entries"), err)
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

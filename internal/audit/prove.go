@@ -88,7 +88,7 @@ func CheckProof(p Proof) (Entry, error) {
 		return wrong("a hash of the proof cannot be read", err)
 	}
 	if err := tlog.CheckRecord(hashes, c.Size, root, p.Seq, tlog.RecordHash([]byte(p.Entry))); err != nil {
-		return wrong("the entry is not in the record that the checkpoint is of", err)
+		return wrong("the entry is not in the audit log of the signed tree head", err)
 	}
 	return e, nil
 }

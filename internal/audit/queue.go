@@ -92,7 +92,7 @@ func (q *queue) put(g *group) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return fault.New(fault.Unavailable, codeUnavailable, "the record is closed")
+		return fault.New(fault.Unavailable, codeUnavailable, "the audit log is closed")
 	}
 	if g.done == nil && q.failing != nil {
 		q.probe()

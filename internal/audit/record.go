@@ -17,24 +17,24 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Options say where the record is and what bounds it. Dir and Log are required.
+// Options configure Open. Dir and Log are required.
 type Options struct {
 	Dir string
 	Log *slog.Logger
-	// Sinks get each checkpoint that this process signs.
+	// Sinks receive each tree head that this process signs.
 	Sinks []Sink
-	// SegmentBytes is how large a file of lines gets before another is begun;
-	// zero is 64 MiB.
+	// SegmentBytes is the size at which a new file of lines is started; zero means
+	// 64 MiB.
 	SegmentBytes int64
-	// KeepAge and KeepBytes bound what is kept: whole files of lines are
-	// dropped, provably, when all in them is older, or when there is more.
-	// Zero is 90 days and 4 GiB; negative is without bound.
+	// KeepAge and KeepBytes bound the log: a file of lines is dropped verifiably when
+	// all of its entries are older, or when the log is larger. Zero means 90 days and
+	// 4 GiB; a negative value means no bound.
 	KeepAge   time.Duration
 	KeepBytes int64
-	// Queue is how many noted entries may wait for the disk; zero is 16,384.
+	// Queue is the number of entries that may wait for the disk; zero means 16,384.
 	Queue int
 
-	step func(string) // of tests: called before each step of a write
+	step func(string) // for tests: called before each step of a write
 }
 
 const (
@@ -63,8 +63,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log is an open record. It is safe for concurrent use, and any number of
-// processes may have the same directory open.
+// Log is an open audit log. It is safe for concurrent use, and any number of processes
+// may have the same directory open.
 type Log struct {
 	dir      string
 	opts     Options
@@ -75,7 +75,7 @@ type Log struct {
 
 	queue queue
 
-	files sync.Mutex // before anything below it
+	files sync.Mutex // guards the fields below it
 	lock  *os.File   // flock: one process writes at a time
 	head  head
 
@@ -90,15 +90,14 @@ type Log struct {
 
 var _ Recorder = (*Log)(nil)
 
-// Open opens the record in a directory, which it makes if need be. A record
-// that is damaged opens, so that it can be read and verified, and takes no
-// entries.
+// Open opens the audit log in a directory, which it creates if necessary. A damaged log
+// can be opened, so that it can be read and verified, but it accepts no entries.
 func Open(o Options) (_ *Log, err error) {
 	if o.Dir == "" || o.Log == nil {
-		return nil, errors.New("open record: an option is missing")
+		return nil, errors.New("open audit log: an option is missing")
 	}
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return nil, fmt.Errorf("open record: %w", err)
+		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	o = o.withDefaults()
 	l := &Log{dir: o.Dir, opts: o, log: o.Log}
@@ -110,7 +109,7 @@ func Open(o Options) (_ *Log, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("open record in %s: %w", o.Dir, err)
+			err = fmt.Errorf("open audit log in %s: %w", o.Dir, err)
 			if l.lock != nil {
 				err = errors.Join(err, l.lock.Close())
 			}
@@ -128,17 +127,17 @@ func Open(o Options) (_ *Log, err error) {
 	}
 	err = l.locked(context.Background(), func() error { return nil })
 	if isDamage(err) {
-		l.log.Error("the record is damaged and takes no entries", "err", err)
+		l.log.Error("the audit log is damaged and takes no entries", "err", err)
 		err = nil
 	}
 	return l, err
 }
 
-// Key is the verifier key of the record, in the form of a signed note's.
+// Key returns the public key of the log, as a verifier key of signed notes.
 func (l *Log) Key() string { return l.key }
 
-// Close writes what waits, signs a last checkpoint and lets go of the files.
-// Its error says how many accepted entries could not be written.
+// Close writes the waiting entries, signs a last tree head and closes the files. Its
+// error has the number of accepted entries that could not be written.
 func (l *Log) Close() error {
 	l.closing.Do(func() { l.closed = l.close() })
 	return l.closed
@@ -159,15 +158,15 @@ func (l *Log) close() error {
 	return errors.Join(append(errs, l.head.close(), l.index.close(), l.lock.Close())...)
 }
 
-// Status is how the record does.
+// Status describes the state of a Log in this process.
 type Status struct {
-	Queued       int   // noted entries that wait for the disk
-	Failing      error // why the last write failed, or nil
-	SinkFailures int   // times that a checkpoint could not be handed to a sink
-	SinksBehind  int   // sinks that do not have the newest checkpoint
+	Queued       int   // entries that wait for the disk
+	Failing      error // error of the last write, or nil
+	SinkFailures int   // failed deliveries of a tree head to a sink
+	SinksBehind  int   // sinks without the newest tree head
 }
 
-// Status says how the record does in this process.
+// Status returns the state of the log.
 func (l *Log) Status() Status {
 	var st Status
 	st.Queued, st.Failing = l.queue.state()
@@ -183,8 +182,8 @@ func (l *Log) Status() Status {
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 
-// private makes the directory, and refuses one into which others could put a
-// key or a link of theirs.
+// private creates the directory. It refuses a directory of another user or one that
+// others can write to: they could replace the key, or put a link there.
 func private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unavailable(dir, err)
@@ -201,31 +200,31 @@ func private(dir string) error {
 	return nil
 }
 
-// openAt opens a file of the record, and never what a link leads to.
+// openAt opens a file of the log and follows no symbolic link.
 func openAt(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 }
 
 const codeUnavailable = "record_unavailable"
 
-// unavailable is the fault of a record that cannot be written.
+// unavailable returns the error for a log that cannot be written.
 func unavailable(dir string, cause error) error {
 	if e, ok := errors.AsType[*fault.Error](cause); ok && e.Code == codeUnavailable {
 		return cause
 	}
 	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) || errors.Is(cause, syscall.EFBIG) {
-		return fault.Wrap(cause, fault.Exhausted, codeUnavailable, "the record cannot be written: its disk is full").
+		return fault.Wrap(cause, fault.Exhausted, codeUnavailable, "the audit log cannot be written: its disk is full").
 			WithHint("free disk space at " + dir)
 	}
 	if errors.Is(cause, fs.ErrNotExist) {
-		return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written: a file of it is gone").
-			WithHint("look at " + dir)
+		return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the audit log cannot be written: a file of it is gone").
+			WithHint("check the directory " + dir)
 	}
-	return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written").
-		WithHint("look at the disk of " + dir + "; the log of the server has the cause")
+	return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the audit log cannot be written").
+		WithHint("check the disk of " + dir + "; the server's log has the cause")
 }
 
-// refusal is the fault of a write that failed, or nil.
+// refusal returns the error for callers of a failed write, or nil.
 func (l *Log) refusal(err error) error {
 	switch {
 	case err == nil:
@@ -236,7 +235,7 @@ func (l *Log) refusal(err error) error {
 	return unavailable(l.dir, err)
 }
 
-// damage is a record whose files contradict each other.
+// damage is the error for a log whose files contradict each other.
 type damage struct{ what string }
 
 func (d *damage) Error() string { return d.what }
@@ -249,6 +248,6 @@ func isDamage(err error) bool {
 }
 
 func (l *Log) damagedFault(err error) error {
-	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the record takes no entries: it was damaged or tampered with").
-		WithHint("`crannog audit verify` says where; keep " + l.dir + " as evidence elsewhere, and a new record begins")
+	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the audit log takes no entries: it was damaged or tampered with").
+		WithHint("`crannog audit verify` names the entry; move " + l.dir + " away as evidence, and a new audit log begins")
 }

@@ -34,7 +34,7 @@ func listSegments(dir string) ([]int64, error) {
 		}
 		first, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || segmentName(first) != e.Name() {
-			return nil, damaged("%s is no name of a file of the record", e.Name())
+			return nil, damaged("%s is not the name of a file of the audit log", e.Name())
 		}
 		out = append(out, first)
 	}

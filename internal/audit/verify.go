@@ -12,7 +12,7 @@ import (
 )
 
 // Verify reads the whole log and returns what differs from what was written. Against are
-// checkpoints that were handed out earlier: a history that the holder of the key wrote anew
+// earlier signed tree heads: a history that the holder of the key wrote anew
 // does not match them. Verify needs no index. It returns an error if the log cannot be read.
 func (l *Log) Verify(ctx context.Context, against ...string) (Verification, error) {
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
@@ -39,20 +39,20 @@ func (l *Log) Verify(ctx context.Context, against ...string) (Verification, erro
 	}
 }
 
-// reading is one pass over the record.
+// reading is one pass over the log.
 type reading struct {
 	log    *Log
-	size   int64 // that the tree has
-	torn   bool  // the tree is shorter than the lines, and cannot be mended
+	size   int64 // of the tree
+	torn   bool  // the tree is shorter than the lines, and cannot be completed
 	tree   *stored
 	grown  frontier
 	chain  chain
 	marks  marks
-	behind []mark // of what was dropped
+	behind []mark // of dropped entries
 }
 
 func (l *Log) verify(ctx context.Context, against []string) (v Verification, err error) {
-	// What a writer that died left is mended first: it is no finding.
+	// An entry that a crashed writer left incomplete is repaired first: it is not a finding.
 	wrong := l.locked(ctx, func() error { return nil })
 	if wrong != nil && !isDamage(wrong) {
 		return v, wrong
@@ -102,8 +102,8 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	return v, err
 }
 
-// begin takes in what was dropped: its hashes, if an entry that is signed says
-// that it was.
+// begin reads the hashes of dropped entries, if a signed entry states that they were
+// dropped.
 func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 	if first == 0 || first > r.size {
 		return nil
@@ -144,14 +144,14 @@ func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 	return nil
 }
 
-// lines takes in what is kept.
+// lines reads the stored entries.
 func (r *reading) lines(ctx context.Context, first int64) error {
 	if err := r.marks.at(&r.grown); err != nil {
 		return err
 	}
 	err := r.each(ctx, first, func(seq int64, line []byte, whole bool) error {
 		if seq >= r.size && !r.torn {
-			return errFound // was written since
+			return errFound // was written after the pass began
 		}
 		return r.entry(ctx, first, seq, line, whole)
 	})
@@ -169,7 +169,7 @@ func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whol
 	case other && (fits || r.isLeaf(e.Seq, leaf)):
 		return misplaced(seq, e.Seq, r.has(ctx, first, seq))
 	case err != nil || other || !fits || !whole:
-		// If the link before is broken too, it is this line's.
+		// If the previous hash differs too, this line was changed.
 		return found(seq, Changed, "entry %d was changed", seq)
 	}
 	if err := r.chain.link(e.Prev); err != nil {
@@ -190,16 +190,16 @@ func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whol
 	return r.marks.at(&r.grown)
 }
 
-// truncated checks what an entry says that the record was when it was written.
+// truncated checks the size and root hash that an entry about dropped entries states.
 func (r *reading) truncated(e Entry) error {
 	var t truncation
 	if json.Unmarshal(e.Data, &t) != nil || t.Size != e.Seq || t.Root != r.grown.root().String() {
-		return found(e.Seq, Forked, "entry %d says that the record was another when earlier entries were dropped", e.Seq)
+		return found(e.Seq, Forked, "entry %d says that the audit log was another when earlier entries were dropped", e.Seq)
 	}
 	return nil
 }
 
-// isLeaf is whether the tree has a line at a number.
+// isLeaf reports whether the tree has the hash of a line at a number.
 func (r *reading) isLeaf(seq int64, leaf tlog.Hash) bool {
 	if seq >= r.size {
 		return r.torn // unknown
@@ -208,7 +208,7 @@ func (r *reading) isLeaf(seq int64, leaf tlog.Hash) bool {
 	return err == nil && h[0] == leaf
 }
 
-// has is whether an entry is anywhere.
+// has reports whether an entry is present.
 func (r *reading) has(ctx context.Context, first, seq int64) bool {
 	err := r.each(ctx, first, func(_ int64, line []byte, _ bool) error {
 		if e, err := decode(line); err == nil && e.Seq == seq {
@@ -219,8 +219,8 @@ func (r *reading) has(ctx context.Context, first, seq int64) bool {
 	return errors.Is(err, errFound)
 }
 
-// each calls yield for each line of the files, with the number that it should
-// have, and whether it has an end. It returns what yield returns.
+// each calls yield for each line of the files, with its expected number and with whether
+// it is complete. It returns the error of yield.
 func (r *reading) each(ctx context.Context, first int64, yield func(seq int64, line []byte, whole bool) error) error {
 	segments, err := listSegments(r.log.dir)
 	if err != nil {

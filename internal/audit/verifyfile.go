@@ -23,7 +23,7 @@ const maxGap = 64 << 10
 func VerifyFile(r io.Reader, key string, notes ...string) (Verification, error) {
 	verifier, err := note.NewVerifier(key)
 	if err != nil {
-		return Verification{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key").
+		return Verification{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key is not a verifier key of an audit log").
 			WithHint("`crannog audit export` prints it, and so does the API at /v1/record/key")
 	}
 	f := &fileCheck{key: key, verifier: verifier, in: newFileLines(r)}
@@ -71,7 +71,7 @@ func (f *fileCheck) run() error {
 		return notExported(nil)
 	}
 	if head.Header.Key != f.key {
-		return found(0, Unsigned, "the file is of the record with the key %.200q", head.Header.Key)
+		return found(0, Unsigned, "the file is of the audit log with the key %.200q", head.Header.Key)
 	}
 	f.first = -1
 	if err := f.compare(); err != nil {
@@ -196,7 +196,7 @@ func (f *fileCheck) closeChain(prev string) error {
 func (f *fileCheck) compare() error {
 	for len(f.marks.left) > 0 && f.marks.left[0].size < f.grown.size {
 		f.missed = fault.Newf(fault.Invalid, "checkpoint_between", "the checkpoint of %d entries is of a part that is left out of the file", f.marks.left[0].size).
-			WithHint("compare it with the record itself, or export more of it")
+			WithHint("compare it with the audit log itself, or export more of it")
 		f.marks.left = f.marks.left[1:]
 	}
 	return f.marks.at(&f.grown)
@@ -223,7 +223,7 @@ func (f *fileCheck) end(end exportEnd) error {
 	}
 	if left := f.marks.left; len(left) > 0 {
 		return fault.Newf(fault.Invalid, "checkpoint_later", "the checkpoint of %d entries is newer than the file, which ends at %d", left[0].size, n).
-			WithHint("export the record again, or compare the checkpoint with the record itself")
+			WithHint("export the audit log again, or compare the checkpoint with the audit log itself")
 	}
 	return f.missed
 }

@@ -26,8 +26,8 @@ func (b *accessFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.level, "level", "", "`level` of the policy: strict, standard, light or minimal (default standard)")
 	f.StringVar(&b.policy, "policy", "", "`file` with a policy document; crannog policy check reads it first")
 	f.StringVar(&b.net, "net", "", "network: none, dev, open or policy (default none, or policy with --policy or --allow)")
-	f.StringArrayVar(&b.artifacts, "artifact", nil, "let nothing come out of the workspace but what matches a `glob` such as 'dist/**'; may be repeated")
-	f.StringArrayVar(&b.allow, "allow", nil, "let `HOST[:PORT]` be reached; may be repeated")
+	f.StringArrayVar(&b.artifacts, "artifact", nil, "export only files that match a `glob` such as 'dist/**'; may be repeated")
+	f.StringArrayVar(&b.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
 }
 
 // nets are the networks that --net knows, with what they are.
@@ -105,7 +105,7 @@ func (b *accessFlags) access() (api.Access, error) {
 		// Whatever the level leaves to people is asked about, hosts above all.
 		out.Net = string(sandbox.NetPolicy)
 		if b.level == "strict" && len(b.allow) == 0 {
-			return out, usagef("--ask has nothing to ask: the level strict refuses every host that is not listed").
+			return out, usagef("--ask has nothing to ask: the level strict denies every host that is not listed").
 				hint("list hosts with --allow or --policy, or use --level standard")
 		}
 	}

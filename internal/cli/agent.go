@@ -59,8 +59,8 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		r.found.Args = []string{r.Program}
 		return nil
 	case !c.local:
-		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "an agent's programs are this machine's, and the server is another's")).
-			hint("without --url and CRANNOG_URL it runs here")
+		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "the agent's program is on this machine, and the server is on another")).
+			hint("without --url and CRANNOG_URL the agent runs on this machine")
 	}
 	var err error
 	if r.found, err = a.host().Locate(r.Agent); err != nil {
@@ -97,7 +97,7 @@ func (a *app) host() agents.Host {
 func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 	stored, err := c.Secrets(ctx)
 	if err != nil {
-		return fail("look for the keys of "+r.Name, err)
+		return fail("find the keys of "+r.Name, err)
 	}
 	have := map[string]bool{}
 	for _, s := range stored {
@@ -110,8 +110,8 @@ func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 	for _, k := range r.Keys {
 		names = append(names, k.Secret)
 	}
-	return fail("run "+r.Name, fault.Newf(fault.NotFound, "agent_key_missing", "no key of %s is sealed here: it works with %s", r.Title, strings.Join(names, " or "))).
-		hint("crannog secret set " + names[0] + "   asks for the value, which then never is inside a sandbox")
+	return fail("run "+r.Name, fault.Newf(fault.NotFound, "agent_key_missing", "no key for %s is stored: it needs one of %s", r.Title, strings.Join(names, " or "))).
+		hint("crannog secret set " + names[0] + "   asks for the value, which is never inside a sandbox")
 }
 
 // options are those of the agent's sandbox, behind the usual ones.
@@ -182,7 +182,7 @@ func (b *box) branchOff(ctx context.Context, name string) error {
 	git.Stdout, git.Stderr = &said, &said
 	if err := git.Run(); err != nil {
 		text := first(strings.TrimSpace(printable(said.String())), err.Error())
-		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git says: %s", text)).
+		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git: %s", text)).
 			hint("--branch needs a workspace that is the top of a git repository, with .git in it")
 	}
 	return nil
@@ -194,7 +194,7 @@ func checkBranch(f *runFlags) error {
 	case f.branch == "":
 		return nil
 	case strings.HasPrefix(f.branch, "-"):
-		return usagef("--branch: %q is no name of a branch", f.branch)
+		return usagef("--branch: %q is not a name of a branch", f.branch)
 	case f.noWorkspace:
 		return usagef("--branch and --no-workspace exclude each other")
 	}
@@ -220,20 +220,20 @@ func agentsHelp() string {
 sandbox of its own, with the current directory copy-on-write:
 
 ` + agentHelp() + `
-The program and what it needs are shown copy-on-write; the configuration and the
-logins in your home are not. Its key is one of the sealed secrets in the last column: it is
-set on its way to the agent's own API, by a process outside, and is never inside. Seal
-it once with crannog secret set NAME. The API is all that can be reached: --allow HOST
-adds a host, --net dev package registries and forges, --ask asks you about each. With
---policy FILE your document says all of that, and only the agent's API and key are
-added to it. --net none runs the program without a key.
+The program and its files are visible copy-on-write; the configuration and the logins
+in your home are not. The last column names the secrets that hold its key: the egress gateway
+sets it on requests to the agent's own API, and it is never inside. Store it once with
+crannog secret set NAME. Only the API is allowed: --allow HOST adds a host, --net dev
+adds package registries and forges, --ask asks about each host. With --policy FILE the
+document decides, and only the agent's API and key are added to it. --net none runs the
+program without a key.
 
---branch NAME makes a git branch inside, before the agent starts. The branch is in the
+--branch NAME creates a git branch inside before the agent starts. The branch is in the
 sandbox's copy of .git: the branches, the index and HEAD of the repository here do not
-change by it. Afterwards crannog apply .git/objects .git/refs/heads brings the branch
-with its commits here, and crannog apply the changed files.
+change. Afterwards crannog apply .git/objects .git/refs/heads applies the branch with
+its commits, and crannog apply applies the changed files.
 
-crannog run -- claude runs a program of that name as any other: with what you say, and
-no more.
+crannog run -- claude runs a program of that name like any other: only with the access
+that your flags give.
 `
 }

@@ -36,7 +36,7 @@ func checkAmounts(cmd *cobra.Command, c config.Config) error {
 		}
 		typed, n := f.Value.String(), a.value(c)
 		if n == 0 {
-			return usagef("--%s: %s is nothing, and not unlimited", a.flag, inert(typed)).
+			return usagef("--%s: %s is zero, which does not mean unlimited", a.flag, inert(typed)).
 				hint("leave --" + a.flag + " out for the default, or name an amount, such as --" + a.flag + " " + a.example)
 		}
 		if _, err := strconv.ParseUint(typed, 10, 63); a.size && err == nil && n < mistaken {

@@ -26,24 +26,25 @@ type applyFlags struct {
 func (a *app) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use: "apply [SANDBOX] [PATH...]", Short: "Bring a sandbox's changes into the directory that it shows",
-		Long: "Bring what a sandbox has changed below /workspace into the host directory that it\n" +
-			"shows, or what was kept of the last run in this directory: all that may come, or\n" +
-			"nothing. Links that lead out, setuid files and devices never come. Files that are\n" +
-			"protected, or that tools run by themselves, come with --protected, and files that\n" +
-			"were changed here in the meantime with --overwrite. Where the policy asks, this\n" +
-			"asks at the terminal; without one, crannog approve allows exactly these changes once.",
+		Use: "apply [SANDBOX] [PATH...]", Short: "Apply a sandbox's changes to its workspace on the host",
+		Long: "Apply a sandbox's changes below /workspace to its workspace on the host, or apply\n" +
+			"the retained changes of the last run in this directory. Either all of the selected\n" +
+			"changes are applied or none. Links that lead out of the workspace, setuid files and\n" +
+			"devices are never applied. Protected files and files that tools run by themselves\n" +
+			"need --protected. Files that were changed on the host since need --overwrite. Where\n" +
+			"the policy asks, this command asks at the terminal; without a terminal, crannog\n" +
+			"approve approves exactly these changes once.",
 		Example:           "  crannog apply\n  crannog apply --dry-run mybox\n  crannog apply mybox src/ '**/*.md'",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error { return a.apply(cmd, c, &f, args) })
 		},
 	}
-	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would come, and change nothing")
-	cmd.Flags().BoolVar(&f.protected, "protected", false, "also files that are protected or that tools run by themselves")
-	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where the file here was changed in the meantime")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would be applied, and change nothing")
+	cmd.Flags().BoolVar(&f.protected, "protected", false, "include protected files and files that tools run by themselves")
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also overwrite files that were changed here since")
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement about the files to a `file`, for crannog audit verify-artifact")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask about flagged files; what the policy asks about stays asked")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask about flagged files; the policy still asks")
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 	plan, err := c.ApplyOf(ctx, t.id, req)
 	stop()
 	if err != nil {
-		return fail("look at the changes of "+t.name, err)
+		return fail("read the changes of "+t.name, err)
 	}
 	if f.dry || len(plan.Applied) == 0 {
 		return a.applied(plan)
@@ -74,7 +75,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 	person := a.interactive() && !f.yes
 	if person && (asks || flagged) {
 		a.showPlan(plan)
-		if err := a.confirm(false, false, fmt.Sprintf("bring %s into %s", plural(len(plan.Applied)), first(t.shows, "the directory"))); err != nil {
+		if err := a.confirm(false, false, fmt.Sprintf("apply %s to %s", plural(len(plan.Applied)), first(t.shows, "the directory"))); err != nil {
 			return err
 		}
 	}
@@ -88,12 +89,12 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 		done, err = c.ApplyOf(ctx, t.id, req)
 	}
 	if err != nil {
-		return fail("bring the changes of "+t.name+" here", err)
+		return fail("apply the changes of "+t.name+" here", err)
 	}
 	if f.provenance != "" {
 		err := toNewFile(f.provenance, func(w io.Writer) error { _, err := w.Write(append(done.Provenance, '\n')); return err })
 		if err != nil {
-			return fail("write the provenance of changes that have come", err)
+			return fail("write the provenance of applied changes", err)
 		}
 	}
 	return a.applied(done)
@@ -171,19 +172,19 @@ func (a *app) tellApplied(done api.Applied) {
 	}
 	listChanges(a.Stdout, flaggedFirst(done.Applied))
 	if len(done.Skipped) > 0 {
-		a.note("left inside: %s", plural(len(done.Skipped)))
+		a.note("not applied: %s", plural(len(done.Skipped)))
 		listChanges(a.Stderr, done.Skipped)
 		a.note("%s", ways(done.Skipped))
 	}
 	switch {
 	case len(done.Applied) == 0:
-		a.note("nothing comes out")
+		a.note("nothing is applied")
 	case done.DryRun && done.Effect == string(egress.Ask):
-		a.note("%s would come; %s asks about it", plural(len(done.Applied)), done.Rule)
+		a.note("%s would be applied; %s needs an approval", plural(len(done.Applied)), done.Rule)
 	case done.DryRun && done.Effect == string(egress.Deny):
-		a.note("nothing comes out: %s denies it", done.Rule)
+		a.note("nothing is applied: %s denies it", done.Rule)
 	case done.DryRun:
-		a.note("%s would come", plural(len(done.Applied)))
+		a.note("%s would be applied", plural(len(done.Applied)))
 	default:
 		a.note("%s applied", plural(len(done.Applied)))
 	}
@@ -200,9 +201,9 @@ func (a *app) tellApplied(done api.Applied) {
 func (a *app) tellMasked(files int) {
 	switch {
 	case files == 1:
-		a.note("1 file holds a sealed secret: stars stand in its place")
+		a.note("1 file contains a secret: it was replaced with asterisks")
 	case files > 1:
-		a.note("%d files hold a sealed secret: stars stand in its place", files)
+		a.note("%d files contain secrets: they were replaced with asterisks", files)
 	}
 }
 
@@ -216,7 +217,7 @@ func ways(list []api.Change) string {
 	}
 	switch {
 	case secret:
-		return "the files here hold the sealed secret too: --overwrite puts stars in its place, --protected brings protected files"
+		return "the files here contain the secret too: --overwrite replaces it with asterisks, --protected includes protected files"
 	case conflict && flagged:
 		return "look at them with crannog diff; --protected brings protected files, --overwrite replaces what was changed here"
 	case conflict:

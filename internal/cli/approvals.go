@@ -22,9 +22,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 	var watch, all bool
 	var sandbox string
 	cmd := &cobra.Command{
-		Use: "approvals [ID]", Short: "Show what sandboxes ask for", Args: cobra.MaximumNArgs(1),
-		Long: "Show what sandboxes ask for and what came of it: what waits for an answer, or all\n" +
-			"about one question. crannog approve and crannog deny answer.",
+		Use: "approvals [ID]", Short: "Show approval requests", Args: cobra.MaximumNArgs(1),
+		Long: "Show approval requests: those that wait for a decision, or the details of one\n" +
+			"request. crannog approve and crannog deny decide them.",
 		Example:           "  crannog approvals --watch\n  crannog approvals a0123456789abcdef012",
 		ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,9 +50,9 @@ func (a *app) approvalsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print what is asked and answered as it happens, until Ctrl-C")
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "show those that are answered too")
-	cmd.Flags().StringVar(&sandbox, "sandbox", "", "only what this `sandbox` asks")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print requests and decisions as they happen, until Ctrl-C")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include decided requests")
+	cmd.Flags().StringVar(&sandbox, "sandbox", "", "only requests of this `sandbox`")
 	return cmd
 }
 
@@ -182,9 +182,9 @@ func (a *app) approveCommand() *cobra.Command {
 	var once, always bool
 	var reason string
 	cmd := &cobra.Command{
-		Use: "approve ID", Short: "Allow what a sandbox asks for", Args: cobra.ExactArgs(1),
-		Long: "Allow what a sandbox asks for: this one action, with exactly the facts that\n" +
-			"crannog approvals ID shows. --always adds the host to the sandbox's policy too.",
+		Use: "approve ID", Short: "Approve a request of a sandbox", Args: cobra.ExactArgs(1),
+		Long: "Approve one request of a sandbox, with exactly the facts that crannog approvals ID\n" +
+			"shows. The grant is valid once. --always also adds the host to the sandbox's policy.",
 		ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if once && always {
@@ -202,19 +202,20 @@ func (a *app) approveCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "only this once (default)")
 	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that it is not asked about again")
-	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "`reason`, for the audit log")
 	return cmd
 }
 
 func (a *app) denyCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use: "deny ID --reason WHY", Short: "Refuse what a sandbox asks for", Args: cobra.ExactArgs(1),
-		Long:              "Refuse what a sandbox asks for, or take back a grant that was not used. The\nprogram inside is told the reason.",
+		Use: "deny ID --reason WHY", Short: "Deny a request of a sandbox", Args: cobra.ExactArgs(1),
+		Long: "Deny a request of a sandbox, or withdraw a grant that was not used. The program\n" +
+			"inside gets the reason.",
 		ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return usagef("deny needs a reason").hint("the program inside is told it: --reason 'use the mirror'")
+				return usagef("deny needs a reason").hint("the program inside gets the reason: --reason 'use the mirror'")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				r, err := c.Deny(cmd.Context(), args[0], reason)

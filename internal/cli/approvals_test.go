@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server"
@@ -24,7 +25,7 @@ import (
 type shelf struct{}
 
 func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
-	return sandbox.Template{ID: "base0000000000000000", Name: "base"}, nil
+	return sandbox.Template{ID: "base0000000000000000", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
 // served is a server with one sandbox, reached by its socket.

@@ -57,7 +57,7 @@ func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *
 func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
 	at := a.openConsole()
 	if at.tty == nil {
-		a.note("there is no terminal to ask at: whatever would be asked is denied")
+		a.note("there is no terminal to ask at: each request that needs an approval is denied")
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = at.program(a.Stdout, a.Stderr)
 	// What we say ourselves must not be written into a question either.
@@ -67,7 +67,7 @@ func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cm
 	go func() {
 		defer close(done)
 		if err := a.askHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
-			a.note("nothing is asked here any more: %v; crannog approvals still shows it", err)
+			a.note("this terminal shows no more requests: %v; crannog approvals still does", err)
 		}
 	}()
 	return func() {
@@ -80,7 +80,7 @@ func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cm
 const answerTime = 10 * time.Second
 
 // errElsewhere ends a question that somebody else answered.
-var errElsewhere = errors.New("it was answered elsewhere")
+var errElsewhere = errors.New("it was decided elsewhere")
 
 // answer asks about one approval and passes on what the person says.
 func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
@@ -110,7 +110,7 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 		text, err := c.ask(ctx, lines, prompt)
 		switch {
 		case errors.Is(err, errElsewhere):
-			a.note("%s was answered elsewhere", inert(r.ID))
+			a.note("%s was decided elsewhere", inert(r.ID))
 			return nil
 		case errors.Is(err, errNoAnswer):
 			text = "n"

@@ -256,7 +256,7 @@ func TestAnsweredElsewhere(t *testing.T) {
 	if code, _, stderr := d.run("approve", id); code != 0 {
 		t.Fatal(stderr)
 	}
-	d.wait("answered elsewhere")
+	d.wait("decided elsewhere")
 	d.clear()
 	second := d.ask(d.question("2"))
 	d.wait(promptEnd)

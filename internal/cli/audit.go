@@ -18,10 +18,10 @@ import (
 
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "audit", Short: "Read the record of all that happened, and check it",
-		Long: "Read the record of all that happened, and check it. Everything that people, keys\n" +
-			"and sandboxes do is an entry in it, and none can be changed, removed, moved or\n" +
-			"cut off without audit verify naming it.",
+		Use: "audit", Short: "Read and verify the audit log",
+		Long: "Read and verify the audit log. Every action of people, keys and sandboxes is an\n" +
+			"entry. audit verify detects an entry that was changed, removed or moved, and\n" +
+			"entries that were cut off.",
 	}
 	cmd.AddCommand(a.auditTailCommand(), a.auditShowCommand(), a.auditVerifyCommand(), a.auditCheckpointCommand(),
 		a.auditExportCommand(), a.auditProveCommand(), a.auditArtifactCommand(), a.auditKeyCommand())
@@ -85,7 +85,7 @@ func pointInTime(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("%q is no time", text).hint("a duration such as 90m is so long ago; 2026-05-01T10:00:00Z is a time")
+	return time.Time{}, usagef("%q is not a time", text).hint("a duration such as 90m counts back from now; 2026-05-01T10:00:00Z is a time")
 }
 
 func (a *app) auditTailCommand() *cobra.Command {
@@ -110,7 +110,7 @@ func (a *app) auditTailCommand() *cobra.Command {
 		},
 	}
 	f.add(a, cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new entries until Ctrl-C")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new entries until Ctrl-C")
 	cmd.Flags().IntVarP(&count, "lines", "n", 20, "`number` of entries to begin with")
 	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
 	return cmd
@@ -123,7 +123,7 @@ func (a *app) auditShowCommand() *cobra.Command {
 	var f entryFlags
 	var jsonl bool
 	cmd := &cobra.Command{
-		Use: "show [SEQ]", Short: "Show one entry, or the story of a sandbox from its beginning", Args: cobra.MaximumNArgs(1),
+		Use: "show [SEQ]", Short: "Show one entry, or all entries of a sandbox", Args: cobra.MaximumNArgs(1),
 		Example:           "  crannog audit show 1234\n  crannog audit show --sandbox mybox",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -158,7 +158,7 @@ func (a *app) auditShowCommand() *cobra.Command {
 func sequence(text string) (int64, error) {
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 0 {
-		return 0, usagef("%q is no number of an entry", text).hint("crannog audit tail shows them in front of each")
+		return 0, usagef("%q is not the number of an entry", text).hint("crannog audit tail shows them in front of each")
 	}
 	return seq, nil
 }
@@ -169,7 +169,7 @@ func (a *app) printRecord(ctx context.Context, c *connection, o crannog.RecordOp
 			return nil
 		}
 		if err != nil {
-			return fail("read the record", err)
+			return fail("read the audit log", err)
 		}
 		if err := a.printEntry(e, jsonl); err != nil {
 			return err
@@ -201,7 +201,7 @@ func (a *app) printStory(ctx context.Context, c *connection, o crannog.RecordOpt
 			if shown := flush(0); shown != nil {
 				return shown
 			}
-			return fail("read the record", err)
+			return fail("read the audit log", err)
 		}
 		if window = append(window, e); len(window) >= 2*storyWindow {
 			if err := flush(storyWindow); err != nil {
@@ -229,7 +229,7 @@ func (a *app) printEntry(e api.Entry, jsonl bool) error {
 func (a *app) showEntry(ctx context.Context, c *connection, seq int64, jsonl bool) error {
 	for e, err := range c.Record(ctx, crannog.RecordOptions{From: seq}) {
 		if err != nil {
-			return fail("read the record", err)
+			return fail("read the audit log", err)
 		}
 		if e.Seq != seq {
 			break // it was dropped, or is another's

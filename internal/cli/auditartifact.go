@@ -26,12 +26,12 @@ type artifactFlags struct {
 func (a *app) auditArtifactCommand() *cobra.Command {
 	var f artifactFlags
 	cmd := &cobra.Command{
-		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Check that a file came out of a sandbox as its provenance says", Args: cobra.ExactArgs(1),
-		Long: "Check that FILE came out of a sandbox as a signed statement says, and print what\n" +
-			"that is. No server is needed. The key comes from --key, or is this machine's own,\n" +
-			"and never from the envelope. FILE is the export, or with --as one of its files; of\n" +
-			"what crannog apply brought, it is the file of that path.\n\n" +
-			"Exit codes: 0 all of it holds, 1 something does not, 2 that could not be found out.",
+		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Verify the provenance of a file that came out of a sandbox", Args: cobra.ExactArgs(1),
+		Long: "Verify that FILE came out of a sandbox as a signed statement describes, and print the\n" +
+			"statement. No server is needed. The key comes from --key, or is this machine's own,\n" +
+			"and never from the envelope. FILE is the export, or with --as one of its files. For\n" +
+			"crannog apply, FILE is the applied file of that path.\n\n" +
+			"Exit codes: 0 everything holds, 1 something does not, 2 it could not be checked.",
 		Example: "  crannog audit verify-artifact out.tar --provenance out.json\n" +
 			"  crannog audit verify-artifact out.tar --provenance out.json --key builder.pem --policy sha256:…\n" +
 			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
@@ -52,7 +52,7 @@ func (a *app) auditArtifactCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "`file` with the signed statement")
 	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that it must be signed with (default: this machine's)")
-	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that the checkpoint of the record must be signed with")
+	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that the signed tree head must be signed with")
 	cmd.Flags().StringVar(&f.as, "as", "", "`name` that FILE came out under, such as /workspace/dist/app")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have governed the sandbox")
 	return cmd
@@ -117,13 +117,13 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 	}
 	if a.config.URL != "" {
 		return "", usagef("verifying what another server signed needs --key FILE").
-			hint("crannog audit key prints it; take it over a way that you trust")
+			hint("crannog audit key prints it; transfer it over a trusted channel")
 	}
 	dir := filepath.Join(a.config.State, provenance.DirName)
 	key, err := provenance.NewKeys(dir).Public()
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			err = usagef("there is no key to verify with in %s", dir).hint("name the key of who signed: --key FILE")
+			err = usagef("there is no key to verify with in %s", dir).hint("name the key of the signer: --key FILE")
 		}
 		return "", err
 	}
@@ -185,17 +185,17 @@ func (a *app) tellArtifact(name string, v api.ProvenanceCheck, whose string) err
 func (a *app) auditKeyCommand() *cobra.Command {
 	var ofRecord bool
 	cmd := &cobra.Command{
-		Use: "key", Short: "Print the public key that exports are signed with, or the record's", Args: cobra.NoArgs,
+		Use: "key", Short: "Print the public key of exports or of the audit log", Args: cobra.NoArgs,
 		Long: "Print the public key that exports are signed with, in PEM, for verify-artifact --key\n" +
-			"elsewhere; with --record the one that checkpoints are signed with. Hand them out\n" +
-			"over a way that is trusted, and not with what they verify.",
+			"on another machine. With --record, print the key that signs tree heads. Distribute\n" +
+			"keys over a trusted channel, separately from what they verify.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				if ofRecord {
 					key, err := c.RecordKey(cmd.Context())
 					if err != nil {
-						return fail("read the key of the record", err)
+						return fail("read the key of the audit log", err)
 					}
 					_, err = fmt.Fprintln(a.Stdout, printable(key))
 					return err
@@ -212,7 +212,7 @@ func (a *app) auditKeyCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&ofRecord, "record", false, "the key of the record instead")
+	cmd.Flags().BoolVar(&ofRecord, "record", false, "print the key that signs tree heads")
 	return cmd
 }
 

@@ -21,12 +21,12 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	var against []string
 	var key string
 	cmd := &cobra.Command{
-		Use: "verify [FILE]", Short: "Read everything, and name the first entry that is not as it was written", Args: cobra.MaximumNArgs(1),
-		Long: "Read the whole record, or an exported FILE, and name the first entry that was\n" +
-			"changed, removed, moved or cut off. Who holds the record's key could write\n" +
-			"another history as a whole; checkpoints that were kept elsewhere, named with\n" +
-			"--against, find that too.\n\n" +
-			"Exit codes: 0 all is as it was written, 1 it is not, 2 that could not be found out.",
+		Use: "verify [FILE]", Short: "Verify the audit log, and name the first entry that was changed", Args: cobra.MaximumNArgs(1),
+		Long: "Verify the whole audit log, or an exported FILE, and name the first entry that was\n" +
+			"changed, removed, moved or cut off. An attacker who has the log's private key could\n" +
+			"write another history as a whole; signed tree heads that were kept on another\n" +
+			"machine, given with --against, detect that too.\n\n" +
+			"Exit codes: 0 the log is as it was written, 1 it is not, 2 it could not be checked.",
 		Example:     "  crannog audit verify\n  crannog audit verify --against /mnt/elsewhere/checkpoints\n  crannog audit verify record.jsonl --key crannog/0a1b2c3d+…",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,19 +38,19 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 				return a.verifyFile(args[0], key, notes)
 			}
 			if key != "" {
-				return usagef("--key is for a file: the record has its own")
+				return usagef("--key is for a file: the audit log has its own key")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				v, err := c.VerifyRecord(cmd.Context(), notes...)
 				if err != nil {
-					return fail("verify the record", err)
+					return fail("verify the audit log", err)
 				}
 				return a.verdict(v)
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&against, "against", nil, "`file` of checkpoints that were kept elsewhere")
-	cmd.Flags().StringVar(&key, "key", "", "verifier `key` of the record that FILE is of")
+	cmd.Flags().StringArrayVar(&against, "against", nil, "`file` of signed tree heads that were kept elsewhere")
+	cmd.Flags().StringVar(&key, "key", "", "verifier `key` of the audit log that FILE was exported from")
 	return cmd
 }
 
@@ -63,10 +63,10 @@ func readNotes(files []string) ([]string, error) {
 			notes, err = audit.Notes(data)
 		}
 		if err == nil && len(notes) == 0 {
-			err = fault.New(fault.Invalid, "checkpoint_invalid", "it has no checkpoint")
+			err = fault.New(fault.Invalid, "checkpoint_invalid", "it has no signed tree head")
 		}
 		if err != nil {
-			return nil, fail("read checkpoints from "+name, err)
+			return nil, fail("read signed tree heads from "+name, err)
 		}
 		out = append(out, notes...)
 	}
@@ -91,8 +91,8 @@ func readAll(name string) ([]byte, error) {
 
 func (a *app) verifyFile(name, key string, notes []string) error {
 	if key == "" {
-		return usagef("verifying a file needs the key of its record").
-			hint("crannog audit export prints it; take it from who keeps the record, not from the file")
+		return usagef("verifying a file needs the key of its audit log").
+			hint("crannog audit export prints it; get it from the server's administrator, not with the file")
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *app) verdict(v api.Verification) error {
 			return err
 		}
 	case v.OK && !a.quiet:
-		fmt.Fprintf(a.Stdout, "ok: %d entries from %d on are as they were written, and %d checkpoints agree\n", v.Entries, v.First, v.Checkpoints)
+		fmt.Fprintf(a.Stdout, "ok: %d entries from %d on are as they were written, and %d signed tree heads agree\n", v.Entries, v.First, v.Checkpoints)
 		if v.Uncovered > 0 {
 			fmt.Fprintf(a.Stdout, "    the newest %d are not signed yet\n", v.Uncovered)
 		}
@@ -128,15 +128,16 @@ func (a *app) verdict(v api.Verification) error {
 
 func (a *app) auditCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "checkpoint", Short: "Print the newest signed statement of the record's size and root", Args: cobra.NoArgs,
-		Long: "Print the newest signed statement of the record's size and root. Keep it\n" +
-			"elsewhere: audit verify --against finds any other history with it.",
+		Use: "checkpoint", Short: "Print the newest signed tree head of the audit log", Args: cobra.NoArgs,
+		Long: "Print the newest signed tree head: a signed statement of the audit log's size and\n" +
+			"root hash. Keep it on another machine. audit verify --against then detects a\n" +
+			"history that was written anew.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				p, err := c.Checkpoint(cmd.Context())
 				if err != nil {
-					return fail("sign a checkpoint", err)
+					return fail("sign a tree head", err)
 				}
 				if a.json {
 					return a.object(p)
@@ -152,7 +153,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 	var f entryFlags
 	var out string
 	cmd := &cobra.Command{
-		Use: "export", Short: "Write entries in a form that is verified without the server", Args: cobra.NoArgs,
+		Use: "export", Short: "Export entries in a form that can be verified without the server", Args: cobra.NoArgs,
 		Example:           "  crannog audit export -o record.jsonl\n  crannog audit export --sandbox mybox --since 24h | gzip > mybox.jsonl.gz",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -164,7 +165,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 				}
 				err = a.writeTo(out, func(w io.Writer) error { return c.ExportRecord(ctx, o, w) })
 				if err != nil {
-					return fail("export the record", err)
+					return fail("export the audit log", err)
 				}
 				return a.tellKey(ctx, c)
 			})
@@ -179,7 +180,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 func (a *app) tellKey(ctx context.Context, c *connection) error {
 	key, err := c.RecordKey(ctx)
 	if err != nil {
-		return fail("read the key of the record", err)
+		return fail("read the key of the audit log", err)
 	}
 	if !a.quiet {
 		a.note("verify it with --key '%s'", printable(key))
@@ -206,9 +207,10 @@ func (a *app) writeTo(name string, work func(io.Writer) error) error {
 func (a *app) auditProveCommand() *cobra.Command {
 	var out, check, key string
 	cmd := &cobra.Command{
-		Use: "prove SEQ | prove --check FILE", Short: "Prove that one entry is in the record, or check such a proof", Args: cobra.MaximumNArgs(1),
-		Long: "Write a proof that one entry is in the record, or check one, for which no server\n" +
-			"is needed.\n\nExit codes: 0 done, or the proof holds; 1 it does not; 2 that could not be found out.",
+		Use: "prove SEQ | prove --check FILE", Short: "Prove that an entry is in the audit log, or check such a proof", Args: cobra.MaximumNArgs(1),
+		Long: "Write a proof that one entry is in the audit log, or check a proof. Checking needs\n" +
+			"no server.\n\n" +
+			"Exit codes: 0 written, or the proof holds; 1 it does not; 2 it could not be checked.",
 		Example:           "  crannog audit prove 1234 -o entry.proof\n  crannog audit prove --check entry.proof --key crannog/0a1b2c3d+…",
 		Annotations:       map[string]string{"code": "check"},
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -219,7 +221,7 @@ func (a *app) auditProveCommand() *cobra.Command {
 			case check != "" || len(args) == 0:
 				return usagef("name an entry to prove, or a proof to check")
 			case key != "":
-				return usagef("--key is for --check: the record has its own")
+				return usagef("--key is for --check: the audit log has its own key")
 			}
 			seq, err := sequence(args[0])
 			if err != nil {
@@ -254,15 +256,15 @@ func (a *app) checkProof(name, key string) error {
 	}
 	var p api.Proof
 	if err := json.Unmarshal(data, &p); err != nil || p.Entry == "" {
-		return fail("check "+name, errors.Join(fault.New(fault.Invalid, "proof_invalid", "it is no proof"), err))
+		return fail("check "+name, errors.Join(fault.New(fault.Invalid, "proof_invalid", "the file is not a proof"), err))
 	}
 	if key != "" && key != p.Key {
-		fmt.Fprintf(a.Stdout, "it is a proof of another record, with the key %s\n", inert(p.Key))
+		fmt.Fprintf(a.Stdout, "the proof is of another audit log, with the key %s\n", inert(p.Key))
 		return exitCode(codeFound)
 	}
 	e, err := crannog.CheckProof(p)
 	if err != nil {
-		fmt.Fprintf(a.Stdout, "it does not hold: %s\n", inert(err.Error()))
+		fmt.Fprintf(a.Stdout, "the proof does not hold: %s\n", inert(err.Error()))
 		return exitCode(codeFound)
 	}
 	if a.json {
@@ -270,9 +272,9 @@ func (a *app) checkProof(name, key string) error {
 	}
 	fmt.Fprintln(a.Stdout, entryLine(e))
 	if !a.quiet {
-		fmt.Fprintf(a.Stdout, "is in the record of %d entries that %s signed\n", p.Checkpoint.Size, inert(p.Key))
+		fmt.Fprintf(a.Stdout, "is in the audit log of %d entries that %s signed\n", p.Checkpoint.Size, inert(p.Key))
 		if key == "" {
-			a.note("whose key that is, the proof does not say: compare it, or name it with --key")
+			a.note("the proof does not identify the owner of the key: compare the key, or name it with --key")
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 		return nil
 	})
 	if err != nil && a.verbose {
-		a.note("what is blocked is not told: %v", err)
+		a.note("denials cannot be shown: %v", err)
 	}
 	return b
 }
@@ -86,7 +86,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	}
 	names, err := b.sb.AskedWithin(ctx, time.Since(b.began))
 	if err != nil && b.app.verbose {
-		b.app.note("the names that were asked for are not known: %v", err)
+		b.app.note("the names that the program tried to resolve are not known: %v", err)
 	}
 	for _, name := range names {
 		b.say(denial.Name(info.ID, name))

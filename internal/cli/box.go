@@ -41,22 +41,22 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
 	f.StringVar(&b.onEnd, "on-end", "", "`what` happens when --ttl is over: kill, pause or pause-files (default kill)")
-	f.BoolVar(&b.wake, "wake", false, "what comes in for it resumes it when it is paused")
+	f.BoolVar(&b.wake, "wake", false, "resume automatically on incoming traffic while paused")
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
 	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
-	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours, if it is set")
-	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
+	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
+	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later lines win, and -e wins over the file")
 	f.StringArrayVar(&b.metadata, "metadata", nil, "label the sandbox with `NAME=VALUE`")
 	b.accessFlags.add(f)
 	// Read by load, because they are settings.
 	f.String("memory", "", "memory, such as 512m")
 	f.String("cpus", "", "CPUs, such as 1.5")
 	f.String("pids", "", "processes and threads")
-	f.String("disk", "", "bytes it may write, such as 1g")
-	f.String("inodes", "", "files it may create")
+	f.String("disk", "", "bytes that it may write, such as 1g")
+	f.String("inodes", "", "files that it may create")
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
@@ -177,10 +177,10 @@ func (b *boxFlags) atEnd() (api.OnEnd, error) {
 		return o, usagef("--on-end: %q is not kill, pause or pause-files", b.onEnd)
 	}
 	if o.FilesOnly && o.Wake {
-		return o, usagef("--wake and --on-end pause-files exclude each other: what boots anew has nothing that listens")
+		return o, usagef("--wake and --on-end pause-files exclude each other: after a boot no program listens")
 	}
 	if b.ttl == "" {
-		return o, usagef("--on-end %s needs --ttl, which says when that is", b.onEnd)
+		return o, usagef("--on-end %s needs --ttl, which sets the time", b.onEnd)
 	}
 	return o, nil
 }
@@ -238,11 +238,11 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	}
 	switch {
 	case a.holdsState(dir):
-		a.note("%s is not shown inside, because crannog's state is in it", dir)
+		a.note("%s is not visible inside, because crannog's state is in it", dir)
 		return "", nil
 	case holds(dir, a.Config.Home):
 		// A home is full of keys and tokens, and showing it must be a choice.
-		a.note("%s is not shown inside, because your home is in it (--workspace . shows it)", dir)
+		a.note("%s is not visible inside, because your home is in it (--workspace . shows it)", dir)
 		return "", nil
 	}
 	return dir, nil

@@ -13,18 +13,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// boxRef is what a command about changes works on: a sandbox, or what was
-// kept of one that has ended.
+// boxRef is the subject of a command about changes: a sandbox, or the retained changes of
+// one that has ended.
 type boxRef struct {
 	id    string
-	name  string // how people call it
+	name  string // its name, or its ID
 	kept  bool
 	at    time.Time
-	shows string // the host directory, or ""
+	shows string // host directory of the workspace, or ""
 	paths []string
 }
 
-// selection are the flags that say which changes are meant.
+// selection has the flags that select changes.
 type selection struct {
 	since string
 	dir   string
@@ -39,13 +39,13 @@ func (s *selection) options(t boxRef, text bool) crannog.ChangesOptions {
 	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
 }
 
-// changedBox reads [SANDBOX] [PATH...]. A first word that names no sandbox is a
-// path; -- says so where it could be both.
+// changedBox parses [SANDBOX] [PATH...]. A first word that names no sandbox is a path.
+// With --, words after it are paths.
 func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (boxRef, error) {
 	var words, paths []string
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
 		if n > 1 {
-			return boxRef{}, usagef("before -- there is one sandbox at most")
+			return boxRef{}, usagef("at most one sandbox may be named before --")
 		}
 		words, paths = args[:n], args[n:]
 	} else if len(args) > 0 {
@@ -68,8 +68,8 @@ func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command,
 	}
 	t, err := a.usual(all)
 	if err != nil && len(words) == 1 {
-		return boxRef{}, fail("find the sandbox", fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q, and none that showed this directory", inert(words[0]))).
-			hint("crannog ls lists what runs")
+		return boxRef{}, fail("find the sandbox", fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q, and no sandbox has this directory as its workspace", inert(words[0]))).
+			hint("crannog ls lists running sandboxes")
 	}
 	t.paths = paths
 	return t, err
@@ -81,7 +81,7 @@ func candidates(ctx context.Context, c *connection) ([]boxRef, error) {
 	if c.local {
 		kept, err := c.KeptChanges(ctx)
 		if err != nil {
-			return nil, fail("list what was kept", err)
+			return nil, fail("list retained changes", err)
 		}
 		for _, k := range kept {
 			all = append(all, boxRef{id: k.ID, name: k.ID, kept: true, at: k.TakenAt, shows: k.Workspace})
@@ -114,8 +114,8 @@ func (a *app) named(ctx context.Context, c *connection, all []boxRef, ref string
 	case err != nil:
 		return boxRef{}, err
 	case of.sb == nil:
-		return boxRef{}, fail("find the changes of "+of.name, fault.Newf(fault.NotFound, "changes_not_found", "sandbox %s has ended, and nothing was kept of it", of.name)).
-			hint("it changed nothing, or ran with --no-changes, or what was kept is applied, discarded or expired")
+		return boxRef{}, fail("find the changes of "+of.name, fault.Newf(fault.NotFound, "changes_not_found", "sandbox %s has ended, and no changes of it are retained", of.name)).
+			hint("it changed nothing, or ran with --no-changes, or the retained changes were applied, discarded or expired")
 	}
 	return ofSandbox(of.sb.Info()), nil
 }
@@ -132,6 +132,6 @@ func (a *app) usual(all []boxRef) (boxRef, error) {
 			return t, nil
 		}
 	}
-	return boxRef{}, fail("find the sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox that runs showed this directory, and nothing was kept of one")).
-		hint("name a sandbox; crannog ls lists what runs, and @last is the one that started last")
+	return boxRef{}, fail("find the sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no running sandbox and no retained changes belong to this directory")).
+		hint("name a sandbox; crannog ls lists running ones, and @last is the one that started last")
 }

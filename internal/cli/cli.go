@@ -91,7 +91,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "crannog",
 		Short: "A safe place to run what agents write",
-		Long: "Crannog runs programs in sandboxes on a kernel of their own, without the host's files, and with no way out but the one that you allow.\n\n" +
+		Long: "Crannog runs programs in sandboxes. Each has its own kernel, does not see the host's\n" +
+			"files, and reaches only the hosts that you allow.\n\n" +
 			"  crannog run -- sh -c 'echo $((6*7))'",
 		Args:          cobra.ArbitraryArgs,
 		SilenceErrors: true,
@@ -109,8 +110,8 @@ func (a *app) root() *cobra.Command {
 	flags.String("state", "", "`directory` of the server's state")
 	flags.String("url", "", "server to talk to (default: the local one)")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print IDs only, and no progress")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say what is done")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only IDs, and no progress")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print each step")
 	root.SetFlagErrorFunc(flagMistake)
 	root.Version = a.Version
 	root.SetVersionTemplate(a.versionLine())

@@ -69,7 +69,7 @@ func (a *app) offerStart(cmd *cobra.Command) {
 		panic(err) // there is no such flag
 	}
 	offerValues(cmd, "on-end", []cobra.Completion{
-		cobra.CompletionWithDesc("kill", "it is gone"), cobra.CompletionWithDesc("pause", "it can be resumed where it was"),
+		cobra.CompletionWithDesc("kill", "the sandbox is removed"), cobra.CompletionWithDesc("pause", "it can be resumed where it was"),
 		cobra.CompletionWithDesc("pause-files", "its files stay, and it boots anew"),
 	})
 }

@@ -48,6 +48,6 @@ func completionCommand(a *app) *cobra.Command {
 			return print[args[0]](cmd.Root(), a.Stdout)
 		},
 	}
-	cmd.Flags().BoolVar(&bare, "no-descriptions", false, "offer names without what they mean")
+	cmd.Flags().BoolVar(&bare, "no-descriptions", false, "print names without descriptions")
 	return cmd
 }

@@ -19,11 +19,11 @@ func (a *app) cpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "Copy files into, out of and between sandboxes", Args: cobra.ExactArgs(2),
 		Long: "Copy a file or a directory. A path inside is SANDBOX:PATH; a relative one starts\n" +
-			"at /workspace. An existing directory as DESTINATION gets the source below its\n" +
-			"own name, and SOURCE/. only its content.\n\n" +
+			"at /workspace. If DESTINATION is an existing directory, the copy is placed in it\n" +
+			"under the name of SOURCE; SOURCE/. copies only the contents.\n\n" +
 			"Names, permissions, times, symbolic links and holes are kept. Inside, files belong\n" +
 			"to the sandbox's user (--user), on the host to you. Sockets, devices and named pipes\n" +
-			"are left out and counted, and on the way to the host also links that lead out of\n" +
+			"are skipped and counted, and so are, on the way to the host, links that lead out of\n" +
 			"the copy. A copy that is interrupted, or that would fill the disk, leaves nothing.",
 		Example:           "  crannog cp ./data web:/tmp\n  crannog cp web:/workspace/out .\n  crannog cp web:a.txt other:b.txt",
 		ValidArgsFunction: a.completePath,

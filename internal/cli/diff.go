@@ -21,10 +21,10 @@ func (a *app) diffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use: "diff [SANDBOX] [PATH...]", Short: "Show what a sandbox has changed",
-		Long: "Show what a sandbox has changed below /workspace since its start, or what was kept\n" +
-			"of the last run in this directory. Nothing comes out by it: crannog apply brings\n" +
-			"changes into the directory, crannog export writes them to a file. Paths are below\n" +
-			"/workspace, and mean all below them; globs may be used.",
+		Long: "Show the change set of a sandbox below /workspace since its start, or the retained\n" +
+			"changes of the last run in this directory. crannog apply applies changes to the\n" +
+			"directory, crannog export writes them to a file. PATH is relative to /workspace, may\n" +
+			"be a glob, and includes everything below it.",
 		Example:           "  crannog diff\n  crannog diff --stat mybox\n  crannog diff mybox --since before-upgrade src/",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -150,7 +150,7 @@ func flagText(flag string) string {
 	case "secret_name":
 		return "named after a sealed secret: stays inside"
 	case "masked":
-		return "holds a sealed secret: comes out with stars"
+		return "contains a secret: comes out with asterisks"
 	}
 	return flag
 }

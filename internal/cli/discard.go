@@ -16,9 +16,9 @@ import (
 func (a *app) discardCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "discard [SANDBOX]", Short: "Throw a sandbox's changes away, and end it", Args: cobra.MaximumNArgs(1),
-		Long: "Throw away what was kept of the last run in this directory, also what it printed,\n" +
-			"or end a sandbox with all that it has changed, and say what that was.",
+		Use: "discard [SANDBOX]", Short: "Discard a sandbox's changes, and end it", Args: cobra.MaximumNArgs(1),
+		Long: "Discard the retained changes and the recordings of the last run in this directory,\n" +
+			"or end a sandbox and discard its changes. The command lists what it discards.",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error { return a.discard(cmd, c, yes, args) })
@@ -38,11 +38,11 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 		return err
 	}
 	if len(t.paths) > 0 {
-		return usagef("there is no sandbox %q", inert(t.paths[0])).hint("crannog ls lists what runs")
+		return usagef("there is no sandbox %q", inert(t.paths[0])).hint("crannog ls lists running sandboxes")
 	}
 	set, err := c.ChangesOf(ctx, t.id, crannog.ChangesOptions{Text: a.json})
 	if err != nil {
-		// What cannot be compared can be thrown away all the same.
+		// Changes that cannot be compared can still be discarded.
 		a.note("what it has changed is not known: %v", err)
 	}
 	if a.interactive() && !yes {
@@ -71,7 +71,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	return nil
 }
 
-// discardRecorded throws away what a run printed of which nothing else is left.
+// discardRecorded discards the recordings of a run without retained changes.
 func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
 	if len(args) != 1 || !c.local || !ids.ValidSandbox(args[0]) {
 		return false, nil

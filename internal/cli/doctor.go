@@ -32,8 +32,10 @@ const (
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Look for what keeps sandboxes from running well here", Args: cobra.NoArgs,
-		Long: "Look for what keeps sandboxes from running well on this machine. Each line is ok,\nwarn or fail, with what to do. The exit code is 0 if sandboxes can run, also with\nwarnings, and 1 if they cannot.",
+		Use: "doctor", Short: "Check whether sandboxes can run on this machine", Args: cobra.NoArgs,
+		Long: "Check whether sandboxes can run on this machine, and which limits it can enforce.\n" +
+			"Each line is ok, warn or fail, with what to do. The exit code is 0 if sandboxes can\n" +
+			"run, also with warnings, and 1 if they cannot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
 			if err := a.printFindings(findings); err != nil {

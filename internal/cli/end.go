@@ -19,7 +19,7 @@ import (
 
 func (a *app) stopCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "stop SANDBOX...", Short: "End sandboxes and keep their records", Args: cobra.MinimumNArgs(1),
+		Use: "stop SANDBOX...", Short: "End sandboxes, and keep them in the list", Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, "stop", func(sb *crannog.Sandbox) error {
@@ -35,11 +35,12 @@ func (a *app) stopCommand() *cobra.Command {
 func (a *app) rmCommand() *cobra.Command {
 	var all, yes, dry bool
 	cmd := &cobra.Command{
-		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes, or forget those that have ended",
-		Long: "End sandboxes, or forget those that have ended. What is known of one that ran is\n" +
-			"kept for the time of the setting retention, a day, so that crannog logs and crannog\n" +
-			"net log still show it; a second rm, or crannog prune, forgets it at once. A paused\n" +
-			"one is forgotten with its saved state. The record (crannog audit) keeps its entries.",
+		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes, or remove ended ones from the list",
+		Long: "End sandboxes, or remove ended ones from the list. The events and flows of an ended\n" +
+			"sandbox are kept for the time of the setting retention, a day by default, for\n" +
+			"crannog logs and crannog net log; a second rm, or crannog prune, removes them at\n" +
+			"once. A paused sandbox is removed with its saved state. The audit log (crannog audit)\n" +
+			"keeps its entries.",
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
@@ -92,10 +93,10 @@ func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 func (a *app) pruneCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Forget sandboxes that have ended, and free what they left", Args: cobra.NoArgs,
-		Long: "Forget sandboxes that have ended. Free saved states on disk that no sandbox or\n" +
-			"snapshot uses, the retained changes of runs (crannog diff), and what runs printed.\n" +
-			"Snapshots and paused sandboxes stay; crannog snapshot rm and crannog rm remove them.",
+		Use: "prune", Short: "Remove ended sandboxes and data that nothing uses", Args: cobra.NoArgs,
+		Long: "Remove ended sandboxes from the list. Delete saved states that no sandbox or snapshot\n" +
+			"uses, the retained changes of runs (crannog diff), and recordings of runs. Snapshots\n" +
+			"and paused sandboxes stay; crannog snapshot rm and crannog rm remove them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				rows, err := c.List(cmd.Context(), crannog.ListOptions{States: []string{"stopped"}})
@@ -136,7 +137,7 @@ func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (wh
 	}
 	kept, err := c.KeptChanges(ctx)
 	if err != nil {
-		return "", false, fail("list what was kept", err)
+		return "", false, fail("list retained changes", err)
 	}
 	if len(kept) > 0 {
 		what += fmt.Sprintf(", and throw away what %d runs changed", len(kept))

@@ -12,12 +12,12 @@ import (
 func (a *app) enginesCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use: "engines", Short: "List what can isolate sandboxes here", Args: cobra.NoArgs,
+		Use: "engines", Short: "List the engines that isolate sandboxes", Args: cobra.NoArgs,
 		Long: "List the engines that sandboxes can run on, with the boundary that each one puts\n" +
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
 			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
-			"weakest one that it accepts. Of an engine that cannot run here the list shows why,\n" +
-			"and what to do. An asterisk marks the engine of sandboxes that name none.",
+			"weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
+			"list shows the reason and the fix. An asterisk marks the default engine.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {

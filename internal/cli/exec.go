@@ -16,13 +16,13 @@ func (a *app) execCommand() *cobra.Command {
 	var env, files []string
 	cmd := &cobra.Command{
 		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
-		Short: "Run a command in a sandbox that exists",
-		Long: "Run a command in a sandbox that exists, as its user. The exit code is the command's.\n\n" +
-			"The command's output ends when nothing holds it any more: a server that it starts\n" +
-			"in the background keeps exec waiting, unless the server's output goes elsewhere\n" +
-			"(>/dev/null 2>&1) or --detach-children is given. With that flag exec ends with the\n" +
-			"command, the server runs on, and what it prints from then on is thrown away.\n" +
-			"crannog ps lists it.",
+		Short: "Run a command in an existing sandbox",
+		Long: "Run a command in an existing sandbox, as its user. The exit code is the command's.\n\n" +
+			"The command's output ends when no process holds it any more: a server that the\n" +
+			"command starts in the background keeps exec waiting, unless the server's output is\n" +
+			"redirected (>/dev/null 2>&1) or --detach-children is given. With that flag exec ends\n" +
+			"with the command, the server continues, and its later output is discarded. crannog ps\n" +
+			"lists it.",
 		Example:     "  crannog exec box -- npm test\n  crannog exec --detach-children box -- sh -c 'npm run dev & sleep 1'",
 		Annotations: map[string]string{"code": "own"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,8 +41,8 @@ func (a *app) execCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 	}
 	f.add(cmd)
-	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE`; NAME alone takes ours, if it is set")
-	cmd.Flags().StringArrayVar(&files, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE`; NAME alone copies the value from here, if it is set")
+	cmd.Flags().StringArrayVar(&files, "env-file", nil, "read NAME=VALUE lines from a `file`; later lines win, and -e wins over the file")
 	return cmd
 }
 
@@ -104,7 +104,7 @@ func (a *app) shellCommand() *cobra.Command {
 	var making []string
 	cmd := &cobra.Command{
 		Use:         "shell [flags] [SANDBOX]",
-		Short:       "Open a shell in a sandbox, or in one of its own",
+		Short:       "Open a shell in a sandbox, or in a new one",
 		Annotations: map[string]string{"code": "own"},
 		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

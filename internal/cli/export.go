@@ -25,10 +25,9 @@ func (a *app) exportCommand() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use: "export [SANDBOX] [PATH...] --tar FILE | --patch FILE", Short: "Write a sandbox's changes to a file",
-		Long: "Write what a sandbox has changed to a file, under the same rules as crannog apply\n" +
-			"and without touching the directory: --tar holds the files that are created or\n" +
-			"changed, --patch is for git apply and holds removals too. - writes to standard\n" +
-			"output.",
+		Long: "Write a sandbox's changes to a file, under the same rules as crannog apply. The\n" +
+			"workspace on the host is not changed. --tar writes created and changed files.\n" +
+			"--patch writes a patch for git apply, which includes removals. - is standard output.",
 		Example:           "  crannog export --patch changes.patch\n  crannog export mybox --tar - --artifact 'dist/**' | tar t",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,8 +44,8 @@ func (a *app) exportCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.tar, "tar", "", "write a tar to a `file`")
 	cmd.Flags().StringVar(&f.patch, "patch", "", "write a patch to a `file`")
 	cmd.Flags().StringArrayVar(&f.artifacts, "artifact", nil, "only files that match a `glob`; may be repeated")
-	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement about it to a `file`, for crannog audit verify-artifact")
-	cmd.Flags().BoolVar(&f.protected, "protected", false, "also files that are protected or that tools run by themselves")
+	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement to a `file`, for crannog audit verify-artifact")
+	cmd.Flags().BoolVar(&f.protected, "protected", false, "include protected files and files that tools run by themselves")
 	return cmd
 }
 

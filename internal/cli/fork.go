@@ -15,11 +15,11 @@ func (a *app) forkCommand() *cobra.Command {
 	var count int
 	var ttl string
 	cmd := &cobra.Command{
-		Use: "fork SANDBOX", Short: "Copy a running sandbox as it is now", Args: cobra.ExactArgs(1),
-		Long: "Copy a running sandbox as it is now, with memory, processes and files, and print\n" +
-			"the copies' IDs. Each continues on its own from the same moment, with an ID, a host\n" +
-			"name, a machine ID and random numbers of its own. Connections are not copied. A\n" +
-			"copy lives as long as the sandbox has left, unless --ttl says otherwise.",
+		Use: "fork SANDBOX", Short: "Copy a running sandbox with its memory", Args: cobra.ExactArgs(1),
+		Long: "Copy a running sandbox with its memory, processes and files, and print the IDs of the\n" +
+			"copies. Each copy continues independently from the same moment, with its own ID,\n" +
+			"host name, machine ID and random numbers. Connections are not copied. A copy has the\n" +
+			"remaining lifetime of the sandbox, unless --ttl is given.",
 		Example:           "  crannog fork dev\n  for id in $(crannog fork dev -n 3); do crannog exec $id -- ./attempt & done",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -11,8 +11,9 @@ import (
 
 func (a *app) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "key", Short: "Make, list and revoke API keys", Args: cobra.ArbitraryArgs,
-		Long: "Make, list and revoke the keys that programs show to the server. A key is shown\nonce, when it is made; only its hash is kept.",
+		Use: "key", Short: "Create, list and revoke API keys", Args: cobra.ArbitraryArgs,
+		Long: "Create, list and revoke the API keys that authenticate programs to the server. A key\n" +
+			"is shown once, when it is created; the server stores only its hash.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("there is no command key %s", args[0])
@@ -27,9 +28,9 @@ func (a *app) keyCommand() *cobra.Command {
 func (a *app) keyNewCommand() *cobra.Command {
 	var mcp bool
 	cmd := &cobra.Command{
-		Use: "new [NAME]", Short: "Make a key and print it", Args: cobra.MaximumNArgs(1),
-		Long: "Make a key and print it. It opens the whole API. With --mcp it opens the tools of\n" +
-			"agents at /mcp alone: an agent that finds it can do with it what its tools do.",
+		Use: "new [NAME]", Short: "Create a key and print it", Args: cobra.MaximumNArgs(1),
+		Long: "Create a key and print it. It allows the whole API. With --mcp it allows only the\n" +
+			"agents' tools at /mcp: an agent that finds it can do no more than its tools do.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
@@ -83,7 +84,7 @@ func (a *app) keyListCommand() *cobra.Command {
 
 func (a *app) keyRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke KEY...", Aliases: []string{"rm"}, Short: "Make keys useless, by ID or name", Args: cobra.MinimumNArgs(1),
+		Use: "revoke KEY...", Aliases: []string{"rm"}, Short: "Revoke keys, by ID or name", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				for _, ref := range args {

@@ -22,17 +22,17 @@ func (a *app) logsCommand() *cobra.Command {
 	var f listFlags
 	var p player
 	cmd := &cobra.Command{
-		Use: "logs SANDBOX [N]", Short: "Show what happened to a sandbox and what its commands print", Args: cobra.RangeArgs(1, 2),
-		Long: "Show what happened to a sandbox: how it was made, which commands were run in it\n" +
-			"and how they ended, what ended it. With the number N of a command, show what that\n" +
-			"command printed. With -f, go on: with N until that command ends, without N until\n" +
-			"the sandbox does, with the output of the last command and of all that run or start.\n\n" +
-			"With --replay, show what command N printed, or the last one, at its original pace.\n" +
-			"Secrets in output are masked; sequences that act on a terminal instead of drawing\n" +
-			"on it are left out. With --json, the output of one command is the recording\n" +
-			"itself, as asciicast.\n\n" +
-			"What a run printed is kept as long as what it changed, also after its sandbox\n" +
-			"has ended: crannog logs @last shows it.",
+		Use: "logs SANDBOX [N]", Short: "Show a sandbox's events and the output of its commands", Args: cobra.RangeArgs(1, 2),
+		Long: "Show a sandbox's events: its creation, the commands that ran and their exit codes,\n" +
+			"and its end. With the number N of a command, show the output of that command. With\n" +
+			"-f, follow: with N until that command ends, without N until the sandbox ends, with\n" +
+			"the output of the last command and of all later ones.\n\n" +
+			"With --replay, replay the recording of command N, or of the last one, at its\n" +
+			"original pace. Secrets in output are redacted; control sequences that do not draw\n" +
+			"are removed. With --json, the output of one command is its recording in asciicast\n" +
+			"format.\n\n" +
+			"The recordings of a run are retained as long as its changes, also after its sandbox\n" +
+			"has ended: crannog logs @last shows them.",
 		Example:           "  crannog logs dev\n  crannog logs -f dev\n  crannog logs -f dev 3\n  crannog logs @last --replay\n  crannog logs dev --replay 3 --speed 2\n  crannog logs dev --replay --json > dev.cast",
 		ValidArgsFunction: a.completeEnded,
 		RunE: func(cmd *cobra.Command, args []string) error {

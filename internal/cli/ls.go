@@ -18,7 +18,7 @@ func (a *app) lsCommand() *cobra.Command {
 	var all bool
 	var labels []string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes that run or are paused", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List running and paused sandboxes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			metadata, err := pairsOf("--metadata", labels)
 			if err != nil {
@@ -38,7 +38,7 @@ func (a *app) lsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "show those that have ended too")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include ended sandboxes")
 	cmd.Flags().StringArrayVar(&labels, "metadata", nil, "only with the label `NAME=VALUE`")
 	return cmd
 }
@@ -81,8 +81,10 @@ func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection
 
 func (a *app) inspectCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect SANDBOX...", Short: "Show all about sandboxes, as JSON", Args: cobra.MinimumNArgs(1),
-		Long:              "Show all about sandboxes, as JSON: an object for one, an array for several.\nTokens are not shown. Of one that has ended and is listed nowhere any more it is\nwhat the audit log says.",
+		Use: "inspect SANDBOX...", Short: "Show everything known about sandboxes, as JSON", Args: cobra.MinimumNArgs(1),
+		Long: "Show everything known about sandboxes, as JSON: an object for one, an array for\n" +
+			"several. Tokens are not shown. For a sandbox that has ended and is no longer listed,\n" +
+			"the audit log is the source.",
 		ValidArgsFunction: a.completeStates("all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {

@@ -29,13 +29,13 @@ type mcpFlags struct {
 func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
-		Use: "mcp [flags]", Short: "Serve tools to an agent over standard input and output", Args: cobra.NoArgs,
-		Long: "Serve the Model Context Protocol over standard input and output, for agents that start\n" +
-			"their tools as programs. Commands, code and file tools run in a sandbox, which is made\n" +
-			"at the first call and removed when the agent ends this program, unless --name keeps it.\n\n" +
-			"The flags say what the sandbox is made of, as for run; the agent cannot change them.\n" +
-			"Without one about the network, hosts that the policy does not list are asked about:\n" +
-			"crannog approvals shows what waits.",
+		Use: "mcp [flags]", Short: "Run the MCP server over standard input and output", Args: cobra.NoArgs,
+		Long: "Run an MCP server over standard input and output, for agents that start their tools\n" +
+			"as programs. Commands, code and file tools run in a sandbox. It is created at the\n" +
+			"first call and removed when the agent ends this program, unless --name keeps it.\n\n" +
+			"The flags define the sandbox, as for run; the agent cannot change them. Without a\n" +
+			"network flag, each host that the policy does not list needs an approval: crannog\n" +
+			"approvals shows the requests that wait.",
 		Example: "  claude mcp add crannog -- crannog mcp --allow pypi.org\n  crannog mcp --workspace . --level strict\n  crannog mcp --sandbox dev --read-only",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.mcp(cmd.Context(), &f) },
 	}

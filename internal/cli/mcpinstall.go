@@ -22,7 +22,7 @@ type installFlags struct {
 }
 
 func (f *installFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.scope, "scope", string(registration.User), "for whom: `user`, or project, which is the current directory's file")
+	cmd.Flags().StringVar(&f.scope, "scope", string(registration.User), "scope: `user`, or project (a file in the current directory)")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would be changed")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	offerValues(cmd, "scope", []cobra.Completion{string(registration.User), string(registration.Project)})
@@ -31,11 +31,11 @@ func (f *installFlags) add(cmd *cobra.Command) {
 func (a *app) mcpInstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
-		Use: "install " + strings.Join(registration.Clients(), "|") + " [-- FLAG...]", Short: "Tell an agent's program of our tools",
-		Long: "Add an entry for crannog to the list of MCP servers of a program, after showing the\n" +
-			"change. The rest of the file stays as it is, and a copy of it is kept beside it. A key\n" +
-			"is never written: with --http the entry names the variable that holds one.\n\n" +
-			"What follows -- are flags of crannog mcp, which the entry then starts it with.",
+		Use: "install " + strings.Join(registration.Clients(), "|") + " [-- FLAG...]", Short: "Register the MCP server with an agent's program",
+		Long: "Add an entry for crannog to the MCP servers of an agent's program, after showing the\n" +
+			"change. The rest of the file stays as it is, and a backup is written beside it. A key\n" +
+			"is never written: with --http the entry names the environment variable that holds it.\n\n" +
+			"Arguments after -- are flags for crannog mcp in that entry.",
 		Example: "  crannog mcp install claude\n  crannog mcp install codex -- --allow pypi.org\n  crannog mcp install vscode --scope project --http http://localhost:7070/mcp",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash == 1 || dash < 0 && len(args) == 1 {
@@ -65,7 +65,7 @@ func (a *app) mcpInstallCommand() *cobra.Command {
 func (a *app) mcpUninstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
-		Use: "uninstall " + strings.Join(registration.Clients(), "|"), Short: "Take our entry out of an agent's program", Args: cobra.ExactArgs(1),
+		Use: "uninstall " + strings.Join(registration.Clients(), "|"), Short: "Remove the MCP server from an agent's program", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeClients,
 		RunE: func(_ *cobra.Command, args []string) error {
 			place, err := a.place()

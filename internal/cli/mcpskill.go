@@ -15,7 +15,7 @@ import (
 func (a *app) mcpSkillCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
-		Use: "skill", Short: "Print what an agent should know about our tools, as a SKILL.md", Args: cobra.NoArgs,
+		Use: "skill", Short: "Print a description of the MCP tools for agents, as SKILL.md", Args: cobra.NoArgs,
 		Example: "  crannog mcp skill --to ~/.claude/skills\n  crannog mcp skill > SKILL.md",
 		RunE: func(*cobra.Command, []string) error {
 			if to == "" {

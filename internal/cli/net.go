@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) netCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "net", Short: "Show what sandboxes did over their networks"}
+	cmd := &cobra.Command{Use: "net", Short: "Show the network activity of sandboxes"}
 	cmd.AddCommand(a.netLogCommand())
 	return cmd
 }
@@ -26,10 +26,10 @@ func (a *app) netCommand() *cobra.Command {
 func (a *app) netLogCommand() *cobra.Command {
 	var o crannog.FlowOptions
 	cmd := &cobra.Command{
-		Use: "log SANDBOX", Short: "Show what a sandbox did over its network, or tried to", Args: cobra.ExactArgs(1),
-		Long: "Show what a sandbox did over its network, or tried to: every name it asked for,\n" +
-			"every connection and every request, with what decided about it. In a sandbox\n" +
-			"without a network it shows the names that programs asked for in vain.",
+		Use: "log SANDBOX", Short: "Show a sandbox's names, connections and requests", Args: cobra.ExactArgs(1),
+		Long: "Show a sandbox's network activity: every DNS query, connection and request, with its\n" +
+			"decision and rule. For a sandbox without a network, show the names that its programs\n" +
+			"tried to resolve.",
 		Example:           "  crannog net log mybox --denied\n  crannog net log @last\n  crannog net log -f mybox --json | jq .host",
 		ValidArgsFunction: a.completeEnded,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,8 +51,8 @@ func (a *app) netLogCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends, or Ctrl-C")
-	cmd.Flags().BoolVar(&o.Denied, "denied", false, "only what was refused")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "follow until the sandbox ends, or Ctrl-C")
+	cmd.Flags().BoolVar(&o.Denied, "denied", false, "only denials")
 	return cmd
 }
 

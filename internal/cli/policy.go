@@ -17,8 +17,9 @@ import (
 func (a *app) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "Show, check, test and change policies", Args: cobra.ArbitraryArgs,
-		Long: "Show, check, test, explain and change what sandboxes may reach and do. docs/reference/policy.md\n" +
-			"describes the documents; crannog help network is the short form.",
+		Long: "Show, check, test, explain and change policies: what sandboxes may reach and do.\n" +
+			"docs/reference/policy.md describes the documents; crannog help network summarises\n" +
+			"them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("there is no command policy %s", args[0])
@@ -35,9 +36,9 @@ func (a *app) policyShowCommand() *cobra.Command {
 	var layers bool
 	cmd := &cobra.Command{
 		Use: "show [SANDBOX]", Short: "Show the policy of a sandbox, a level or a network", Args: cobra.MaximumNArgs(1),
-		Long: "Show the policy that governs a sandbox as one document, or what the flags of run\n" +
-			"would come to. --level alone shows the level as it is shipped, with its comments,\n" +
-			"and --net alone what that network adds to a level.",
+		Long: "Show the effective policy of a sandbox as one document, or the policy that flags of run\n" +
+			"would result in. --level alone shows the built-in level with its comments, and --net\n" +
+			"alone shows what that network adds to a level.",
 		Example:           "  crannog policy show mybox\n  crannog policy show --level strict\n  crannog policy show --net dev",
 		Annotations:       map[string]string{"code": "check"},
 		ValidArgsFunction: a.completeOne,

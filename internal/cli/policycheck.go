@@ -24,10 +24,10 @@ type policyFinding struct {
 func (a *app) policyCheckCommand() *cobra.Command {
 	layer := policy.LayerTask
 	cmd := &cobra.Command{
-		Use: "check FILE...", Short: "Read policy documents without using them", Args: cobra.MinimumNArgs(1),
-		Long: "Read policy documents as strictly as a sandbox does, lay them below the settings'\n" +
-			"policies, and say what is wrong or worth a look. - is standard input. The exit\n" +
-			"code is 0 if all is well, 1 if something was found, 2 if a file cannot be read.",
+		Use: "check FILE...", Short: "Check policy documents without applying them", Args: cobra.MinimumNArgs(1),
+		Long: "Check policy documents with the parser that sandboxes use, combined with the policies\n" +
+			"of the settings, and report mistakes and risky rules. - is standard input. The exit\n" +
+			"code is 0 if nothing was found, 1 if something was found, 2 if a file cannot be read.",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			found := []policyFinding{}
@@ -41,7 +41,7 @@ func (a *app) policyCheckCommand() *cobra.Command {
 			return a.printPolicyFindings(args, found)
 		},
 	}
-	cmd.Flags().StringVar(&layer, "layer", layer, "check it as what an `layer` says: organisation, project or task")
+	cmd.Flags().StringVar(&layer, "layer", layer, "check it as a `layer`: organisation, project or task")
 	offerValues(cmd, "layer", []cobra.Completion{policy.LayerOrganisation, policy.LayerProject, policy.LayerTask})
 	return cmd
 }
@@ -142,10 +142,10 @@ func (a *app) policyTestCommand() *cobra.Command {
 	var cases string
 	var f accessFlags
 	cmd := &cobra.Command{
-		Use: "test [FILE] --cases CASES", Short: "Put requests to a policy and compare what it decides", Args: cobra.MaximumNArgs(1),
-		Long: "Put requests to a policy document and compare what it decides with what is\n" +
-			"expected. The exit code is 0 if all are as expected, 1 if not, 2 if a file cannot\n" +
-			"be read. Cases look like this:\n\n" +
+		Use: "test [FILE] --cases CASES", Short: "Test a policy against requests with expected decisions", Args: cobra.MaximumNArgs(1),
+		Long: "Test a policy document: decide requests and compare the decisions with the expected\n" +
+			"ones. The exit code is 0 if all are as expected, 1 if not, 2 if a file cannot be\n" +
+			"read. A file of cases:\n\n" +
 			"  cases:\n" +
 			"    - {request: \"GET https://api.example.com/a\", expect: allow}\n" +
 			"    - {connect: \"db.example.com:5432\", expect: deny, rule: network.unlisted}",
@@ -181,7 +181,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	f.offer(cmd)
-	cmd.Flags().StringVar(&cases, "cases", "", "`file` with requests and what is to become of them")
+	cmd.Flags().StringVar(&cases, "cases", "", "`file` with requests and expected decisions")
 	return cmd
 }
 

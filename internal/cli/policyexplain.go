@@ -22,14 +22,13 @@ type explanation struct {
 func (a *app) policyExplainCommand() *cobra.Command {
 	var f accessFlags
 	cmd := &cobra.Command{
-		Use: "explain [SANDBOX] METHOD URL", Short: "Say what a policy decides about a request, and why", Args: cobra.RangeArgs(2, 3),
-		Long: "Say what the policy of a sandbox decides about a request and which rule it is, or\n" +
-			"what it would be with flags of run. CONNECT and HOST:PORT is a connection that\n" +
-			"the gateway does not inspect. Nothing is sent anywhere. Names are not looked up,\n" +
-			"so rules about addresses are not part of the answer. export PATH and remove PATH\n" +
-			"mean a file below the workspace that is to be brought out, or to be removed\n" +
-			"outside too. The exit code is 0 if the policy allows the request, 1 if it asks or\n" +
-			"denies, 2 if that cannot be decided.",
+		Use: "explain [SANDBOX] METHOD URL", Short: "Show which rule decides a request, and why", Args: cobra.RangeArgs(2, 3),
+		Long: "Show what the policy of a sandbox, or of flags of run, decides about a request, and by\n" +
+			"which rule. Nothing is sent. CONNECT HOST:PORT is a connection that the gateway does\n" +
+			"not inspect. Names are not resolved, so rules about addresses are not evaluated.\n" +
+			"export PATH and remove PATH are about a file below the workspace that is to be\n" +
+			"brought out, or to be removed on the host too. The exit code is 0 if the policy\n" +
+			"allows the request, 1 if it asks or denies, 2 if it cannot be decided.",
 		Example: "  crannog policy explain mybox GET https://api.github.com/user\n" +
 			"  crannog policy explain --policy policy.yaml POST https://api.github.com/repos/a/b/pulls\n" +
 			"  crannog policy explain --net dev CONNECT db.example.com:5432\n" +

@@ -25,12 +25,12 @@ func (a *app) policySetCommand() *cobra.Command {
 	var f accessFlags
 	var dry bool
 	cmd := &cobra.Command{
-		Use: "set SANDBOX", Short: "Change what a running sandbox may reach", Args: cobra.ExactArgs(1),
-		Long: "Change what a running sandbox may reach: the flags take the place of those that it\n" +
-			"was made with, and only its level stays if neither they nor a policy file name\n" +
-			"one; beside --net open, which has a level of its own, none does. Connections that\n" +
-			"are no longer allowed are closed. What became wider is printed. A sandbox that was made\n" +
-			"without a network stays without, and files stay as they were shown.",
+		Use: "set SANDBOX", Short: "Change the policy of a running sandbox", Args: cobra.ExactArgs(1),
+		Long: "Change the policy of a running sandbox. The flags replace those that it was created\n" +
+			"with. Only its level stays, if neither the flags nor a policy file name one; --net\n" +
+			"open has its own level. Connections that are no longer allowed are closed. The\n" +
+			"command prints what became wider. A sandbox that was created without a network gets\n" +
+			"none, and path masks do not change.",
 		Example:           "  crannog policy set mybox --allow example.com\n  crannog policy set mybox --net none\n  crannog policy set mybox --policy policy.yaml --dry-run",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {

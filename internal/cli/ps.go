@@ -15,11 +15,11 @@ import (
 func (a *app) psCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use: "ps SANDBOX", Short: "List the processes of a sandbox, with the command that each comes from", Args: cobra.ExactArgs(1),
-		Long: "List all processes of a sandbox. FROM is the command that a process descends\n" +
-			"from, by its number, also if the process has made a session of its own; \"ended\"\n" +
-			"says that the command is over and has left the process in the background. Such a\n" +
-			"process is ended by its own number: crannog exec SANDBOX -- kill PID.",
+		Use: "ps SANDBOX", Short: "List the processes of a sandbox, with the command that started each", Args: cobra.ExactArgs(1),
+		Long: "List all processes of a sandbox. FROM is the number of the command that a process\n" +
+			"descends from, also if the process has its own session. \"ended\" means that the\n" +
+			"command has ended and left the process in the background. To end such a process, use\n" +
+			"its PID: crannog exec SANDBOX -- kill PID.",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {

@@ -21,16 +21,16 @@ const lastAlias = "@last"
 
 const referenceHelp = `Every command that takes a SANDBOX takes it in the same forms:
 
-  NAME      the name that --name gave; of a sandbox that runs, or else of one that
-            has ended and is listed by crannog ls --all
-  ID        the whole ID, also of one that has ended and is listed nowhere any more
-  ID...     the beginning of an ID of a listed sandbox that no other has (not for keys)
+  NAME      the name given with --name: of a running sandbox, or else of one that has
+            ended and is listed by crannog ls --all
+  ID        the whole ID, also of an ended sandbox that is no longer listed
+  ID...     a unique prefix of the ID of a listed sandbox (not for keys)
   @last     the sandbox that started last, whether it runs or has ended
 
-What a sandbox did can be read after its end: logs, net log, inspect, audit, and
-diff, apply, export and discard for what was kept of it. All other commands need
-one that has not ended, and say that it has: code=not_running, exit code 5.
-What never was, or is another key's, is code=sandbox_not_found, exit code 3.
+After the end of a sandbox, logs, net log, inspect and audit still show it, and diff,
+apply, export and discard work with its retained changes. All other commands fail
+with code=not_running, exit code 5. A sandbox that never existed, or that belongs to
+another key, is code=sandbox_not_found, exit code 3.
 `
 
 // subject is the sandbox that a reference means.
@@ -79,7 +79,7 @@ func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, er
 // ended is the error for a command that needs a sandbox that has not ended.
 func (of subject) ended() error {
 	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
-		hint("crannog ls lists what runs; crannog audit show --sandbox " + of.name + " shows what it did")
+		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows what it did")
 }
 
 // newest returns the ID of the sandbox that started last.
@@ -199,8 +199,8 @@ func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 	case err == nil:
 		return list, nil
 	case of.sb == nil && errors.Is(err, crannog.ErrNotFound):
-		return nil, fail("read the commands of "+of.id, fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has ended, and nothing that it printed was kept", of.name)).
-			hint("it ran with --no-changes, or what was kept is discarded or expired; crannog audit show --sandbox " + of.name + " shows what it did")
+		return nil, fail("read the commands of "+of.id, fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has ended, and no recordings of it are retained", of.name)).
+			hint("it ran with --no-changes, or the recordings were discarded or expired; crannog audit show --sandbox " + of.name + " shows what it did")
 	}
 	return nil, fail("read the commands of "+of.id, err)
 }

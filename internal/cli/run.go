@@ -50,9 +50,9 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
 	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
 	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
-	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, also while something that it left in the background holds its output")
-	f.StringVar(&c.maxOutput, "max-output", "", "most output that --json returns, such as 1m")
-	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "no terminal inside, even if there is one outside")
+	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process holds its output")
+	f.StringVar(&c.maxOutput, "max-output", "", "maximum output that --json returns, such as 1m")
+	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "allocate no terminal inside")
 	// What follows the command's name is the command's own.
 	f.SetInterspersed(false)
 }
@@ -61,16 +61,17 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
-		Short: "Run a command, or an agent by its name, in a sandbox of its own",
-		Long: "Run a command in a sandbox of its own, which is removed afterwards.\n\n" +
-			"The current directory is shown at /workspace, copy-on-write: the command may\n" +
+		Short: "Run a command, or an agent by its name, in a new sandbox",
+		Long: "Run a command in a new sandbox, which is removed afterwards.\n\n" +
+			"The current directory is visible at /workspace, copy-on-write: the command may\n" +
 			"change files, and the host's stay as they are. Of the environment only the\n" +
-			"language, the time zone (TZ, or what /etc/localtime says) and the terminal's type go\n" +
-			"in, because the rest holds secrets. There is no network unless --allow, --net,\n" +
-			"--policy or --ask gives one; see crannog help network. The exit code is the command's; see crannog help exit-codes.\n\n" +
-			"The command's output ends when nothing holds it any more: a server that it leaves\n" +
-			"in the background keeps run waiting, unless its output goes elsewhere (>/dev/null 2>&1)\n" +
-			"or --detach-children is given.\n\n" +
+			"language, the time zone (TZ, or /etc/localtime) and the terminal's type are passed,\n" +
+			"because the rest holds secrets. There is no network unless --allow, --net, --policy\n" +
+			"or --ask gives one; see crannog help network. The exit code is the command's; see\n" +
+			"crannog help exit-codes.\n\n" +
+			"The command's output ends when no process holds it any more: a server that the\n" +
+			"command leaves in the background keeps run waiting, unless the server's output is\n" +
+			"redirected (>/dev/null 2>&1) or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
 			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
 		Example:     "  crannog run -- sh -c 'echo $((6*7))'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
@@ -94,13 +95,13 @@ func (a *app) runCommand() *cobra.Command {
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
 	a.offerStart(cmd)
-	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about what the policy leaves to people; alone, about every host")
+	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal where the policy asks a person; alone, about every host")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
 	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
-	cmd.Flags().StringVar(&f.branch, "branch", "", "work on a new git branch of this `name`, which is made inside; the repository here stays as it is")
-	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "keep nothing of what the command changes in the workspace, nor of what it prints (not with --name or -d)")
-	cmd.Flags().BoolVar(&f.summary, "summary", false, "say at the end what is changed, also without a terminal")
-	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox afterwards (not with --name or -d)")
+	cmd.Flags().StringVar(&f.branch, "branch", "", "create a git branch of this `name` inside and work on it; the repository here does not change")
+	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "retain neither changes nor recordings (not with --name or -d)")
+	cmd.Flags().BoolVar(&f.summary, "summary", false, "print a summary of changes at the end, even without a terminal")
+	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox at the end (not with --name or -d)")
 	return cmd
 }
 

@@ -19,10 +19,10 @@ import (
 
 func (a *app) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Short: "Seal, list, rotate and remove secrets", Args: cobra.ArbitraryArgs,
-		Long: "Seal, list, rotate and remove secrets. A value is read from a terminal, from\n" +
-			"standard input or from a file, never from the command line, where every user of\n" +
-			"the machine could see it. It is not shown again.",
+		Use: "secret", Short: "Store, list, rotate and remove secrets", Args: cobra.ArbitraryArgs,
+		Long: "Store, list, rotate and remove secrets. A value is read from a terminal, from standard\n" +
+			"input or from a file, never from the command line, where every user of the machine\n" +
+			"could see it. Values are encrypted and not shown again.",
 		Example: "  crannog secret set GITHUB_TOKEN\n  gh auth token | crannog secret rotate GITHUB_TOKEN",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -36,7 +36,7 @@ func (a *app) secretCommand() *cobra.Command {
 }
 
 func (a *app) secretSetCommand() *cobra.Command {
-	return a.valueCommand("set NAME", "Seal a new secret", "seal the secret",
+	return a.valueCommand("set NAME", "Store a new secret", "seal the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.NewSecret(ctx, api.CreateSecret{Name: name, Value: value})
 		})
@@ -149,7 +149,7 @@ func (a *app) secretListCommand() *cobra.Command {
 
 func (a *app) secretRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME...", Aliases: []string{"remove"}, Short: "Forget secrets with all their values", Args: cobra.MinimumNArgs(1),
+		Use: "rm NAME...", Aliases: []string{"remove"}, Short: "Remove secrets with all their values", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				for _, ref := range args {
@@ -165,8 +165,9 @@ func (a *app) secretRemoveCommand() *cobra.Command {
 
 func (a *app) secretKeyCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rotate-key", Short: "Seal all secrets with a new key", Args: cobra.NoArgs,
-		Long: "Make a new key and seal the secrets of all owners with it. The old key is\nforgotten; a copy of it opens nothing that is stored from then on.",
+		Use: "rotate-key", Short: "Encrypt all secrets with a new key", Args: cobra.NoArgs,
+		Long: "Create a new key and encrypt the secrets of all owners with it. The old key is\n" +
+			"deleted; a copy of it decrypts nothing that is stored from then on.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				rotated, err := c.RotateSecretsKey(cmd.Context())

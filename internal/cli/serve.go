@@ -34,13 +34,13 @@ func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
-		Long: "Run the server: the E2B wire and Crannog's own API on one port. On standard\n" +
-			"output it prints three export lines that a shell can read, and comments:\n\n" +
+		Long: "Run the server: the E2B API and Crannog's own API on one port. Standard output gets\n" +
+			"three export lines for a shell, and comments:\n\n" +
 			"  crannog serve > crannog.env &\n" +
 			"  . ./crannog.env\n\n" +
-			"Keys are kept as hashes, so that none can be printed again. Each start therefore\n" +
-			"makes a key and prints it, unless --key-file or E2B_API_KEY gives one to use. Keys stay\n" +
-			"good after the server has ended: crannog key ls lists them, key revoke drops one.",
+			"Only hashes of keys are stored, so an earlier key cannot be printed again. Each start\n" +
+			"creates a key and prints it, unless --key-file or E2B_API_KEY provides one. Keys stay\n" +
+			"valid after the server has ended: crannog key ls lists them, key revoke revokes one.",
 		Example: "  crannog serve\n  crannog serve --listen 127.0.0.1:7171 --state /srv/crannog",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &f) },
 	}
@@ -49,23 +49,23 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; it is visible in the list of processes, so prefer --key-file or $E2B_API_KEY")
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
-	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443 (default on loopback localhost:PORT)")
-	flags.String("approval-webhook", "", "`URL` that is told of each approval asked for and answered; CRANNOG_APPROVAL_WEBHOOK_SECRET signs")
-	flags.String("organisation-policy", "", "`file` with a policy that no sandbox may be wider than")
+	flags.StringVar(&f.domain, "domain", "", "domain of the host names of sandboxes, such as sbx.example.com:443 (default on loopback localhost:PORT)")
+	flags.String("approval-webhook", "", "`URL` that receives each approval request and decision, signed with CRANNOG_APPROVAL_WEBHOOK_SECRET")
+	flags.String("organisation-policy", "", "`file` with the policy that limits every sandbox")
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
 	flags.String("default-engine", "", "`engine` of a sandbox that names none (default: the first that crannog engines lists)")
 	a.offerEngines(cmd, "default-engine")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
-	flags.String("starts-at-once", "", "sandboxes that start at once; 0 adapts to what the machine can do (default 0)")
-	flags.String("max-queued", "", "requests that may wait to have their sandbox started (default 1000)")
-	flags.String("max-queue-wait", "", "longest expected `time` with which a request may wait for that (default 5m)")
-	flags.String("pool", "", "`memory` for sandboxes that wait ready: auto, a size, or off (default auto)")
-	flags.String("pool-languages", "", "`languages` that the interpreter has loaded in sandboxes that wait, apart by commas, or none (default python,javascript)")
+	flags.String("starts-at-once", "", "sandboxes that start at the same time; 0 adapts to the machine (default 0)")
+	flags.String("max-queued", "", "requests that may wait for a sandbox (default 1000)")
+	flags.String("max-queue-wait", "", "longest expected waiting `time` at which a request is queued (default 5m)")
+	flags.String("pool", "", "`memory` for warm sandboxes: auto, a size, or off (default auto)")
+	flags.String("pool-languages", "", "`languages` that are loaded in warm sandboxes, separated by commas, or none (default python,javascript)")
 	offerValues(cmd, "pool-languages", []cobra.Completion{"python", "javascript", "python,javascript", "none"})
-	flags.String("default-timeout", "", "life of a sandbox that asks for none (default 5m)")
-	flags.String("max-timeout", "", "longest life that a key may ask for (default 24h)")
-	flags.String("retention", "", "how long the record of an ended sandbox is kept (default 24h)")
+	flags.String("default-timeout", "", "lifetime of a sandbox that names none (default 5m)")
+	flags.String("max-timeout", "", "longest lifetime that a key may request (default 24h)")
+	flags.String("retention", "", "how long the events of an ended sandbox are kept (default 24h)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check settings and machine, and do not start")
 	return cmd
 }

@@ -15,11 +15,11 @@ import (
 func (a *app) snapshotCommand() *cobra.Command {
 	var req api.CreateSnapshot
 	cmd := &cobra.Command{
-		Use: "snapshot SANDBOX...", Short: "Keep the state of a sandbox; ls and rm manage what is kept",
-		Long: "Keep the state of a sandbox that runs, with memory, processes and files. It pauses\n" +
-			"briefly and continues. crannog run --from starts a new one there, crannog rollback\n" +
-			"puts one back to it. The newest snapshot of a name has the name. A sandbox that is\n" +
-			"called ls or rm is named by its ID here.",
+		Use: "snapshot SANDBOX...", Short: "Take a snapshot; ls and rm manage snapshots",
+		Long: "Take a snapshot of a running sandbox, with memory, processes and files. The sandbox\n" +
+			"pauses briefly and continues. crannog run --from starts a new sandbox from it, crannog\n" +
+			"rollback returns a sandbox to it. If several snapshots have one name, the name means\n" +
+			"the newest. Name a sandbox that is called ls or rm by its ID here.",
 		Example:           "  crannog snapshot dev --name installed\n  crannog run --from installed -- pytest\n  crannog snapshot ls",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: a.completeStates("running"),
@@ -34,7 +34,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&req.Name, "name", "", "keep it under this `name`")
-	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "leave memory and processes out: any version can start from it")
+	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "without memory and processes: any version can start from it")
 	cmd.AddCommand(a.snapshotListCommand(), a.snapshotRemoveCommand())
 	return cmd
 }
@@ -82,8 +82,8 @@ func (a *app) snapshotListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls [SANDBOX]", Aliases: []string{"list"}, Short: "List snapshots, or those of one sandbox", Args: cobra.MaximumNArgs(1),
-		Long: "List snapshots, or those of one sandbox. SIZE is what was written down, OWN what\n" +
-			"the disk would have free without it: snapshots share what they have in common.",
+		Long: "List snapshots, or those of one sandbox. SIZE is the size of the snapshot, OWN the\n" +
+			"disk space that removing it would free: snapshots share common parts.",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -126,8 +126,8 @@ func kindOf(s api.Snapshot) string {
 func (a *app) snapshotRemoveCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
-		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Forget snapshots", Args: cobra.MinimumNArgs(1),
-		Long:              "Forget snapshots. Sandboxes and snapshots that came from them stay.",
+		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Remove snapshots", Args: cobra.MinimumNArgs(1),
+		Long:              "Remove snapshots. Sandboxes and snapshots that came from them stay.",
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {

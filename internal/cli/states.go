@@ -18,13 +18,13 @@ import (
 func (a *app) pauseCommand() *cobra.Command {
 	var filesOnly bool
 	cmd := &cobra.Command{
-		Use: "pause SANDBOX...", Short: "Write sandboxes down and end their processes", Args: cobra.MinimumNArgs(1),
-		Long: "Write sandboxes down, memory, processes and files, and end their processes. A\n" +
-			"paused one uses no memory, keeps its name and ID, and does not end by itself;\n" +
-			"crannog resume lets it go on where it was. Connections into it and out of it are cut.\n" +
-			"Memory refers to files of the host that programs have mapped. Copies of these are\n" +
-			"kept, so that it can continue after the host's packages have changed; pause says\n" +
-			"so, and crannog inspect lists them.",
+		Use: "pause SANDBOX...", Short: "Pause sandboxes: save memory, processes and files", Args: cobra.MinimumNArgs(1),
+		Long: "Save the memory, processes and files of sandboxes, and end their processes. A paused\n" +
+			"sandbox uses no memory, keeps its name and ID, and does not expire. crannog resume\n" +
+			"continues it where it was. Its connections are closed. Saved memory refers to host\n" +
+			"files that programs have mapped. Copies of these files are kept, so that the sandbox\n" +
+			"can continue after the host's packages have changed; pause reports this, and crannog\n" +
+			"inspect lists the files.",
 		Example:           "  crannog pause dev\n  crannog pause --files-only dev",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func (a *app) pauseCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "keep files and not memory: it boots anew when it is resumed")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "save only files: it boots anew when it is resumed")
 	return cmd
 }
 
@@ -56,10 +56,10 @@ func (a *app) resumeCommand() *cobra.Command {
 		filesOnly, yes, dry bool
 	)
 	cmd := &cobra.Command{
-		Use: "resume SANDBOX...", Short: "Let paused sandboxes go on", Args: cobra.MinimumNArgs(1),
-		Long: "Let paused sandboxes go on where they were. One that runs stays as it is. With\n" +
-			"--files-only a paused one boots anew instead: it has its files, and what was kept of\n" +
-			"its memory and processes is dropped, so that this is asked about first.",
+		Use: "resume SANDBOX...", Short: "Resume paused sandboxes", Args: cobra.MinimumNArgs(1),
+		Long: "Resume paused sandboxes where they were. A running sandbox stays as it is. With\n" +
+			"--files-only a paused sandbox boots anew with its files, and its saved memory and\n" +
+			"processes are deleted; the command asks first.",
 		Example:           "  crannog resume dev\n  crannog resume --files-only --yes dev",
 		ValidArgsFunction: a.completeStates("paused", "pausing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,7 +85,7 @@ func (a *app) resumeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: what it was made with)")
-	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "leave memory and processes out: it boots anew with its files")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "without memory and processes: it boots anew with its files")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be resumed")
 	return cmd
@@ -94,10 +94,9 @@ func (a *app) resumeCommand() *cobra.Command {
 func (a *app) resetCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "reset SANDBOX...", Short: "Put sandboxes back to their start", Args: cobra.MinimumNArgs(1),
-		Long: "Put sandboxes back to their start, in place: to the snapshot that they were made\n" +
-			"of, or to a fresh boot of their template. They keep their names and IDs; what has\n" +
-			"happened since is lost.",
+		Use: "reset SANDBOX...", Short: "Reset sandboxes to their start", Args: cobra.MinimumNArgs(1),
+		Long: "Reset sandboxes in place: to the snapshot that they were created from, or to a fresh\n" +
+			"boot of their template. They keep their names and IDs; later changes are lost.",
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dry {
@@ -122,10 +121,10 @@ func (a *app) resetCommand() *cobra.Command {
 func (a *app) rollbackCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Put a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
-		Long: "Put a sandbox back to a snapshot, in place: without one, to the one that it came\n" +
-			"from or that was taken of it last; if it is at its start, to the newest of it. It\n" +
-			"keeps its name and ID; what has happened since is lost, and connections are cut.",
+		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Roll a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
+		Long: "Roll a sandbox back to a snapshot, in place. Without SNAPSHOT, use the snapshot that it\n" +
+			"came from or that was last taken of it; at its start, use its newest one. The sandbox\n" +
+			"keeps its name and ID; later changes are lost, and connections are closed.",
 		Example:           "  crannog snapshot dev --name clean\n  crannog rollback dev clean",
 		ValidArgsFunction: a.completeRollback,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,8 +26,8 @@ func (a *app) statsCommand() *cobra.Command {
 	var f listFlags
 	var once bool
 	cmd := &cobra.Command{
-		Use: "stats [SANDBOX...]", Short: "Show what sandboxes use",
-		Long:              "Show what sandboxes use, again and again on a terminal, once otherwise.",
+		Use: "stats [SANDBOX...]", Short: "Show the CPU, memory and disk use of sandboxes",
+		Long:              "Show the CPU, memory and disk use of sandboxes: updated on a terminal, once otherwise.",
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {

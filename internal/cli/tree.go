@@ -29,10 +29,10 @@ type node struct {
 
 func (a *app) treeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tree", Short: "Show which sandboxes and snapshots came from which", Args: cobra.NoArgs,
-		Long: "Show which sandboxes and snapshots came from which. A snapshot hangs below the one\n" +
-			"that its sandbox came from then, a sandbox below the one that it came from last,\n" +
-			"and what came from none below its template.",
+		Use: "tree", Short: "Show the tree of sandboxes and snapshots", Args: cobra.NoArgs,
+		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the one that its sandbox\n" +
+			"came from at that time, a sandbox is below the one that it came from last, and the\n" +
+			"rest is below its template.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				roots, err := lineage(cmd.Context(), c)

@@ -28,17 +28,18 @@ func (a *app) webConsoleCommand() *cobra.Command {
 	var f linkFlags
 	cmd := &cobra.Command{
 		Use: "console", Short: "Sign in to the server's web console", Args: cobra.NoArgs,
-		Long: "Make a link that signs a browser in to the web console of the local server. It can\n" +
-			"be used once, for ten minutes. A viewer sees everything but secrets, keys and what\n" +
-			"files hold; an operator also works with sandboxes and answers questions; an admin\n" +
-			"also has keys, secrets, settings and sessions. On a desktop the browser is opened.",
+		Long: "Create a link that signs a browser in to the web console of the local server. It is\n" +
+			"valid once, for ten minutes. A viewer sees everything except secrets, keys and the\n" +
+			"contents of files. An operator also works with sandboxes and decides approval\n" +
+			"requests. An admin also manages keys, secrets, settings and sessions. On a desktop\n" +
+			"the browser is opened.",
 		Example: "  crannog console\n  crannog console --scope viewer --name Ann --for 1h --no-open\n  crannog console ls\n  crannog console revoke c0123456789abcd",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.signIn(cmd.Context(), &f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.scope, "scope", "admin", "what the session may do: viewer, operator or admin")
 	flags.StringVar(&f.life, "for", "12h", "how `long` the session lasts")
-	flags.StringVar(&f.name, "name", "", "`name` of who signs in, for the list and the record")
+	flags.StringVar(&f.name, "name", "", "`name` of the person, for the list and the audit log")
 	flags.BoolVar(&f.stay, "no-open", false, "open no browser, only print the link")
 	offerValues(cmd, "scope", []cobra.Completion{"viewer", "operator", "admin"})
 	cmd.AddCommand(a.consoleListCommand(), a.consoleRevokeCommand())
@@ -123,7 +124,7 @@ func (a *app) openBrowser(ctx context.Context, url string) error {
 func (a *app) consoleListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List who is signed in", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List console sessions", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.atServer(cmd.Context()); err != nil {
 				return err
@@ -146,7 +147,7 @@ func (a *app) consoleListCommand() *cobra.Command {
 
 func (a *app) consoleRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke SESSION...", Aliases: []string{"rm"}, Short: "Sign sessions out", Args: cobra.MinimumNArgs(1),
+		Use: "revoke SESSION...", Aliases: []string{"rm"}, Short: "End console sessions", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.atServer(cmd.Context()); err != nil {
 				return err

@@ -45,8 +45,8 @@ type Config struct {
 	MaxPaused                         int64         // sandboxes paused at once
 	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
 	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
-	DefaultTimeout                    time.Duration // life of a sandbox that asks for none
-	MaxTimeout                        time.Duration // longest life that a key may ask for
+	DefaultTimeout                    time.Duration // lifetime of a sandbox that names none
+	MaxTimeout                        time.Duration // longest lifetime that a key may request
 	Retention                         time.Duration // how long records of ended sandboxes are kept
 	Pool                              Pool          // memory of sandboxes that wait for callers
 	PoolLanguages                     Languages     // what their code interpreter has loaded

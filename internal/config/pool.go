@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// Pool says how much memory sandboxes may use that wait for callers. The zero
-// value is none.
+// Pool is the memory that warm sandboxes may use. The zero value is none.
 type Pool struct {
 	On    bool
-	Bytes int64 // 0 is a share of what is available
+	Bytes int64 // 0 is a share of the available memory
 }
 
 const (
@@ -18,7 +17,7 @@ const (
 	poolOff  = "off"
 )
 
-// leastPool is what one waiting sandbox takes, and a little.
+// leastPool is slightly more than the memory of one warm sandbox.
 const leastPool = 32 << 20
 
 func parsePool(v string) (Pool, error) {
@@ -33,12 +32,12 @@ func parsePool(v string) (Pool, error) {
 		return Pool{}, fmt.Errorf("%q is not auto, off or a size such as 512m", v)
 	}
 	if n < leastPool {
-		return Pool{}, fmt.Errorf("%s is too little for one sandbox to wait; at least %s, or off", FormatSize(n), FormatSize(leastPool))
+		return Pool{}, fmt.Errorf("%s is too little for one warm sandbox; use at least %s, or off", FormatSize(n), FormatSize(leastPool))
 	}
 	return Pool{On: true, Bytes: n}, nil
 }
 
-// String writes it so that it reads the same.
+// String returns the text that parsePool parses to p.
 func (p Pool) String() string {
 	switch {
 	case !p.On:
@@ -49,7 +48,7 @@ func (p Pool) String() string {
 	return FormatSize(p.Bytes)
 }
 
-// Languages are what the code interpreter has loaded in sandboxes that wait.
+// Languages are the languages that are loaded in warm sandboxes.
 type Languages []string
 
 const noLanguages = "none"
@@ -64,14 +63,14 @@ func parseLanguages(v string) (Languages, error) {
 	for name := range strings.SplitSeq(v, ",") {
 		name = strings.TrimSpace(name)
 		if !slices.Contains(loadable, name) || slices.Contains(list, name) {
-			return nil, fmt.Errorf("%q is not python, javascript, both apart by a comma, or none", v)
+			return nil, fmt.Errorf("%q is not python, javascript, both separated by a comma, or none", v)
 		}
 		list = append(list, name)
 	}
 	return list, nil
 }
 
-// String writes them so that they read the same.
+// String returns the text that parseLanguages parses to l.
 func (l Languages) String() string {
 	if len(l) == 0 {
 		return noLanguages

@@ -10,9 +10,13 @@ import (
 // Checkpointer is the ability to write down the whole state of a running
 // sandbox (memory, processes, files, listeners) and to go on from it.
 type Checkpointer interface {
-	// Format names what writes the state. Only an engine of the same format
-	// reads it; anything else is refused before it is tried.
+	// Format names what writes the state.
 	Format() string
+
+	// Restores reports whether the engine restores a state of a format: its own, and
+	// those of earlier versions that it still knows. A state of any other is refused
+	// before it is tried.
+	Restores(format string) bool
 
 	// Checkpoint writes the state into dir, an empty directory of ours. The sandbox
 	// is paused during that and continues afterwards. It does so after an error too,

@@ -82,7 +82,7 @@ export async function checkProof(p: Proof): Promise<Checked> {
     }
     const root = await rootFrom(await leafHash(p.entry), p.seq, stated.size, (p.hashes ?? []).map(bytesOf));
     if (root === null || !same(root, bytesOf(stated.root))) {
-      return { included: false, signed: null, text: "The entry is not in the record that the checkpoint is of." };
+      return { included: false, signed: null, text: "The entry is not in the audit log of the signed tree head." };
     }
     const signed = await isSigned(p.checkpoint.note, p.key);
     return { included: true, signed, text: wordsFor(signed) };
@@ -92,9 +92,9 @@ export async function checkProof(p: Proof): Promise<Checked> {
 }
 
 function wordsFor(signed: boolean | null): string {
-  if (signed === null) return "The entry is in the record that the checkpoint states. This browser cannot check the signature.";
+  if (signed === null) return "The entry is in the audit log of the tree head. This browser cannot check the signature.";
   if (!signed) return "The checkpoint is not signed by the key of the proof.";
-  return "The entry is in the record that the checkpoint states, and the checkpoint is signed by the key below.";
+  return "The entry is in the audit log of the tree head, which is signed by the key below.";
 }
 
 function statedBy(note: string): { size: number; root: string } {

@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// Reader reads one recording. What is no recording is an error, never a guess.
+// Reader reads one recording. Anything that is not a valid recording is an error.
 type Reader struct {
 	lines  *bufio.Reader
-	number int // of the last line
+	number int // number of the last line
 	header Header
 	at     time.Duration
 }
@@ -45,7 +45,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 		return nil, r.wrong("the version is %d and not 3", h.Version)
 	}
 	if side(h.Term.Cols, 0) == 0 || side(h.Term.Rows, 0) == 0 {
-		return nil, r.wrong("a terminal of %d columns and %d rows", h.Term.Cols, h.Term.Rows)
+		return nil, r.wrong("a terminal cannot have %d columns and %d rows", h.Term.Cols, h.Term.Rows)
 	}
 	r.header = Header{Cols: h.Term.Cols, Rows: h.Term.Rows, Type: h.Term.Type, Command: h.Command, Title: h.Title}
 	if h.Timestamp != 0 {
@@ -54,11 +54,11 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Header is the first line.
+// Header returns the values of the first line.
 func (r *Reader) Header() Header { return r.header }
 
-// Next returns the next event; io.EOF is the end. ErrCut is the end of a
-// recording that was not finished.
+// Next returns the next event, io.EOF at the end, and ErrCut at the end of an unfinished
+// recording.
 func (r *Reader) Next() (Event, error) {
 	for {
 		line, err := r.line()
@@ -71,7 +71,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// line returns a line without its end, which is never empty.
+// line returns the next line, which is not empty, without its line break.
 func (r *Reader) line() ([]byte, error) {
 	r.number++
 	line, err := r.lines.ReadSlice('\n')
@@ -93,7 +93,7 @@ func (r *Reader) line() ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !utf8.Valid(line):
-		return nil, r.wrong("it is no UTF-8")
+		return nil, r.wrong("it is not UTF-8")
 	}
 	if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
 		return nil, r.wrong("it is empty")
@@ -104,19 +104,19 @@ func (r *Reader) line() ([]byte, error) {
 func (r *Reader) event(line []byte) (Event, error) {
 	var fields []json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil || len(fields) != 3 {
-		return Event{}, r.wrong("it is no list of interval, code and data")
+		return Event{}, r.wrong("it is not a list of interval, code and data")
 	}
 	var interval *float64
 	var code, data *string
 	if json.Unmarshal(fields[0], &interval) != nil || json.Unmarshal(fields[1], &code) != nil || json.Unmarshal(fields[2], &data) != nil ||
 		interval == nil || code == nil || data == nil {
-		return Event{}, r.wrong("it is no list of interval, code and data")
+		return Event{}, r.wrong("it is not a list of interval, code and data")
 	}
 	if *interval < 0 || *interval > maxTime.Seconds() {
-		return Event{}, r.wrong("the interval %v", *interval)
+		return Event{}, r.wrong("the interval %v is out of range", *interval)
 	}
 	if r.at += time.Duration(math.Round(*interval * float64(time.Second))); r.at > maxTime {
-		return Event{}, r.wrong("it is after %v", maxTime)
+		return Event{}, r.wrong("its time is after %v", maxTime)
 	}
 	if len(*code) != 1 {
 		return Event{}, r.wrong("there is no code %q", *code)
@@ -128,7 +128,7 @@ func (r *Reader) event(line []byte) (Event, error) {
 	return e, nil
 }
 
-// sound says whether the data of an event is what its code asks for.
+// sound reports whether the data of an event has the form that its code requires.
 func (e Event) sound() bool {
 	switch e.Code {
 	case Output, Input, Marker:
@@ -143,7 +143,7 @@ func (e Event) sound() bool {
 	return false
 }
 
-// Size is what a Resize says.
+// Size returns the terminal size of a Resize event.
 func (e Event) Size() (cols, rows int, ok bool) {
 	c, r, ok := strings.Cut(e.Data, "x")
 	cols, err := strconv.Atoi(c)
@@ -151,7 +151,7 @@ func (e Event) Size() (cols, rows int, ok bool) {
 	return cols, rows, ok && err == nil && err2 == nil && side(cols, 0) > 0 && side(rows, 0) > 0
 }
 
-// Status is what an Exit says.
+// Status returns the exit status of an Exit event.
 func (e Event) Status() (int, bool) {
 	n, err := strconv.ParseInt(e.Data, 10, 32)
 	return int(n), err == nil

@@ -77,7 +77,7 @@ func (r *Record) add(drafts []audit.Draft) error {
 
 // Unavailable is how a record refuses.
 func Unavailable() error {
-	return fault.New(fault.Unavailable, "record_unavailable", "the record cannot be written")
+	return fault.New(fault.Unavailable, "record_unavailable", "the audit log cannot be written")
 }
 
 // Position implements audit.Recorder.

@@ -62,7 +62,7 @@ func (t *tail) follow() {
 		}
 		if err != nil {
 			if !failing {
-				t.s.o.Log.Error("what a sandbox does is not in the record yet", "sandbox", t.sandbox, "err", err)
+				t.s.o.Log.Error("what a sandbox does is not in the audit log yet", "sandbox", t.sandbox, "err", err)
 			}
 			t.rouse() // nothing may be written any more
 		}

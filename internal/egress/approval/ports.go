@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Bounds keep a program from flooding people with questions.
+// Bounds limit the approval requests of a program, so that it cannot flood people.
 type Bounds struct {
-	// Open is how many questions of one kind a sandbox may have pending.
+	// Open is the number of pending requests of one kind that a sandbox may have.
 	Open int
-	// Recent is how many of one kind it may ask within Window, whatever came
-	// of them.
+	// Recent is the number of requests of one kind within Window, decided or not.
 	Recent int
 	Window time.Duration
 }
 
 // Query selects approvals.
 type Query struct {
-	// Owner limits to one key's sandboxes; AllOwners lifts that.
+	// Owner selects the sandboxes of one key; AllOwners selects all.
 	Owner     string
 	AllOwners bool
 	Sandbox   string  // "" is all
@@ -25,43 +24,42 @@ type Query struct {
 	Limit     int     // zero is the default of 100
 }
 
-// Decisions keeps questions and changes them. Several processes may use the
-// same rows at once, so each method is one transaction.
+// Decisions stores approval requests and changes them. Several processes may use the same
+// rows concurrently, so each method is one transaction.
 type Decisions interface {
-	// RaiseApproval returns what stands for the digest: an open question, or
-	// one that was denied and would not have expired yet. Where nothing does,
-	// it adds a, or is Exhausted if that goes beyond the bounds.
+	// RaiseApproval returns the current request for the digest: a pending one, or a
+	// denied one that would not have expired yet. If there is none, it adds a, or
+	// returns Exhausted if the bounds are reached.
 	RaiseApproval(ctx context.Context, a Approval, b Bounds) (Approval, error)
-	// SpendApproval uses up a grant and reports whether it did: the row must
-	// be approved, for this digest, and not expired. It succeeds once.
+	// SpendApproval uses a grant and reports whether it did: the request must be
+	// approved, for this digest, and not expired. It succeeds once.
 	SpendApproval(ctx context.Context, id, digest string, at time.Time) (bool, error)
-	// VoteApproval counts one person's word and returns what came of it. One
-	// denial ends an open question; grants of enough different people
-	// approve a pending one. What is not open is Conflict, and so is a second
-	// grant of the same person.
+	// VoteApproval counts the decision of one person and returns the result. One denial
+	// denies a pending request; grants of enough different people approve it. It returns
+	// Conflict for a request that is not open and for a second grant of one person.
 	VoteApproval(ctx context.Context, id string, v Vote) (Approval, error)
-	// RetireApprovals ends what is open for a sandbox, except what was asked
-	// under the policy keep and what has an amendment; "" keeps nothing.
+	// RetireApprovals ends the open requests of a sandbox, except those under the policy
+	// keep and those with an amendment; "" keeps none.
 	RetireApprovals(ctx context.Context, sandbox, keep, reason string, at time.Time) error
-	// DropAmendment says that a grant changed no policy after all.
+	// DropAmendment removes the amendment of a grant that changed no policy.
 	DropAmendment(ctx context.Context, id string) error
-	// SweepApprovals ends what has expired and returns the last event's
-	// number, zero if there is none.
+	// SweepApprovals ends expired requests and returns the number of the last event, or
+	// zero.
 	SweepApprovals(ctx context.Context, at time.Time) (int64, error)
 }
 
 // Listing reads approvals.
 type Listing interface {
-	// Approval finds one by its ID, or is NotFound.
+	// Approval finds a request by its ID, or returns NotFound.
 	Approval(ctx context.Context, id string) (Approval, error)
-	// Approvals returns those that a query selects, the newest first.
+	// Approvals returns the requests that a query selects, the newest first.
 	Approvals(ctx context.Context, q Query) ([]Approval, error)
 	// ApprovalEvents returns the events after a number that concern the
 	// query's owner and sandbox, oldest first, at most 100.
 	ApprovalEvents(ctx context.Context, q Query, after int64) ([]Event, error)
 }
 
-// Store is all that the Service keeps.
+// Store is the storage of the Service.
 type Store interface {
 	Decisions
 	Listing

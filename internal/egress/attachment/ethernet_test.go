@@ -328,3 +328,52 @@ func TestEthernetIsAUnixSocketOrADevice(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is left of Ethernet attachments, whichever side ends them first, nor of the half
+// frame that a stream was waiting for.
+func TestEthernetLeavesNothing(t *testing.T) {
+	cycle := func(form attachmenttest.Form, peerFirst bool) {
+		peer, link := attachmenttest.Pair(t, form)
+		l, err := attachment.Open(attachment.Ethernet, link, &handler{}, attachment.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.FileConn(peer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer.Close()
+		send(t, conn, form, gatewayQuestion)
+		receive(t, conn, form)
+		if form == attachmenttest.Stream {
+			if _, err := conn.Write([]byte{0, 0, 0, 60, 1, 2, 3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if peerFirst {
+			conn.Close()
+		}
+		l.Close()
+		conn.Close()
+	}
+	for _, form := range ethernetForms[1:] {
+		for _, peerFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/peer first=%v", form, peerFirst), func(t *testing.T) {
+				cycle(form, peerFirst)
+				goroutines, descriptors := settled(t, 0, 0)
+				for range 10 {
+					cycle(form, peerFirst)
+				}
+				if g, d := settled(t, goroutines, descriptors); g > goroutines || d > descriptors {
+					t.Errorf("goroutines %d, before %d; descriptors %d, before %d", g, goroutines, d, descriptors)
+				}
+			})
+		}
+	}
+	// The control: one that is open is seen.
+	g, d := settled(t, 0, 0)
+	openEthernet(t, attachmenttest.Datagrams, &handler{})
+	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
+		t.Errorf("an open attachment is invisible: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
+	}
+}

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// mostProblems is how many an error lists: enough to mend a file in one
-	// go.
+	// mostProblems bounds the list in an error. It is enough to correct a file at
+	// once.
 	mostProblems = 10
-	// Bounds of a document, so that a decision stays quick and a policy that
-	// somebody sends costs little memory.
+	// Bounds of a document, so that decisions stay fast and a document from a client
+	// cannot use much memory.
 	mostHosts    = 1024
 	mostRules    = 1024 // of one block
 	mostEntries  = 256  // of any other list
@@ -25,7 +25,7 @@ const (
 	longestCount = 1 << 50
 )
 
-// checker collects what is wrong with a document.
+// checker collects the mistakes of a document.
 type checker struct {
 	lines map[string]int
 	found []string
@@ -44,7 +44,7 @@ func (c *checker) bad(field, format string, args ...any) {
 	c.found = append(c.found, text)
 }
 
-// line is that of the field, or of what it should be in.
+// line returns the line of a field, or of the nearest enclosing field that is present.
 func (c *checker) line(field string) int {
 	for {
 		if n := c.lines[field]; n > 0 || field == "" {
@@ -87,10 +87,10 @@ func (d *Document) check(lines map[string]int) error {
 	return c.err()
 }
 
-// word checks a setting that is one of a few words. "" is not said.
+// word checks a setting with a fixed set of values. "" means that it is absent.
 func (c *checker) word(field, value string, of []string) {
 	if value != "" && !slices.Contains(of, value) {
-		c.bad(field, "%q is none of %s", clip(value), strings.Join(of, ", "))
+		c.bad(field, "%q is not one of %s", clip(value), strings.Join(of, ", "))
 	}
 }
 
@@ -108,18 +108,18 @@ func (c *checker) duration(field string, d, most Duration) {
 	}
 }
 
-// list checks a list's length. An empty one is an error, since people take
-// it for "none" where it stands for "all".
+// list checks the length of a list. An empty list is an error, because it is easily
+// misread: an absent list means all.
 func (c *checker) list(field string, n, most int, empty bool) {
 	if empty {
 		c.bad(field, "an empty list matches nothing; leave the field out for all")
 	}
 	if n > most {
-		c.bad(field, "has %d entries, and %d is the most", n, most)
+		c.bad(field, "has %d entries, at most %d are allowed", n, most)
 	}
 }
 
-// word says whether s is a name of letters, digits and the other characters.
+// word reports whether s is a name of letters, digits and the characters in others.
 func word(s, others string) bool {
 	if s == "" || len(s) > 64 {
 		return false
@@ -174,9 +174,9 @@ func (c *checker) glob(field, g string, begins ...string) {
 	case len(begins) > 0 && g != "**" && !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(g, b) }):
 		c.bad(field, "%q must begin with %s", clip(g), strings.Join(begins, " or "))
 	case strings.ContainsFunc(g, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) || strings.ContainsAny(g, `\?[]{};#`):
-		c.bad(field, "%q holds a character that no glob has; there are only * and **", clip(g))
+		c.bad(field, "%q contains a character that globs cannot have; only * and ** are special", clip(g))
 	case slices.Contains(strings.Split(rest, "/"), "..") || slices.Contains(strings.Split(rest, "/"), ".") || strings.Contains(g, "//"):
-		c.bad(field, "%q holds an empty, . or .. segment, which no path has", clip(g))
+		c.bad(field, "%q contains an empty, . or .. segment, which no path has", clip(g))
 	case slices.ContainsFunc(strings.Split(g, "/"), func(s string) bool { return strings.Contains(s, "**") && s != "**" }):
 		c.bad(field, "%q: ** is a segment of its own", clip(g))
 	}

@@ -11,15 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// reading is one way in which a server may take a request. Many servers let a
-// header or the query say another method, or another path, than the request line
-// does. What is allowed must be allowed in each reading.
+// reading is one way in which a server may interpret a request. Many servers let a header
+// or the query override the method or the path of the request line. An attacker could use
+// that to bypass a rule, so a request is allowed only if each reading is allowed.
 type reading struct{ method, path string }
 
-// Names by which servers take another method or path, as plainName has them.
+// Names of headers and query fields that override the method or the path, in the form of
+// plainName.
 var (
 	methodHeaders = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-method"}
-	// $httpMethod and $httpHeaders are Google's, for browsers that may send no header of their own.
+	// $httpMethod and $httpHeaders are Google's, for browsers that cannot set headers.
 	methodQueries = []string{"-method", "$httpmethod", "x-http-method-override", "x-http-method", "x-method-override"}
 	pathHeaders   = []string{
 		"x-original-url", "x-original-uri", "x-rewrite-url", "x-rewrite-uri", "x-override-url", "x-forwarded-uri", "x-envoy-original-path",
@@ -27,14 +28,14 @@ var (
 	}
 )
 
-// headerQuery is the part of a query that some servers take for headers.
+// headerQuery is the query field that some servers read headers from.
 const headerQuery = "$httpheaders"
 
-// mostReadings bounds what is judged for one request: each reading costs as much
-// as a request does.
+// mostReadings bounds the readings of one request: deciding each costs as much as
+// deciding a request.
 const mostReadings = 16
 
-// read finds all readings of the request; the first is the request line's.
+// read finds all readings of the request. The first is that of the request line.
 func (x *exchange) read() *refusal {
 	methods, paths := []string{x.method}, []string{x.path}
 	add := func(list *[]string, one string) {
@@ -90,7 +91,7 @@ func (x *exchange) read() *refusal {
 	return nil
 }
 
-// queryHeaders yields the headers that a query has for servers that take them from there.
+// queryHeaders yields the headers in a query, for servers that read them from there.
 func queryHeaders(query string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for part := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
@@ -108,7 +109,7 @@ func queryHeaders(query string) iter.Seq2[string, string] {
 	}
 }
 
-// otherPath is the escaped path that a header names, without its query.
+// otherPath returns the escaped path of a URL in a header, without its query.
 func (x *exchange) otherPath(value string) (string, bool) {
 	u, err := url.Parse(value)
 	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.host {
@@ -118,11 +119,11 @@ func (x *exchange) otherPath(value string) (string, bool) {
 	if path == "" {
 		path = "/"
 	}
-	// Whether a slash may be escaped is the policy's to say, which asks again.
+	// The policy decides later whether a slash may be escaped.
 	return path, names.Path(path, names.PathOptions{EncodedSlash: true}) == nil
 }
 
-// unescaped undoes the escapes of a part of a query, where they can be undone.
+// unescaped removes the escapes of a part of a query, if they are valid.
 func unescaped(part string) string {
 	if plain, err := url.QueryUnescape(part); err == nil {
 		return plain

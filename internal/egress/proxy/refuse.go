@@ -56,7 +56,7 @@ func byPolicy(d egress.Decision) *refusal {
 
 // unrecorded refuses what could not be recorded.
 func unrecorded(err error) *refusal {
-	r := floor(http.StatusServiceUnavailable, "not_recorded", policy.RuleRecord, "no record of this could be kept, so it did not happen")
+	r := floor(http.StatusServiceUnavailable, "not_recorded", policy.RuleRecord, "no audit entry could be written, so the request was not sent")
 	r.cause = err
 	return r
 }

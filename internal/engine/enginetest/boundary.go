@@ -27,7 +27,7 @@ var boundaryRules = []rule{
 	// P4
 	{"boundary/host-files-do-not-change", hostFilesDoNotChange},
 	{"boundary/workspace-is-copy-on-write", workspaceIsCopyOnWrite},
-	{"boundary/workspace-link-leads-nowhere", func(t *testing.T, c *Config) {
+	{"boundary/workspace-link-leads-nowhere", func(t testing.TB, c *Config) {
 		outside := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("outside"), 0o644); err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ var boundaryRules = []rule{
 		}
 	}},
 	// P5
-	{"boundary/host-loopback", func(t *testing.T, c *Config) {
+	{"boundary/host-loopback", func(t testing.TB, c *Config) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ var boundaryRules = []rule{
 			t.Error("a box reaches a listener on the host's loopback")
 		}
 	}},
-	{"boundary/host-abstract-socket", func(t *testing.T, c *Config) {
+	{"boundary/host-abstract-socket", func(t testing.TB, c *Config) {
 		name := "@" + newID()
 		l, err := net.Listen("unix", name)
 		if err != nil {
@@ -78,11 +78,11 @@ var boundaryRules = []rule{
 			t.Error("a box reaches an abstract socket of the host")
 		}
 	}},
-	{"boundary/only-loopback", func(t *testing.T, c *Config) {
+	{"boundary/only-loopback", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo")
 	}},
-	{"boundary/host-processes-are-invisible", func(t *testing.T, c *Config) {
+	{"boundary/host-processes-are-invisible", func(t testing.TB, c *Config) {
 		const look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
 		control, _ := exec.CommandContext(t.Context(), "/bin/sh", "-c", look).Output()
 		if !strings.Contains(string(control), filepath.Base(os.Args[0])) {
@@ -94,13 +94,13 @@ var boundaryRules = []rule{
 			t.Errorf("the server's process is visible: %q", r.stdout)
 		}
 	}},
-	{"boundary/boxes-do-not-see-each-other", func(t *testing.T, c *Config) {
+	{"boundary/boxes-do-not-see-each-other", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		one, two := c.start(t, e), c.start(t, e)
 		one.want(t, "echo mark | tee /tmp/mark /var/tmp/mark /home/user/mark /workspace/mark /dev/shm/mark", "mark")
 		two.want(t, "ls /tmp/mark /var/tmp/mark /home/user/mark /workspace/mark /dev/shm/mark 2>/dev/null || true", "")
 	}},
-	{"boundary/set-id-gains-nothing", func(t *testing.T, c *Config) {
+	{"boundary/set-id-gains-nothing", func(t testing.TB, c *Config) {
 		if os.Geteuid() == 0 {
 			setIDControl(t)
 		}
@@ -113,7 +113,7 @@ var boundaryRules = []rule{
 			b.want(t, path+" -u", "1000")
 		}
 	}},
-	{"boundary/kill-all-leaves-the-guest", func(t *testing.T, c *Config) {
+	{"boundary/kill-all-leaves-the-guest", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -123,7 +123,7 @@ var boundaryRules = []rule{
 	}},
 }
 
-func workspaceIsCopyOnWrite(t *testing.T, c *Config) {
+func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 	ws := t.TempDir()
 	for name, text := range map[string]string{"keep": "host", "change": "host", "delete": "host"} {
 		if err := os.WriteFile(filepath.Join(ws, name), []byte(text), 0o644); err != nil {
@@ -144,7 +144,7 @@ func workspaceIsCopyOnWrite(t *testing.T, c *Config) {
 }
 
 // setIDControl has another user run such a copy on the host, who is root then.
-func setIDControl(t *testing.T) {
+func setIDControl(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-set-id-")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // describe is everything about one file but when it was read.
-func describe(t *testing.T, path string) string {
+func describe(t testing.TB, path string) string {
 	t.Helper()
 	var s unix.Stat_t
 	if err := unix.Lstat(path, &s); err != nil {
@@ -39,7 +39,7 @@ func describe(t *testing.T, path string) string {
 
 // shownFile makes a file of the host below a directory that boxes see, which
 // everybody may write, and returns its directory's directory and its path.
-func shownFile(t *testing.T, parent string) (dir, path string) {
+func shownFile(t testing.TB, parent string) (dir, path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "crannog-canary-")
 	if err != nil {
@@ -68,7 +68,7 @@ func shownFile(t *testing.T, parent string) (dir, path string) {
 // that leads there inside.
 var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
 
-func hostFilesDoNotChange(t *testing.T, c *Config) {
+func hostFilesDoNotChange(t testing.TB, c *Config) {
 	wantChanged(t)
 	// What boxes are shown: the template's tree, which is the server's own, and
 	// programs of the host, among which root can put some for each persona. The
@@ -112,7 +112,7 @@ func hostFilesDoNotChange(t *testing.T, c *Config) {
 
 // wantChanged is the control: on the host each of the changes changes a file,
 // with the right to write where a sound kernel wants one.
-func wantChanged(t *testing.T) {
+func wantChanged(t testing.TB) {
 	t.Helper()
 	t.Setenv(traceeEnv, strconv.Itoa(os.Getpid()))
 	for _, change := range fileChanges {
@@ -129,7 +129,7 @@ func wantChanged(t *testing.T) {
 	}
 }
 
-func trees(t *testing.T, dirs []string) map[string]string {
+func trees(t testing.TB, dirs []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, dir := range dirs {
@@ -140,7 +140,7 @@ func trees(t *testing.T, dirs []string) map[string]string {
 
 // hostStateDoesNotChange lets root inside turn what is the machine's elsewhere:
 // its settings, its name, its clock.
-func hostStateDoesNotChange(t *testing.T, c *Config) {
+func hostStateDoesNotChange(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	state := func() string {
 		name, err := os.Hostname()

@@ -26,7 +26,7 @@ var factFiles = []string{
 // boundToExist are those of factFiles that every host has.
 var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
 
-func hostIdentityIsNotShown(t *testing.T, c *Config) {
+func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	inside := b.shAs(t, "root", "for f in "+strings.Join(factFiles, " ")+`; do echo "== $f"; cat "$f" 2>/dev/null; echo; done; echo "== dmesg"; dmesg`).stdout
 	said := map[string]string{}
@@ -64,7 +64,7 @@ func hostIdentityIsNotShown(t *testing.T, c *Config) {
 }
 
 // wantNoMessages compares what the two kernels said, without their times.
-func wantNoMessages(t *testing.T, inside string) {
+func wantNoMessages(t testing.TB, inside string) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
 	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
@@ -84,7 +84,7 @@ func wantNoMessages(t *testing.T, inside string) {
 }
 
 // wantNoAddresses looks for the host's hardware addresses.
-func wantNoAddresses(t *testing.T, b *box) {
+func wantNoAddresses(t testing.TB, b *box) {
 	t.Helper()
 	r := b.shAs(t, "root", `cat /sys/class/net/*/address /proc/net/dev 2>/dev/null; python3 -c '
 import fcntl, socket, struct
@@ -107,7 +107,7 @@ for _, name in socket.if_nameindex():
 
 // hostSecretsAreAbsent looks for the server's secrets and for where things are
 // on the host in all that processes inside say about themselves.
-func hostSecretsAreAbsent(t *testing.T, c *Config) {
+func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	const canary = "canary-7d1f0b"
 	t.Setenv("CRANNOG_TEST_SECRET", canary)
 	self, err := os.Executable()

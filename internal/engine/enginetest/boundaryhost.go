@@ -39,7 +39,7 @@ const maxPaths = 40
 
 // canaries puts files and a socket into the host's directories, open to
 // everybody, so that it is no right of theirs that hides them.
-func canaries(t *testing.T) (files []string) {
+func canaries(t testing.TB) (files []string) {
 	t.Helper()
 	for _, place := range hostPlaces {
 		dir, err := os.MkdirTemp(place, "crannog-canary-")
@@ -75,7 +75,7 @@ func canaries(t *testing.T) (files []string) {
 }
 
 // listen answers on a socket that everybody may connect to.
-func listen(t *testing.T, path string) string {
+func listen(t testing.TB, path string) string {
 	t.Helper()
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -97,7 +97,7 @@ func listen(t *testing.T, path string) string {
 	return path
 }
 
-func hostFilesAreAbsent(t *testing.T, c *Config) {
+func hostFilesAreAbsent(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e := c.Open(t, dir)
 	b := c.start(t, e)
@@ -149,7 +149,7 @@ func hostFilesAreAbsent(t *testing.T, c *Config) {
 
 // wantReached is the control: on the host each way leads to a canary, and to
 // each canary a way.
-func wantReached(t *testing.T, paths []string) {
+func wantReached(t testing.TB, paths []string) {
 	t.Helper()
 	by, to := map[string]bool{}, map[string]bool{}
 	for _, a := range probeHost(t, append([]string{reachFiles}, paths...)...) {
@@ -171,7 +171,7 @@ func wantReached(t *testing.T, paths []string) {
 }
 
 // filesOfABox are some of what the host keeps for another box.
-func filesOfABox(t *testing.T, c *Config, e engine.Engine, dir string) (files []string) {
+func filesOfABox(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)
 	other.want(t, "echo other > /tmp/mark && cat /tmp/mark", "other")
@@ -189,7 +189,7 @@ func filesOfABox(t *testing.T, c *Config, e engine.Engine, dir string) (files []
 
 // tree is everything about the files below a directory but when they were
 // read.
-func tree(t *testing.T, dir string) map[string]string {
+func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 )
 
 // probe runs the probe program in a box.
-func (b *box) probe(t *testing.T, c *Config, as persona, args ...string) []answer {
+func (b *box) probe(t testing.TB, c *Config, as persona, args ...string) []answer {
 	t.Helper()
 	user := string(as)
 	if as == asOwner {
@@ -33,7 +33,7 @@ func (b *box) probe(t *testing.T, c *Config, as persona, args ...string) []answe
 
 // probeHost runs it on the host, where it must succeed: in namespaces of its
 // own for what it mounts and binds, as a user who is no root as root of them.
-func probeHost(t *testing.T, args ...string) []answer {
+func probeHost(t testing.TB, args ...string) []answer {
 	t.Helper()
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
 	if os.Geteuid() == 0 {
@@ -60,7 +60,7 @@ func probeHost(t *testing.T, args ...string) []answer {
 	return decodeAnswers(t, out)
 }
 
-func decodeAnswers(t *testing.T, out []byte) (list []answer) {
+func decodeAnswers(t testing.TB, out []byte) (list []answer) {
 	t.Helper()
 	for line := range bytes.Lines(out) {
 		var a answer
@@ -72,7 +72,7 @@ func decodeAnswers(t *testing.T, out []byte) (list []answer) {
 	return list
 }
 
-func probesAreRefused(t *testing.T, c *Config) {
+func probesAreRefused(t testing.TB, c *Config) {
 	if os.Geteuid() == 0 {
 		wantControl(t, probeHost(t, append([]string{makeCalls}, probeNames()...)...))
 	}
@@ -96,7 +96,7 @@ func probesAreRefused(t *testing.T, c *Config) {
 
 // wantControl wants every probe to be permitted on the host, but for those of
 // which the host has just answered that it has no such thing.
-func wantControl(t *testing.T, list []answer) {
+func wantControl(t testing.TB, list []answer) {
 	t.Helper()
 	if len(list) != len(probes) {
 		t.Fatalf("control: %d answers to %d probes: %+v", len(list), len(probes), list)

@@ -14,7 +14,7 @@ import (
 
 // boundRules are about the files of the host that a state refers to.
 var boundRules = []rule{
-	{"bound/F24-exactly-what-is-open-and-mapped", func(t *testing.T, c *Config) {
+	{"bound/F24-exactly-what-is-open-and-mapped", func(t testing.TB, c *Config) {
 		// Programs of a directory of the test's own, at a place that the root has.
 		dir := t.TempDir()
 		for name, from := range map[string]string{"runs": "/bin/sleep", "ended": "/bin/true", "open": "/etc/passwd", "later": "/bin/true"} {
@@ -83,7 +83,7 @@ var boundRules = []rule{
 		changed("what is mapped and was replaced", again, "runs")
 		b.want(t, "pgrep -c -x runs", "1")
 	}},
-	{"bound/F24-a-state-that-is-bound-goes-on", func(t *testing.T, c *Config) {
+	{"bound/F24-a-state-that-is-bound-goes-on", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo before > f", "")
 		dir := t.TempDir()
@@ -95,7 +95,7 @@ var boundRules = []rule{
 		b.want(t, "echo after > f; cat f", "after")
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
 	}},
-	{"bound/F24-goes-on-with-copies-of-what-changed", func(t *testing.T, c *Config) {
+	{"bound/F24-goes-on-with-copies-of-what-changed", func(t testing.TB, c *Config) {
 		// A shell, whose code is read from the file again after it has gone on: one
 		// that is replaced, and one whose directory is removed.
 		dir := t.TempDir()
@@ -175,7 +175,7 @@ var boundRules = []rule{
 		}
 		copied.want(t, goOn, "42\n42")
 	}},
-	{"bound/F24-what-was-moved-is-not-known", func(t *testing.T, c *Config) {
+	{"bound/F24-what-was-moved-is-not-known", func(t testing.TB, c *Config) {
 		// gVisor opens a file again by the path that it had, and the host lists it by
 		// the path that it has.
 		dir := t.TempDir()
@@ -213,7 +213,7 @@ var boundRules = []rule{
 
 // replace exchanges a file for another one under the same name, as a package manager
 // does.
-func replace(t *testing.T, path string) {
+func replace(t testing.TB, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err == nil {

@@ -129,7 +129,7 @@ func (b *box) sh(t testing.TB, line string) result {
 
 func (b *box) shAs(t testing.TB, user, line string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	ctx, cancel := hosttest.Bounded(t)
 	defer cancel()
 	r, err := b.exec(ctx, user, "/bin/sh", "-c", line)
 	if err != nil {

@@ -80,7 +80,7 @@ func (b *changed) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadC
 	return b.guestBox.Tree(ctx, req)
 }
 
-func (c *Config) workspace(t *testing.T, files map[string]string, hide ...string) *changed {
+func (c *Config) workspace(t testing.TB, files map[string]string, hide ...string) *changed {
 	t.Helper()
 	dir := openTemp(t)
 	for name, text := range files {
@@ -105,7 +105,7 @@ func (c *Config) workspace(t *testing.T, files map[string]string, hide ...string
 	return &changed{guestBox: guestBox{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
 }
 
-func (b *changed) compare(t *testing.T) *changeset.Set {
+func (b *changed) compare(t testing.TB) *changeset.Set {
 	t.Helper()
 	set, err := changeset.Compare(t.Context(), b, b.base, changeset.Options{Dir: "/workspace", Text: true})
 	if err != nil {
@@ -122,7 +122,7 @@ func paths(set *changeset.Set) string {
 	return strings.Join(all, ", ")
 }
 
-func whatComesOut(t *testing.T, c *Config) {
+func whatComesOut(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
 	if set := b.compare(t); len(set.Changes) > 0 || b.sums > 0 {
 		t.Fatalf("a new box has changed %s, and %d files were read", paths(set), b.sums)
@@ -169,7 +169,7 @@ func whatComesOut(t *testing.T, c *Config) {
 
 // A program can give a file any size and any time of its last change; it
 // cannot say when it did so.
-func forgedTimes(t *testing.T, c *Config) {
+func forgedTimes(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
 	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
 		mv back b2 && mv b2 back && chmod 700 mode && chmod 644 mode && echo done`, "done")
@@ -204,7 +204,7 @@ while time.time() < end:
 
 // What a program swaps while it is listed and packed is never listed or packed
 // under a name that it does not have.
-func racingProgram(t *testing.T, c *Config) {
+func racingProgram(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"d/file": "content of the workspace"})
 	b.want(t, "mkdir /tmp/elsewhere && echo canary-elsewhere > /tmp/elsewhere/file && cd /workspace && cp -r d e && rm -r d && mv e d && echo new > d/file && echo done", "done")
 	ended := make(chan struct{})
@@ -242,7 +242,7 @@ func racingProgram(t *testing.T, c *Config) {
 }
 
 // openTemp is a directory of the host's that every user may read.
-func openTemp(t *testing.T) string {
+func openTemp(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{filepath.Dir(dir), dir} {

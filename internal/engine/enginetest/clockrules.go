@@ -74,11 +74,11 @@ func (r reading) wrong(earlier reading) []string {
 
 // knowTheTime checks that every clock is right in a box that is restored from an old
 // state. It checks the program that read the time before, and a new one.
-func knowTheTime(t *testing.T, c *Config) {
+func knowTheTime(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
 	serve(t, b, 8002, "time", tell)
-	lines := []string{ask(8002), "python3 -c 'import time; print(" + tell + ")'"}
+	lines := []string{get(8002), "python3 -c 'import time; print(" + tell + ")'"}
 	var before []reading
 	for _, line := range lines {
 		before = append(before, readClocks(t, b, line))
@@ -109,14 +109,14 @@ func knowTheTime(t *testing.T, c *Config) {
 		s.GuestConfig = renewed(b.id, "box", how)
 		return s
 	}
-	if err := saver(t, e).Replace(t.Context(), spec(guest.RolledBack), dir); err != nil {
+	if err := saver(e).Replace(t.Context(), spec(guest.RolledBack), dir); err != nil {
 		t.Fatal(err)
 	}
 	right("one that was rolled back", attach(t, e, b.id))
 	if err := e.Remove(t.Context(), b.id); err != nil {
 		t.Fatal(err)
 	}
-	if err := saver(t, e).Restore(t.Context(), spec(guest.Resumed), dir); err != nil {
+	if err := saver(e).Restore(t.Context(), spec(guest.Resumed), dir); err != nil {
 		t.Fatal(err)
 	}
 	right("one that was resumed", attach(t, e, b.id))

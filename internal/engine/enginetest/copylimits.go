@@ -2,12 +2,10 @@ package enginetest
 
 import (
 	"context"
-	"maps"
-	"os"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
@@ -18,9 +16,8 @@ import (
 // state, so it has to be put up anew around each copy.
 var copyLimitRules = []rule{
 	// P6
-	{"state/limits-hold-in-a-copy", func(t *testing.T, c *Config) {
+	{"state/limits-hold-in-a-copy", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		needs(t, e, engine.LimitPIDs)
 		small := func(s *engine.Spec) { s.Limits.PIDs = 64; s.Limits.DiskBytes = 64 << 20 }
 		b := c.start(t, e, small)
 		other := c.copyOf(t, e, save(t, b), small)
@@ -40,9 +37,8 @@ print(n)'; pkill -f python3`)
 			t.Errorf("got %+v, want no space", r)
 		}
 	}},
-	{"state/a-copys-memory-limit-is-its-own", func(t *testing.T, c *Config) {
+	{"state/a-copys-memory-limit-is-its-own", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		needs(t, e, engine.LimitMemory)
 		b := c.start(t, e)
 		saved := save(t, b)
 		sibling := c.copyOf(t, e, saved)
@@ -68,26 +64,26 @@ print(n)'; pkill -f python3`)
 		}
 	}},
 	// P26
-	{"state/a-copy-has-a-group-of-its-own", func(t *testing.T, c *Config) {
+	{"state/a-copy-has-a-group-of-its-own", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)
 		// The control: what is looked at sees the one box, in a group.
-		wantGroups(t, dir, 1)
+		c.wantGroups(t, dir, 1)
 		saved := save(t, b)
 		c.copyOf(t, e, saved)
-		wantGroups(t, dir, 2)
+		c.wantGroups(t, dir, 2)
 		c.copyOf(t, e, saved)
-		wantGroups(t, dir, 3)
+		c.wantGroups(t, dir, 3)
 		spec := c.spec(b.id)
 		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
-		if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+		if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
-		wantGroups(t, dir, 3)
+		c.wantGroups(t, dir, 3)
 	}},
 	// P4
-	{"state/covers-hold-in-a-copy", func(t *testing.T, c *Config) {
+	{"state/covers-hold-in-a-copy", func(t testing.TB, c *Config) {
 		ws := coverTree(t)
 		e := c.Open(t, t.TempDir())
 		plain := func(s *engine.Spec) { s.Workspace = ws }
@@ -102,7 +98,7 @@ print(n)'; pkill -f python3`)
 			change(&spec)
 		}
 		other := c.copyOf(t, e, saved, plain, covered, goesOn(guest.Copied))
-		if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+		if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range []*box{other, attach(t, e, b.id)} {
@@ -118,58 +114,20 @@ func goesOn(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.GuestConfig = renewed(s.ID, s.Hostname, how) }
 }
 
-// wantGroups wants that each process of the boxes below a directory is in a
-// group of ours, and that in each hierarchy that has any there are so many.
-func wantGroups(t *testing.T, dir string, want int) {
+// wantGroups wants that the boxes below a directory are in so many groups of each
+// hierarchy that has any.
+func (c *Config) wantGroups(t testing.TB, dir string, want int) {
 	t.Helper()
 	// What was replaced takes a moment to end.
-	var groups map[string][]string
-	for deadline := hosttest.Deadline(); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		groups = groupsOf(t, dir)
+	hosttest.EventuallyNoError(t, func() error {
+		groups := c.Groups(t, dir)
 		right := len(groups) > 0
 		for _, names := range groups {
-			right = right && len(names) == want && !slices.Contains(names, outside)
+			right = right && len(names) == want && !slices.Contains(names, "")
 		}
-		if right {
-			return
+		if !right {
+			return fmt.Errorf("groups by hierarchy %v, want %d in each", groups, want)
 		}
-	}
-	t.Fatalf("groups by hierarchy %v, want %d in each", groups, want)
-}
-
-// outside stands for the group of a process that is in none of ours.
-const outside = "none of ours"
-
-// groupsOf lists, for each hierarchy in which any of the boxes below a directory
-// is in a group of ours, the groups that their processes are in.
-func groupsOf(t *testing.T, dir string) map[string][]string {
-	t.Helper()
-	found := map[string]map[string]bool{}
-	for _, pid := range hosttest.BoxProcesses(t, dir) {
-		data, err := os.ReadFile("/proc/" + pid + "/cgroup")
-		if err != nil {
-			continue // it has ended
-		}
-		for line := range strings.Lines(string(data)) {
-			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-			if len(parts) != 3 {
-				t.Fatalf("a line of /proc/PID/cgroup reads %q", line)
-			}
-			if found[parts[1]] == nil {
-				found[parts[1]] = map[string]bool{}
-			}
-			group := outside
-			if strings.Contains(parts[2], "/crannog/") {
-				group = parts[2]
-			}
-			found[parts[1]][group] = true
-		}
-	}
-	groups := map[string][]string{}
-	for hierarchy, names := range found {
-		if list := slices.Sorted(maps.Keys(names)); !slices.Equal(list, []string{outside}) {
-			groups[hierarchy] = list
-		}
-	}
-	return groups
+		return nil
+	})
 }

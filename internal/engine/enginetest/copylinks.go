@@ -30,55 +30,8 @@ func dialled(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
 
 var copyLinkRules = []rule{
 	// P26
-	{"copies/links-are-their-own", func(t *testing.T, c *Config) {
-		e := c.Open(t, t.TempDir())
-		b, p := c.startLinked(t, e)
-		b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+standing+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
-		hosttest.Eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
-		dir := save(t, b)
-
-		boxes, peers := []*box{b}, []*peer{p}
-		for spare := range 2 {
-			warm(t, c, e, spare) // the second takes over a kernel that is there
-			end, p := newPeer(t)
-			boxes = append(boxes, c.copyOf(t, e, dir, linkedBy(end)))
-			peers = append(peers, p)
-			end.Close()
-		}
-		for i, b := range boxes {
-			b.want(t, python(dialing("198.18.0.7", 80)), "connected")
-			b.want(t, python(dialing("198.18.0.7", 9000+i)), "ECONNREFUSED")
-		}
-		for i, p := range peers {
-			for j := range boxes {
-				if n := len(p.seen(dialled(9000 + j))); (n == 1) != (i == j) || n > 1 {
-					t.Errorf("the peer of box %d saw %d connections of box %d", i, n, j)
-				}
-			}
-		}
-		// Of the connection that stood there is one end, the source's.
-		for i, b := range slices.Backward(boxes) {
-			b.sh(t, ": > say")
-			hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
-			if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
-				t.Errorf("the connection of box %d: %s", i, how)
-			}
-		}
-		hosttest.Eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
-		for i, p := range peers {
-			if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
-				t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
-			}
-		}
-		// A link that ends is that of one box.
-		peers[1].link.Close()
-		for i, b := range boxes {
-			if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {
-				t.Errorf("box %d without the link of box 1: %+v", i, r)
-			}
-		}
-	}},
-	{"copies/no-link-comes-with-the-memory", func(t *testing.T, c *Config) {
+	{"copies/links-are-their-own", func(t testing.TB, c *Config) { linksAreTheirOwn(t, c, func(*Config, engine.Engine, int) {}) }},
+	{"copies/no-link-comes-with-the-memory", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		dir := save(t, b)
@@ -96,7 +49,7 @@ var copyLinkRules = []rule{
 			t.Errorf("its peer saw %q", theirs.seen(""))
 		}
 	}},
-	{"copies/a-link-is-replaced-with-its-box", func(t *testing.T, c *Config) {
+	{"copies/a-link-is-replaced-with-its-box", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		dir := save(t, b)
@@ -104,7 +57,7 @@ var copyLinkRules = []rule{
 		end, theirs := newPeer(t)
 		spec := c.spec(b.id)
 		spec.Egress, spec.GuestConfig = engine.Packets(end), renewed(b.id, "box", guest.RolledBack)
-		err := saver(t, e).Replace(t.Context(), spec, dir)
+		err := saver(e).Replace(t.Context(), spec, dir)
 		end.Close()
 		if err != nil {
 			t.Fatal(err)
@@ -119,4 +72,54 @@ var copyLinkRules = []rule{
 
 func linkedBy(end *os.File) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
+}
+
+// linksAreTheirOwn makes two copies of a box with a link, after prepare.
+func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
+	e := c.Open(t, t.TempDir())
+	b, p := c.startLinked(t, e)
+	b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+standing+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
+	hosttest.Eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
+	dir := save(t, b)
+
+	boxes, peers := []*box{b}, []*peer{p}
+	for n := range 2 {
+		prepare(c, e, n)
+		end, p := newPeer(t)
+		boxes = append(boxes, c.copyOf(t, e, dir, linkedBy(end)))
+		peers = append(peers, p)
+		end.Close()
+	}
+	for i, b := range boxes {
+		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+		b.want(t, python(dialing("198.18.0.7", 9000+i)), "ECONNREFUSED")
+	}
+	for i, p := range peers {
+		for j := range boxes {
+			if n := len(p.seen(dialled(9000 + j))); (n == 1) != (i == j) || n > 1 {
+				t.Errorf("the peer of box %d saw %d connections of box %d", i, n, j)
+			}
+		}
+	}
+	// Of the connection that stood there is one end, the source's.
+	for i, b := range slices.Backward(boxes) {
+		b.sh(t, ": > say")
+		hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
+		if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
+			t.Errorf("the connection of box %d: %s", i, how)
+		}
+	}
+	hosttest.Eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
+	for i, p := range peers {
+		if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
+			t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
+		}
+	}
+	// A link that ends is that of one box.
+	peers[1].link.Close()
+	for i, b := range boxes {
+		if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {
+			t.Errorf("box %d without the link of box 1: %+v", i, r)
+		}
+	}
 }

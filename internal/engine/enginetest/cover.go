@@ -17,7 +17,7 @@ var coverRules = []rule{
 	{"cover/hidden-is-empty", hiddenIsEmpty},
 	{"cover/absent-is-not-there", absentIsNotThere},
 	{"cover/read-only-is-not-changed", readOnlyIsNotChanged},
-	{"cover/read-only-must-hold", func(t *testing.T, c *Config) {
+	{"cover/read-only-must-hold", func(t testing.TB, c *Config) {
 		ws := coverTree(t)
 		for _, path := range []string{"/workspace/none", "/workspace/link", "workspace/keep", "/workspace/../etc", "/", "/proc/self"} {
 			spec := c.spec(newID())
@@ -28,7 +28,7 @@ var coverRules = []rule{
 			}
 		}
 	}},
-	{"cover/hiding-does-not-follow-links-out", func(t *testing.T, c *Config) {
+	{"cover/hiding-does-not-follow-links-out", func(t testing.TB, c *Config) {
 		outside := filepath.Join(t.TempDir(), "outside")
 		if err := os.WriteFile(outside, []byte("host"), 0o644); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ var coverRules = []rule{
 }
 
 // coverTree is a workspace with something to hide and to protect.
-func coverTree(t *testing.T) string {
+func coverTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
 	for path, text := range map[string]string{
@@ -74,7 +74,7 @@ func coverTree(t *testing.T) string {
 	return ws
 }
 
-func hiddenIsEmpty(t *testing.T, c *Config) {
+func hiddenIsEmpty(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace = ws }
@@ -95,7 +95,7 @@ var (
 const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 
 // wantHidden wants that nothing of toHide can be read or changed.
-func wantHidden(t *testing.T, b *box) {
+func wantHidden(t testing.TB, b *box) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		if r := b.shAs(t, user, search); strings.TrimSpace(r.stdout) != "0" {
@@ -126,7 +126,7 @@ var protectedAttempts = []string{
 	"mkdir .git/hooks/d", "rm .git/hooks/pre-commit", "chmod 777 .git/hooks", "mv .git/hooks .git/old", "rm -r .git/hooks",
 }
 
-func readOnlyIsNotChanged(t *testing.T, c *Config) {
+func readOnlyIsNotChanged(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace = ws }
@@ -149,7 +149,7 @@ func readOnlyIsNotChanged(t *testing.T, c *Config) {
 }
 
 // wantProtected wants that everything of toProtect can be read and not changed.
-func wantProtected(t *testing.T, b *box) {
+func wantProtected(t testing.TB, b *box) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		for _, attempt := range slices.Concat(protectedAttempts, []string{
@@ -166,7 +166,7 @@ func wantProtected(t *testing.T, b *box) {
 }
 
 // What is absent can be put back by no program, and its name is free.
-func absentIsNotThere(t *testing.T, c *Config) {
+func absentIsNotThere(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.Absent = ws, []string{"/workspace/.env", "/workspace/secrets", "/workspace/none"}

@@ -13,24 +13,24 @@ import (
 )
 
 var execRules = []rule{
-	{"exec/streams-and-exit-code", func(t *testing.T, c *Config) {
+	{"exec/streams-and-exit-code", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		r := b.sh(t, "echo out; echo err >&2; exit 3")
 		if r.stdout != "out\n" || r.stderr != "err\n" || r.code != 3 {
 			t.Errorf("got %+v", r)
 		}
 	}},
-	{"exec/runs-as-the-user", func(t *testing.T, c *Config) {
+	{"exec/runs-as-the-user", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "id -un; id -u; echo $HOME; pwd", "user\n1000\n/home/user\n/home/user")
 	}},
-	{"exec/root-on-request", func(t *testing.T, c *Config) {
+	{"exec/root-on-request", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		if r := b.shAs(t, "root", "id -u; echo $HOME"); r.stdout != "0\n/root\n" {
 			t.Errorf("got %+v", r)
 		}
 	}},
-	{"exec/writable-places", func(t *testing.T, c *Config) {
+	{"exec/writable-places", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		for _, dir := range []string{"/home/user", "/tmp", "/var/tmp", "/workspace"} {
 			b.want(t, "cd "+dir+" && mkdir -p a/b && echo x > a/b/f && cat a/b/f && rm -r a", "x")
@@ -39,12 +39,12 @@ var execRules = []rule{
 			t.Error("the user may write to /etc or /usr")
 		}
 	}},
-	{"exec/extended-attributes", func(t *testing.T, c *Config) {
+	{"exec/extended-attributes", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, `cd && touch f && python3 -c 'import os; os.setxattr("f", "user.e2b.k", b"v"); print(os.getxattr("f", "user.e2b.k").decode())'`, "v")
 	}},
 	// P16
-	{"exec/thousand-orphans-are-reaped", func(t *testing.T, c *Config) {
+	{"exec/thousand-orphans-are-reaped", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// Each subshell forks a child and ends before it, which leaves the
 		// child to PID 1.
@@ -55,14 +55,14 @@ var execRules = []rule{
 			return strings.TrimSpace(b.shAs(t, "root", `cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true`).stdout) == "0"
 		})
 	}},
-	{"exec/descriptors-are-only-stdio", func(t *testing.T, c *Config) {
+	{"exec/descriptors-are-only-stdio", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// A descriptor of the guest or the engine in a child would be a way
 		// around every path check (CVE-2024-21626). The fourth one is the
 		// listing's own.
 		b.want(t, `python3 -c 'import os; print(*sorted(int(f) for f in os.listdir("/proc/self/fd")))'`, "0 1 2 3")
 	}},
-	{"exec/signals-are-as-after-a-login", func(t *testing.T, c *Config) {
+	{"exec/signals-are-as-after-a-login", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// None handled, ignored or held back but for the three that Python takes
 		// for itself.
@@ -71,16 +71,16 @@ print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not 
 		b.want(t, ask, "2 13 25")
 		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // what is ignored is seen
 	}},
-	{"exec/large-output-without-newline-arrives", func(t *testing.T, c *Config) {
+	{"exec/large-output-without-newline-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		if r := b.sh(t, "head -c 20000000 /dev/zero | tr '\\0' x"); len(r.stdout) != 20_000_000 {
 			t.Errorf("got %d bytes", len(r.stdout))
 		}
 	}},
-	{"exec/large-input-arrives", func(t *testing.T, c *Config) {
+	{"exec/large-input-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// More than every buffer on the way holds, to a reader that is slow
-		// to begin: gVisor's own port forwarding loses bytes here.
+		// to begin.
 		data := make([]byte, 16<<20)
 		rand.NewChaCha8([32]byte{1}).Read(data)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/files?path=big&username=user", bytes.NewReader(data))

@@ -23,7 +23,7 @@ func images(dir string) map[engine.ImageKind]engine.Image {
 }
 
 var imageRules = []rule{
-	{"images/what-is-not-declared-is-refused", func(t *testing.T, c *Config) {
+	{"images/what-is-not-declared-is-refused", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		refused := func(what string, image engine.Image, kind fault.Kind, code string) {

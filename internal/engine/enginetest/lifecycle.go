@@ -17,7 +17,7 @@ import (
 )
 
 var lifecycleRules = []rule{
-	{"lifecycle/probe-passes-here", func(t *testing.T, c *Config) {
+	{"lifecycle/probe-passes-here", func(t testing.TB, c *Config) {
 		findings := c.Open(t, t.TempDir()).Probe(t.Context())
 		if len(findings) == 0 {
 			t.Error("nothing was checked")
@@ -28,11 +28,11 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/create-is-ready", func(t *testing.T, c *Config) {
+	{"lifecycle/create-is-ready", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo hello", "hello")
 	}},
-	{"lifecycle/taken-id-is-exists", func(t *testing.T, c *Config) {
+	{"lifecycle/taken-id-is-exists", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if err := e.Create(t.Context(), c.spec(b.id)); fault.KindOf(err) != fault.Exists {
@@ -40,7 +40,7 @@ var lifecycleRules = []rule{
 		}
 		b.want(t, "echo still here", "still here")
 	}},
-	{"lifecycle/bad-id-is-invalid", func(t *testing.T, c *Config) {
+	{"lifecycle/bad-id-is-invalid", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		for _, id := range []string{"", "..", "a/b", "../../etc", "UPPER", "a\x00b", "ünï", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddx"} {
 			if err := e.Create(t.Context(), c.spec(id)); fault.KindOf(err) != fault.Invalid {
@@ -51,7 +51,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/remove-is-idempotent", func(t *testing.T, c *Config) {
+	{"lifecycle/remove-is-idempotent", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		for range 3 {
@@ -59,14 +59,14 @@ var lifecycleRules = []rule{
 				t.Fatal(err)
 			}
 		}
-		if _, err := e.Wait(t.Context(), b.id); fault.KindOf(err) != fault.NotFound {
+		if _, err := e.Wait(hosttest.Context(t), b.id); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("wait after remove: got %v, want not found", err)
 		}
 		if _, err := e.Dial(t.Context(), b.id, guestboot.Port); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("dial after remove: got %v, want not found", err)
 		}
 	}},
-	{"lifecycle/list-names-what-is-held", func(t *testing.T, c *Config) {
+	{"lifecycle/list-names-what-is-held", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		isOurs := func(s engine.Status) bool { return s.ID == b.id && s.State == engine.Running }
@@ -80,7 +80,7 @@ var lifecycleRules = []rule{
 			t.Fatalf("list after remove: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/wait-tells-of-remove", func(t *testing.T, c *Config) {
+	{"lifecycle/wait-tells-of-remove", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		exits := make(chan engine.Exit, 3)
@@ -103,7 +103,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/wait-honours-its-context", func(t *testing.T, c *Config) {
+	{"lifecycle/wait-honours-its-context", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ var lifecycleRules = []rule{
 			t.Fatalf("got %v, want canceled", err)
 		}
 	}},
-	{"lifecycle/canceled-create-leaves-nothing", func(t *testing.T, c *Config) {
+	{"lifecycle/canceled-create-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		for _, patience := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -129,7 +129,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t *testing.T, c *Config) {
+	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		spec := c.spec(newID())
 		spec.Image = engine.ViewOf("/nowhere/at/all", spec.Image.Guest)
@@ -140,7 +140,30 @@ var lifecycleRules = []rule{
 			t.Errorf("left behind: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t *testing.T, c *Config) {
+	{"lifecycle/egress-that-is-not-declared-is-refused", func(t testing.TB, c *Config) {
+		e := c.Open(t, t.TempDir())
+		end, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer end.Close()
+		declared := e.Info().Egress
+		for _, kind := range []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressTap, engine.EgressEthernet, engine.EgressProxy, "unknown"} {
+			if slices.Contains(declared, kind) && kind != engine.EgressNone {
+				continue
+			}
+			spec := c.spec(newID())
+			spec.Egress = engine.Egress{Kind: kind, End: end} // loopback has no end
+			if err := e.Create(t.Context(), spec); err == nil {
+				t.Errorf("a box started with an egress of the kind %s, and %v are declared", kind, declared)
+				remove(t, e, spec.ID)
+			}
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left behind: %v %v", list, err)
+		}
+	}},
+	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
@@ -155,7 +178,7 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/closed-stream-ends-on-both-sides", func(t *testing.T, c *Config) {
+	{"lifecycle/closed-stream-ends-on-both-sides", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		conn, err := e.Dial(t.Context(), b.id, guestboot.Port)
@@ -171,7 +194,7 @@ var lifecycleRules = []rule{
 			t.Errorf("read on a removed box: %v, want %v or a reset", err, io.EOF)
 		}
 	}},
-	{"lifecycle/many-at-once", func(t *testing.T, c *Config) {
+	{"lifecycle/many-at-once", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		var wg sync.WaitGroup
 		for range 8 {

@@ -18,7 +18,7 @@ import (
 
 var linkRules = []rule{
 	{"link/reaches-its-peer-and-nothing-else", linkReachesItsPeer},
-	{"link/names-are-asked-of-the-peer", func(t *testing.T, c *Config) {
+	{"link/names-are-asked-of-the-peer", func(t testing.TB, c *Config) {
 		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
 		for _, server := range []string{"10.199.0.1", "8.8.8.8"} {
 			b.want(t, python(`s = socket.socket(2, 2); s.settimeout(10); s.connect(("`+server+`", 53)); s.send(b"query"); print(s.recv(512).decode())`), "answer")
@@ -27,7 +27,7 @@ var linkRules = []rule{
 			t.Errorf("the peer was asked %d times", n)
 		}
 	}},
-	{"link/without-one-the-network-is-unreachable", func(t *testing.T, c *Config) {
+	{"link/without-one-the-network-is-unreachable", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		with, p := c.startLinked(t, e)
 		with.want(t, python(dialing("198.18.0.7", 80)), "connected")
@@ -39,7 +39,7 @@ var linkRules = []rule{
 			t.Errorf("the peer of another box was reached: %d", n)
 		}
 	}},
-	{"link/raw-packets-are-refused", func(t *testing.T, c *Config) {
+	{"link/raw-packets-are-refused", func(t testing.TB, c *Config) {
 		// boundary/probes-are-refused has the control.
 		b, _ := c.startLinked(t, c.Open(t, t.TempDir()))
 		for _, as := range []persona{asUser, asRoot, asOwner} {
@@ -49,7 +49,7 @@ var linkRules = []rule{
 			}
 		}
 	}},
-	{"link/there-is-no-ipv6", func(t *testing.T, c *Config) {
+	{"link/there-is-no-ipv6", func(t testing.TB, c *Config) {
 		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
 		for _, to := range []string{"2606:4700::1111", "fd00:ec2::254", "ff02::1%eth0", "fe80::1%eth0", "::ffff:169.254.169.254"} {
 			r := b.sh(t, python(dialing(to, 80)))
@@ -64,7 +64,7 @@ var linkRules = []rule{
 			}
 		}
 	}},
-	{"link/its-end-is-seen-inside", func(t *testing.T, c *Config) {
+	{"link/its-end-is-seen-inside", func(t testing.TB, c *Config) {
 		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
 		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
 		done := make(chan result, 1)
@@ -85,7 +85,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 		t.Logf("a new connection after the link's end: %s", strings.TrimSpace(r.stdout))
 		b.want(t, "echo alive", "alive")
 	}},
-	{"link/ends-with-the-box", func(t *testing.T, c *Config) {
+	{"link/ends-with-the-box", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		select {
@@ -99,7 +99,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 		<-p.link.Done()
 	}},
 	// P8
-	{"link/cycles-leave-nothing", func(t *testing.T, c *Config) {
+	{"link/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		once := func() {
@@ -112,14 +112,14 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 			<-p.link.Done()
 		}
 		once()
-		before := hosttest.Census(t, dir)
+		before := c.count(t, dir)
 		cycles := min(c.Cycles, 50)
 		for range cycles {
 			once()
 		}
 		var after map[string]int
 		hosttest.Eventually(t, "everything is gone", func() bool {
-			after = hosttest.Census(t, dir)
+			after = c.count(t, dir)
 			return len(hosttest.Grown(before, after)) == 0
 		})
 		if left := hosttest.Grown(before, after); len(left) > 0 {
@@ -205,7 +205,7 @@ func newPeer(t testing.TB) (*os.File, *peer) {
 }
 
 // startLinked makes a box with a link.
-func (c *Config) startLinked(t *testing.T, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
+func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
 	t.Helper()
 	end, p := newPeer(t)
 	defer end.Close()
@@ -227,7 +227,7 @@ except TimeoutError: print("timeout")
 except OSError as e: print(errno.errorcode.get(e.errno, str(e)))`, host, port)
 }
 
-func linkReachesItsPeer(t *testing.T, c *Config) {
+func linkReachesItsPeer(t testing.TB, c *Config) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 var memoryRules = []rule{
 	// P25
-	{"memory/is-the-same-byte-by-byte", func(t *testing.T, c *Config) {
+	{"memory/is-the-same-byte-by-byte", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > hold.py <<'X'\n"+hold+"X\nsetsid python3 hold.py >/dev/null 2>&1 &")
 		holds(t, b)
@@ -35,7 +35,7 @@ var memoryRules = []rule{
 	}},
 	// P25: a page of zeros costs a state nothing, and must not be taken for one
 	// that was never written where a file would be seen through it.
-	{"memory/zeros-over-a-file-stay-zeros", func(t *testing.T, c *Config) {
+	{"memory/zeros-over-a-file-stay-zeros", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })

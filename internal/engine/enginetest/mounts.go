@@ -10,7 +10,7 @@ import (
 
 // mountsAreShown (F3): host directories and files are shown at places that the
 // template does not have, and what is written there stays inside.
-func mountsAreShown(t *testing.T, c *Config) {
+func mountsAreShown(t testing.TB, c *Config) {
 	ws, data := coverTree(t), t.TempDir()
 	for name, text := range map[string]string{"a": "alpha\n", "sub/b": "beta\n", "secret": "canary"} {
 		name = filepath.Join(data, name)

@@ -27,7 +27,7 @@ ask(bytes([127, 0, 0, 1]), 1)
 ask(bytes([127, 0, 0, 1]), 9)
 `
 
-func confinedByNamespaces(t *testing.T, c *Config) {
+func confinedByNamespaces(t testing.TB, c *Config) {
 	ws := t.TempDir()
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "unshare --user --map-root-user id -u && unshare -Um --map-current-user id -u", "0\n1000")
@@ -46,7 +46,7 @@ func confinedByNamespaces(t *testing.T, c *Config) {
 	b.want(t, "python3 -c '"+newAddress+"'", "-1 -1")
 }
 
-func bubblewrap(t *testing.T, c *Config) {
+func bubblewrap(t testing.TB, c *Config) {
 	hosttest.Need(t, hosttest.Program("bwrap"))
 	ws := t.TempDir()
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })

@@ -24,7 +24,7 @@ const whose = "stat -c '%u:%g %a' "
 
 // ownedTree is a workspace whose files have modes of all kinds and, where this
 // process may give files away, owners of all kinds.
-func ownedTree(t *testing.T) string {
+func ownedTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
 	for _, f := range []struct {
@@ -65,7 +65,7 @@ func ownedTree(t *testing.T) string {
 	return ws
 }
 
-func workspaceIsTheUsers(t *testing.T, c *Config) {
+func workspaceIsTheUsers(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	const all = "cd /workspace && find . | sort | xargs " + whose
@@ -96,7 +96,7 @@ func workspaceIsTheUsers(t *testing.T, c *Config) {
 	}
 }
 
-func permissionsHoldInside(t *testing.T, c *Config) {
+func permissionsHoldInside(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | tr -d '\\t'",
@@ -126,7 +126,7 @@ func permissionsHoldInside(t *testing.T, c *Config) {
 	b.want(t, "cd /workspace && cat /usr/bin/id > set-id; chmod 4755 set-id && ./set-id -u", "1000")
 }
 
-func ownersHoldInACopy(t *testing.T, c *Config) {
+func ownersHoldInACopy(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	e := c.Open(t, t.TempDir())
 	plain := func(s *engine.Spec) { s.Workspace = ws }
@@ -137,7 +137,7 @@ func ownersHoldInACopy(t *testing.T, c *Config) {
 	spec := c.spec(b.id)
 	plain(&spec)
 	goesOn(guest.RolledBack)(&spec)
-	if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}
 	back := attach(t, e, b.id)
@@ -154,13 +154,13 @@ func ownersHoldInACopy(t *testing.T, c *Config) {
 	// A state does not go on with other owners than it was saved with.
 	bare := c.spec(newID())
 	goesOn(guest.Copied)(&bare)
-	if err := saver(t, e).Restore(t.Context(), bare, saved); err == nil {
+	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
 		t.Error("a state with a workspace is restored without one")
 	}
 }
 
 // A path of the workspace that cannot be changed is still the user's to read.
-func coveredCanBeRead(t *testing.T, c *Config) {
+func coveredCanBeRead(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.ReadOnly, s.Hide = ws, []string{"/workspace/private", "/workspace/dir"}, []string{"/workspace/dir/deep", "/workspace/theirs"}

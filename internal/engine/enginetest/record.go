@@ -64,11 +64,7 @@ func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.S
 // survey lets the engine write what it has not written.
 func survey(t testing.TB, b *box) {
 	t.Helper()
-	observer, ok := b.e.(engine.Observer)
-	if !ok {
-		t.Fatal("the engine observes nothing")
-	}
-	if err := observer.Survey(t.Context(), b.id); err != nil {
+	if err := b.e.(engine.Observer).Survey(t.Context(), b.id); err != nil {
 		t.Fatalf("survey: %v", err)
 	}
 }
@@ -109,7 +105,7 @@ var recordRules = slices.Concat(recordProgramRules, recordFileRules, recordState
 
 var recordProgramRules = []rule{
 	// P32
-	{"record/each-program-is-seen-once", func(t *testing.T, c *Config) {
+	{"record/each-program-is-seen-once", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.seen(t, b)
 		const n = 1000
@@ -136,7 +132,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/names-of-variables-and-no-values", func(t *testing.T, c *Config) {
+	{"record/names-of-variables-and-no-values", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		// The positive control: the value is in the program's environment.
 		b.want(t, `TOKEN=hidden-$((40+2))-value; export TOKEN; exec /usr/bin/printenv TOKEN`, "hidden-42-value")
@@ -149,7 +145,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/ends-have-codes-and-signals", func(t *testing.T, c *Config) {
+	{"record/ends-have-codes-and-signals", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, `/bin/sh -c 'exit 7' seven; /bin/sh -c 'kill -9 $$' nine; /usr/bin/python3 -c 'import os,ctypes; ctypes.CDLL(None).syscall(60, 5)' five; echo`, "")
 		got := v.seen(t, b)
@@ -164,7 +160,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/orphans-belong-to-their-command", func(t *testing.T, c *Config) {
+	{"record/orphans-belong-to-their-command", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, `setsid sh -c '(sleep 0.3; exec /bin/true orphan) & ' >/dev/null 2>&1; echo $$ > pid; echo`, "")
 		hosttest.Eventually(t, "the orphan runs", func() bool {
@@ -177,7 +173,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/long-arguments-are-cut", func(t *testing.T, c *Config) {
+	{"record/long-arguments-are-cut", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, `/bin/true long $(head -c 100000 /dev/zero | tr '\0' x); /bin/true many $(seq 1000); echo`, "")
 		got := v.seen(t, b)
@@ -189,7 +185,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/a-full-file-refuses-programs-until-it-is-freed", func(t *testing.T, c *Config) {
+	{"record/a-full-file-refuses-programs-until-it-is-freed", func(t testing.TB, c *Config) {
 		const size = 64 << 10
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.EventBytes = size })
 		r := b.sh(t, `i=0; while [ $i -lt 2000 ]; do /bin/true || { echo refused; exit 1; }; i=$((i+1)); done`)
@@ -215,7 +211,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/what-cannot-be-observed-is-refused", func(t *testing.T, c *Config) {
+	{"record/what-cannot-be-observed-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, _ := c.watched(t, e)
 		other := c.start(t, e)

@@ -54,7 +54,7 @@ func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(tex
 
 var recordFileRules = []rule{
 	// P32
-	{"record/each-file-has-its-size-and-sum", func(t *testing.T, c *Config) {
+	{"record/each-file-has-its-size-and-sum", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.changes(t, b)
 		const n = 2000
@@ -75,7 +75,7 @@ var recordFileRules = []rule{
 		}
 	}},
 	// P32
-	{"record/only-what-changed-is-told", func(t *testing.T, c *Config) {
+	{"record/only-what-changed-is-told", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "echo a > a; mkdir e; echo b > e/b; echo l > l; ln -s a s",
 			"created /home/user/a", "created /home/user/e", "created /home/user/e/b", "created /home/user/l", "created /home/user/s")
@@ -91,7 +91,7 @@ var recordFileRules = []rule{
 		v.wantChanges(t, b, "echo t > /tmp/t; echo w > /workspace/w; echo s > /dev/shm/s; echo n > /dev/null", "created /tmp/t", "created /workspace/w")
 	}},
 	// P32
-	{"record/names-are-real-paths", func(t *testing.T, c *Config) {
+	{"record/names-are-real-paths", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "mkdir -p real/deep; ln -s real/deep way; ln -s way/f to", "created /home/user/real", "created /home/user/real/deep", "created /home/user/way", "created /home/user/to")
 		v.wantChanges(t, b, "echo x > to; cd way; echo y > ../../x; mkdir ./m; cd /; echo z > proc/self/cwd/tmp/z",
@@ -119,7 +119,7 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 		}
 	}},
 	// P32
-	{"record/what-is-held-open-is-looked-at-again", func(t *testing.T, c *Config) {
+	{"record/what-is-held-open-is-looked-at-again", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, `cat > hold.py <<'X'
 import mmap, os, sys, time
@@ -147,7 +147,7 @@ mkfifo tell; setsid sleep 1000 > tell 2>&1 </dev/null & setsid python3 hold.py >
 		}
 	}},
 	// P32
-	{"record/a-file-that-had-no-name", func(t *testing.T, c *Config) {
+	{"record/a-file-that-had-no-name", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		got := v.wantChanges(t, b, `cat > link.py <<'X'
 import ctypes, os, sys
@@ -167,7 +167,7 @@ python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 		}
 	}},
 	// P32
-	{"record/a-command-that-ends-is-looked-after", func(t *testing.T, c *Config) {
+	{"record/a-command-that-ends-is-looked-after", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo x > x; cat x", "x")
 		hosttest.Eventually(t, "the file is told without a survey", func() bool {

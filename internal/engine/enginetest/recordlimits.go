@@ -39,7 +39,7 @@ print(said)' `
 
 var recordLimitRules = []rule{
 	// P6
-	{"record/limits-that-are-met-are-seen", func(t *testing.T, c *Config) {
+	{"record/limits-that-are-met-are-seen", func(t testing.TB, c *Config) {
 		const most = 2000
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 			s.Limits.DiskBytes, s.Limits.DiskInodes, s.Limits.PIDs = 64<<20, most, 64
@@ -71,7 +71,7 @@ var recordLimitRules = []rule{
 		met(forksUntil+"20", "all\n", "", 0)
 		met(forksUntil+"200", "bounded\n", events.LimitPIDs, 64)
 	}},
-	{"record/bounds-of-a-programs-own-are-no-limits", func(t *testing.T, c *Config) {
+	{"record/bounds-of-a-programs-own-are-no-limits", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Limits.PIDs = 64 })
 		v.seen(t, b)
 		for line, said := range map[string]string{

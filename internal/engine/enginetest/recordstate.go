@@ -71,7 +71,7 @@ func (v *eventFile) holders(t testing.TB) (others int) {
 
 var recordStateRules = []rule{
 	// P32
-	{"record/restored-boxes-are-watched-from-the-start", func(t *testing.T, c *Config) {
+	{"record/restored-boxes-are-watched-from-the-start", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
 		loop := number(t, b.sh(t, "cat pid").stdout)
@@ -95,7 +95,30 @@ var recordStateRules = []rule{
 		v.numbered(t)
 	}},
 	// P32
-	{"record/continues-with-programs-that-were-not-waited-for", func(t *testing.T, c *Config) {
+	{"record/copies-and-replaced-boxes-are-watched", func(t testing.TB, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b.sh(t, "echo old > old")
+		saved := save(t, b)
+		if got := only(v.more(t), events.File, func(e events.Event) bool { return e.Path == "/home/user/old" }); len(got) != 1 {
+			t.Errorf("what was changed before the save: %+v", got)
+		}
+		w := newEvents(t)
+		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
+		w.first(t)
+		w.wantProgram(t, other, "copied")
+		w.wantChanges(t, other, "echo more >> old; echo new > new", "changed /home/user/old", "created /home/user/new")
+		w.numbered(t)
+		spec := c.spec(b.id)
+		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
+			t.Fatal(err)
+		}
+		v.first(t)
+		v.wantProgram(t, attach(t, b.e, b.id), "replaced")
+		v.numbered(t)
+	}},
+	// P32
+	{"record/continues-with-programs-that-were-not-waited-for", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		// A child that has ended, and a program whose first thread has.
 		b.sh(t, `setsid sh -c 'sleep 0 & exec sleep 1000' >/dev/null 2>&1 </dev/null &
@@ -113,7 +136,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		w.wantChanges(t, other, "echo new > new", "created /home/user/new")
 		spec := c.spec(b.id)
 		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
-		if err := saver(t, b.e).Replace(t.Context(), spec, saved); err != nil {
+		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
 		now := attach(t, b.e, b.id)
@@ -121,38 +144,23 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.wantProgram(t, now, "replaced")
 	}},
 	// P32
-	{"record/a-spare-kernel-is-watched-when-it-is-used", func(t *testing.T, c *Config) {
-		e := c.Open(t, t.TempDir())
-		b, v := c.watched(t, e)
-		v.wantProgram(t, b, "before")
-		warm(t, c, e, 1)
-		spec := c.spec(b.id)
-		spec.Events = v.f
-		if err := saver(t, e).Replace(t.Context(), spec, ""); err != nil {
-			t.Fatal(err)
-		}
-		v.first(t)
-		v.wantProgram(t, attach(t, e, b.id), "spare")
-		v.numbered(t)
-	}},
-	// P32
-	{"record/replaced-boxes-go-on-in-the-same-file", func(t *testing.T, c *Config) {
+	{"record/replaced-boxes-go-on-in-the-same-file", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		broken := t.TempDir()
 		if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 			t.Fatal(err)
 		}
-		damage(t, broken, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
+		damage(t, broken, c.Parts[0])
 		spec := c.spec(b.id)
 		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
 		b.sh(t, "echo a > a; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
-		if err := saver(t, b.e).Replace(t.Context(), spec, broken); err == nil {
+		if err := saver(b.e).Replace(t.Context(), spec, broken); err == nil {
 			t.Fatal("replaced from half a state")
 		}
 		v.wantProgram(t, b, "failed")
 		v.wantChanges(t, b, "echo a > a; echo b > b", "created /home/user/b")
-		if err := saver(t, b.e).Replace(t.Context(), spec, saved); err != nil {
+		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
 		v.first(t)
@@ -162,7 +170,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/outlives-the-process-that-asked-for-it", func(t *testing.T, c *Config) {
+	{"record/outlives-the-process-that-asked-for-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		b, v := c.watched(t, c.Open(t, dir))
 		v.more(t)
@@ -186,7 +194,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/removal-leaves-no-descriptor", func(t *testing.T, c *Config) {
+	{"record/removal-leaves-no-descriptor", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, v := c.watched(t, e)
 		b.want(t, "echo x", "x")
@@ -201,7 +209,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		}
 	}},
 	// P32
-	{"record/nothing-inside-stops-it", func(t *testing.T, c *Config) {
+	{"record/nothing-inside-stops-it", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.more(t)
 		// An argument is no line, whatever is in it.
@@ -224,7 +232,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/the-end-of-the-guest-hides-nothing", func(t *testing.T, c *Config) {
+	{"record/the-end-of-the-guest-hides-nothing", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		const script = `import os
 for i in range(300):
@@ -242,7 +250,7 @@ os.kill(1, 15); os.kill(1, 9)
 		})
 	}},
 	// P32
-	{"record/a-race-hides-no-name", func(t *testing.T, c *Config) {
+	{"record/a-race-hides-no-name", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		// One thread changes the names of another's calls while they are made,
 		// and the directories that they go through.

@@ -12,7 +12,7 @@ import (
 
 // replacedElsewhere wants that a process which watches a box does not take the
 // end of what another process has replaced for the end of the box.
-func replacedElsewhere(t *testing.T, c *Config) {
+func replacedElsewhere(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)
 	b := c.start(t, e)
@@ -30,7 +30,7 @@ func replacedElsewhere(t *testing.T, c *Config) {
 	stillWaits(t, exits, 1)
 	spec := c.spec(b.id)
 	spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
-	if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}
 	// The other process sees the end of what it knew a moment later.

@@ -8,7 +8,7 @@ import (
 )
 
 var restartRules = []rule{
-	{"restart/another-process-finds-the-box", func(t *testing.T, c *Config) {
+	{"restart/another-process-finds-the-box", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
 		first.want(t, "echo kept > /tmp/f && cat /tmp/f", "kept")
@@ -19,7 +19,7 @@ var restartRules = []rule{
 		}
 		attach(t, again, first.id).want(t, "cat /tmp/f", "kept")
 	}},
-	{"restart/a-box-that-was-made-again-is-found", func(t *testing.T, c *Config) {
+	{"restart/a-box-that-was-made-again-is-found", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e, other := c.Open(t, dir), c.Open(t, dir)
 		b := c.start(t, e)
@@ -37,7 +37,7 @@ var restartRules = []rule{
 			return err == nil && r.stdout == "new\n"
 		})
 	}},
-	{"restart/wait-works-after-it", func(t *testing.T, c *Config) {
+	{"restart/wait-works-after-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
 		again := c.Open(t, dir)
@@ -57,7 +57,7 @@ var restartRules = []rule{
 			t.Errorf("got %+v", exit)
 		}
 	}},
-	{"restart/remove-works-after-it", func(t *testing.T, c *Config) {
+	{"restart/remove-works-after-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
 		again := c.Open(t, dir)

@@ -44,21 +44,14 @@ func marshal(config guest.Config) []byte {
 	return data
 }
 
-// saver is the engine's ability to save and go on.
-func saver(t testing.TB, e engine.Engine) engine.Checkpointer {
-	t.Helper()
-	s, ok := e.(engine.Checkpointer)
-	if !ok {
-		t.Fatal("the engine saves no states")
-	}
-	return s
-}
+// saver is the engine's ability to save and go on, for rules that need it.
+func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
 // save writes a box's state to a new directory. The box keeps running.
 func save(t testing.TB, b *box) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir); err != nil {
+	if err := saver(b.e).Checkpoint(t.Context(), b.id, dir); err != nil {
 		t.Fatalf("checkpoint: %v", err)
 	}
 	return dir
@@ -84,7 +77,7 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	for _, f := range change {
 		f(&spec)
 	}
-	if err := saver(t, e).Restore(t.Context(), spec, dir); err != nil {
+	if err := saver(e).Restore(t.Context(), spec, dir); err != nil {
 		t.Fatalf("restore: %v", err)
 	}
 	t.Cleanup(func() {
@@ -95,9 +88,20 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	return attach(t, e, id)
 }
 
-// memory starts a program that keeps a number in memory alone, and serves and
+// memory starts a loop of the shell that keeps a number in memory alone, and adds
+// one to it for each line of ask.
+func memory(t testing.TB, b *box) {
+	t.Helper()
+	b.sh(t, "n=0; while :; do test -e ask && rm ask && n=$((n+1)) && echo $n > answer.new && mv answer.new answer; sleep 0.02; done >/dev/null 2>&1 &")
+	b.want(t, ask, "1")
+}
+
+// ask prints the next number of the loop that memory has started.
+const ask = "rm -f answer; echo x > ask; while ! test -e answer; do sleep 0.02; done; cat answer"
+
+// listener starts a program that keeps a number in memory alone, and serves and
 // changes it on a port.
-func memory(t testing.TB, b *box, port int) {
+func listener(t testing.TB, b *box, port int) {
 	t.Helper()
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
 }
@@ -117,10 +121,10 @@ http.server.ThreadingHTTPServer(("127.0.0.1", %d), H).serve_forever()
 X
 setsid python3 keep.py >/dev/null 2>&1 &
 `, imports, answer, port))
-	hosttest.Eventually(t, "the program listens", func() bool { return b.sh(t, ask(port)).code == 0 })
+	hosttest.Eventually(t, "the program listens", func() bool { return b.sh(t, get(port)).code == 0 })
 }
 
-func ask(port int) string {
+func get(port int) string {
 	return fmt.Sprintf(`python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:%d/").read().decode())'`, port)
 }
 

@@ -59,6 +59,8 @@ type Options struct {
 	Enforces []engine.Limit
 	// Format is that of saved states; "" is the fake's own.
 	Format string
+
+	programs bool // set by NewPrograms
 }
 
 // Engine is the fake. It is safe for concurrent use.
@@ -194,4 +196,37 @@ func (e *Engine) dir(id string) string { return filepath.Join(e.options.Dir, id)
 
 func unknown(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+}
+
+// Residue counts what the engines of a directory own in this process.
+func Residue(dir string) map[string]int {
+	n := map[string]int{"sandboxes": 0, "ports": 0, "streams": 0, "loops": 0, "frozen": 0, "watched": 0}
+	worlds.mu.Lock()
+	w := worlds.m[dir]
+	worlds.mu.Unlock()
+	if w == nil {
+		return n
+	}
+	w.mu.Lock()
+	boxes := slices.Collect(maps.Values(w.boxes))
+	w.mu.Unlock()
+	for _, b := range boxes {
+		n["sandboxes"]++
+		for _, l := range b.ports {
+			n["ports"]++
+			l.mu.Lock()
+			n["streams"] += len(l.open)
+			l.mu.Unlock()
+		}
+		if b.frozen() {
+			n["frozen"]++
+		}
+		b.one.Lock()
+		n["loops"] += len(b.loops)
+		if b.watch != nil {
+			n["watched"]++
+		}
+		b.one.Unlock()
+	}
+	return n
 }

@@ -27,8 +27,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // create makes a sandbox, from saved memory unless dir is "".
 func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error {
-	if spec.Events != nil {
-		return fault.New(fault.Unsupported, "events_unsupported", "the fake runs no programs, so it has none to write down")
+	if spec.Events != nil && !e.options.programs {
+		return fault.New(fault.Unsupported, "events_unsupported", "this fake runs no programs, so it has none to write down")
 	}
 	if err := spec.Egress.Check(e.Info().Egress); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	if err := e.at(ctx, CreateDir, spec.ID); err != nil {
 		return err
 	}
-	b, err := e.serve(spec, dir)
+	b, err := e.serve(spec, dir, nil)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
@@ -153,11 +153,17 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		}
 		return engine.Exit{}, unknown(id)
 	}
-	select {
-	case <-b.done:
-		return b.exit, nil
-	case <-ctx.Done():
-		return engine.Exit{}, context.Cause(ctx)
+	for {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return engine.Exit{}, context.Cause(ctx)
+		}
+		next := b.next.Load()
+		if next == nil {
+			return b.exit, nil
+		}
+		b = next // the sandbox continues in the instance that replaced this one
 	}
 }
 
@@ -188,6 +194,9 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	// The fake is always busy on half a CPU, which makes rates testable.
 	u := engine.Usage{At: now, CPUTime: now.Sub(b.created) / 2, PIDs: 1}
+	if e.options.programs {
+		u.MemoryBytes = b.state.size()
+	}
 	err := filepath.WalkDir(e.dir(id), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

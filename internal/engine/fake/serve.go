@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -28,13 +29,25 @@ type box struct {
 	done    chan struct{}
 	state   *State
 
+	// turn is held to read by each command while it runs, and to write while none
+	// may; one orders the commands. They are taken in this order, after holding.
+	turn    sync.RWMutex
+	one     sync.Mutex
+	loops   map[*loop]bool // guarded by one
+	watch   *watch         // guarded by one
+	holding sync.Mutex
+	held    bool // the sandbox is frozen; guarded by holding
+
+	next atomic.Pointer[box] // the instance that has replaced this one
+
 	once sync.Once
 	exit engine.Exit // written before done is closed
 }
 
-// serve starts the guest's handlers.
-func (e *Engine) serve(spec engine.Spec, dir string) (*box, error) {
-	state, err := load(spec, dir)
+// serve starts the guest's handlers. What it writes down follows what the instance
+// before has written, if there was one.
+func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error) {
+	state, loops, err := load(spec, dir)
 	if err != nil {
 		return nil, fmt.Errorf("saved state: %w", err)
 	}
@@ -44,14 +57,21 @@ func (e *Engine) serve(spec engine.Spec, dir string) (*box, error) {
 			return nil, fmt.Errorf("guest configuration: %w", err)
 		}
 	}
-	handlers, end, err := e.options.Guest(spec)
+	b := &box{
+		id: spec.ID, created: time.Now(), control: config.ControlToken, state: state,
+		ports: map[int]*listener{}, done: make(chan struct{}), loops: map[*loop]bool{},
+	}
+	guest := e.options.Guest
+	if e.options.programs {
+		if guest, err = b.programs(spec, loops, before); err != nil {
+			return nil, err
+		}
+	}
+	handlers, end, err := guest(spec)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{
-		id: spec.ID, created: time.Now(), control: config.ControlToken, state: state,
-		ports: make(map[int]*listener, len(handlers)), end: end, done: make(chan struct{}),
-	}
+	b.end = end
 	for port, handler := range handlers {
 		l := newListener()
 		srv := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
@@ -60,6 +80,21 @@ func (e *Engine) serve(spec engine.Spec, dir string) (*box, error) {
 		go func() { _ = srv.Serve(l) }() // always ends with the error that l is closed
 	}
 	return b, nil
+}
+
+// programs returns a guest with the fake's own programs.
+func (b *box) programs(spec engine.Spec, loops []loop, before *watch) (Guest, error) {
+	var err error
+	if b.state.host, err = show(spec); err != nil {
+		return nil, err
+	}
+	if b.watch, err = newWatch(spec, b.state, before); err != nil {
+		return nil, err
+	}
+	p := &processes{b: b}
+	return func(spec engine.Spec) (map[int]http.Handler, func(), error) {
+		return map[int]http.Handler{guestboot.Port: Control(spec, p.handler())}, nil, p.restart(loops)
+	}, nil
 }
 
 // stop ends the guest and cuts all streams. It reports whether it was the
@@ -78,6 +113,15 @@ func (b *box) stop(exit engine.Exit) (first bool) {
 		}
 		b.exit = exit
 		close(b.done)
+		b.release()
+		b.turn.Lock() // commands that were under way have ended
+		defer b.turn.Unlock()
+		if b.watch != nil {
+			_ = b.survey() // a full file loses what is changed last
+			b.watch.file.Close()
+			b.watch = nil
+		}
+		_ = b.state.host.close() // only read from
 	})
 	return first
 }

@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,10 +46,16 @@ var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 type State struct {
 	mu     sync.Mutex
 	memory map[string]string
-	files  map[string]string
+	files  map[string]file
+	host   *shown // nil shows nothing of the host
 }
 
-type saved struct{ Memory, Files map[string]string }
+// saved is a State as it is written, with the loops that run in the background.
+type saved struct {
+	Memory map[string]string
+	Files  map[string]file
+	Loops  []loop
+}
 
 // Remember puts a value in memory, which only saved memory keeps.
 func (s *State) Remember(key, value string) {
@@ -71,22 +75,36 @@ func (s *State) Memory(key string) string {
 func (s *State) Write(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.files[name] = text
+	s.files[name] = file{Type: fileType, Text: text}
 }
 
 // File returns what a file holds, or "".
 func (s *State) File(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.files[name]
+	return s.files[name].Text
 }
 
-func newState() *State { return &State{memory: map[string]string{}, files: map[string]string{}} }
+// size is what the state takes in memory, rounded up to a page.
+func (s *State) size() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 4096
+	for k, v := range s.memory {
+		n += len(k) + len(v)
+	}
+	for k, f := range s.files {
+		n += len(k) + len(f.Text)
+	}
+	return int64(n)
+}
+
+func newState() *State { return &State{memory: map[string]string{}, files: map[string]file{}} }
 
 func (s *State) copy() saved {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return saved{maps.Clone(s.memory), maps.Clone(s.files)}
+	return saved{Memory: maps.Clone(s.memory), Files: maps.Clone(s.files)}
 }
 
 // State is a sandbox's, or nil for one that does not run.
@@ -96,6 +114,9 @@ func (e *Engine) State(id string) *State {
 	}
 	return nil
 }
+
+// Restores implements engine.Checkpointer.
+func (e *Engine) Restores(format string) bool { return format == e.Format() }
 
 // Format implements engine.Checkpointer.
 func (e *Engine) Format() string {
@@ -114,7 +135,11 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	if b == nil || !b.running() {
 		return unknown(id)
 	}
-	data, err := json.Marshal(b.state.copy())
+	state, err := b.standing()
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
@@ -135,39 +160,26 @@ func writeNew(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// load reads a state of memory, or with dir "" an archive, or neither.
-func load(spec engine.Spec, dir string) (*State, error) {
+// load reads a state of memory, or with dir "" an archive, or neither, and the
+// loops that are to continue.
+func load(spec engine.Spec, dir string) (*State, []loop, error) {
 	s := newState()
 	if dir != "" {
 		data, err := os.ReadFile(filepath.Join(dir, imageFiles[0]))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var kept saved
 		if err := json.Unmarshal(data, &kept); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		s.memory, s.files = kept.Memory, kept.Files
-		return s, nil
+		return s, kept.Loops, nil
 	}
 	if spec.Archive == nil {
-		return s, nil
+		return s, nil, nil
 	}
-	r := tar.NewReader(io.NewSectionReader(spec.Archive, 0, 1<<40))
-	for {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return s, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			return nil, err
-		}
-		s.files[h.Name] = string(text)
-	}
+	return s, nil, s.unpack(io.NewSectionReader(spec.Archive, 0, 1<<40))
 }
 
 // Archive implements engine.Archiver.
@@ -178,6 +190,9 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
 	b := e.find(id)
 	if b == nil || !b.running() {
 		return unknown(id)
+	}
+	if b.frozen() {
+		return engine.Frozen(id)
 	}
 	if err := pack(b.state, w); err != nil {
 		return err
@@ -190,7 +205,7 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *o
 	if err := e.at(ctx, ExtractBegin, spec.ID); err != nil {
 		return err
 	}
-	s, err := load(spec, dir)
+	s, _, err := load(spec, dir)
 	if err != nil {
 		return err
 	}
@@ -198,21 +213,6 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *o
 		return err
 	}
 	return e.at(ctx, ExtractSaved, spec.ID)
-}
-
-// pack writes the files of a state as a tar.
-func pack(s *State, w io.Writer) error {
-	kept := s.copy().Files
-	t := tar.NewWriter(w)
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(kept[name])), Typeflag: tar.TypeReg}); err != nil {
-			return err
-		}
-		if _, err := io.WriteString(t, kept[name]); err != nil {
-			return err
-		}
-	}
-	return t.Close()
 }
 
 // Restore implements engine.Checkpointer.
@@ -235,7 +235,10 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if old == nil || !old.running() {
 		return unknown(spec.ID)
 	}
-	b, err := e.serve(spec, dir)
+	if old.frozen() {
+		return engine.Frozen(spec.ID)
+	}
+	b, err := e.serve(spec, dir, old.watched())
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
@@ -251,6 +254,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	e.world.mu.Lock()
 	e.world.boxes[spec.ID] = b
 	e.world.mu.Unlock()
+	old.next.Store(b)
 	old.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	if err := e.at(ctx, ReplaceStop, spec.ID); err != nil {
 		drop()

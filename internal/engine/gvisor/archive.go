@@ -54,7 +54,11 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *o
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, spareMemory())
-	k, err := e.newSpareOn(ctx, still, spec)
+	kind, err := kindToRestore(still, dir)
+	if err != nil {
+		return err
+	}
+	k, err := e.newSpareOn(ctx, kind, spec)
 	if err != nil {
 		return err
 	}

@@ -24,14 +24,20 @@ import (
 // takes them: the kernel's objects, where each page of memory is, the pages.
 var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
-// generation counts changes of ours after which a state of before cannot go on:
-// 2 shows the workspace as the user's, and gives the user no capability.
+// generation counts changes of ours after which a state needs another kernel than one of before,
+// and earlier versions cannot restore it: 2 shows the workspace as the user's, and gives the user no capability.
 const generation = "2"
 
 // Format implements engine.Checkpointer. What gVisor writes is read by the
 // same version of it, on the same kind of processor.
 func (e *Engine) Format() string {
 	return "gvisor/" + runtimeVersion() + "/" + architecture + "/" + generation
+}
+
+// Restores implements engine.Checkpointer.
+func (e *Engine) Restores(format string) bool {
+	// The first generation had no number.
+	return format == e.Format() || format+"/"+generation == e.Format()
 }
 
 // Checkpoint implements engine.Checkpointer.
@@ -168,7 +174,11 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 	if err := ready(&spec); err != nil {
 		return err
 	}
-	k, err := e.kernelFor(ctx, spec)
+	kind, err := kindToRestore(running, dir)
+	if err != nil {
+		return err
+	}
+	k, err := e.kernelFor(ctx, kind, spec)
 	if err != nil {
 		return err
 	}
@@ -177,10 +187,10 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 
 // kernelFor is a kernel in the directory of the box's ID, a spare one if there
 // is one.
-func (e *Engine) kernelFor(ctx context.Context, spec engine.Spec) (*kernel, error) {
-	k := e.takeSpare(spec)
+func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
+	k := e.takeSpareOf(kind, spec)
 	if k == nil {
-		return e.newKernel(ctx, spec, e.kernelName(spec), e.boxDir(spec.ID))
+		return e.newKernelOn(ctx, kind, spec, e.kernelName(spec), e.boxDir(spec.ID))
 	}
 	if err := k.b.move(spec.ID, unix.RENAME_NOREPLACE); err != nil {
 		k.discard()
@@ -205,9 +215,15 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if old.frozen() {
 		return engine.Frozen(spec.ID)
 	}
-	k := e.takeSpare(spec)
+	kind := kernelKind{platform: running}
+	if dir != "" {
+		if kind, err = kindToRestore(running, dir); err != nil {
+			return err
+		}
+	}
+	k := e.takeSpareOf(kind, spec)
 	if k == nil {
-		if k, err = e.newSpare(ctx, spec); err != nil {
+		if k, err = e.newSpareOn(ctx, kind, spec); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,20 @@ func root(t testing.TB) engine.Image {
 	return r
 }
 
+// suite tells the suite about this engine.
+func suite(t testing.TB, noCgroups bool) enginetest.Config {
+	t.Helper()
+	c := enginetest.Config{
+		Open: open(noCgroups), Image: root(t), Residue: residue, Forbidden: []string{become},
+		// Pages are read while programs already run: half of them ends the box later.
+		Parts: []string{"checkpoint.img", "pages_meta.img"},
+	}
+	if !noCgroups {
+		c.Groups = groupsOf
+	}
+	return c
+}
+
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	// Hundreds are tests/cycles': through a server, on this engine. Here is enough
@@ -66,12 +80,14 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	enginetest.Run(t, enginetest.Config{Open: open(false), Image: root(t), Cycles: cycles})
+	c := suite(t, false)
+	c.Cycles = cycles
+	enginetest.Run(t, c)
 }
 
 func BenchmarkConformance(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Python, hosttest.Bash)
-	enginetest.Benchmarks(b, enginetest.Config{Open: open(false), Image: root(b)})
+	enginetest.Benchmarks(b, suite(b, false))
 }
 
 // only returns the rules that make test checks of another way to open the
@@ -88,11 +104,11 @@ func only(rules ...string) []string {
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/limits-that-are-met-are-seen")
-	enginetest.Run(t, enginetest.Config{Open: open(true), Image: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
-		"limits/cpu-is-bounded":               "without groups only whole processors can be asked for",
-		"state/a-copy-has-a-group-of-its-own": "there are none",
-	}})
+		"freeze/programs-stand-still-and-go-on", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/limits-that-are-met-are-seen")
+	c := suite(t, true)
+	c.Cycles, c.Only = 3, rules
+	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be asked for"}
+	enginetest.Run(t, c)
 }
 
 // P14: an unprivileged user gets the same boxes where user namespaces allow.
@@ -103,14 +119,16 @@ func TestConformanceRootless(t *testing.T) {
 		rules := only("boundary/", "cover/", "owners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
 			"exec/extended-attributes", "exec/root-on-request", "exec/runs-as-the-user", "exec/streams-and-exit-code", "exec/writable-places",
 			"link/ends-with-the-box", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
-			"state/covers-hold-in-a-copy", "state/files-are-archived", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",
-			"copies/a-spare-kernel-takes-the-name-of-a-new-box", "copies/are-not-each-other", "copies/links-are-their-own",
+			"state/covers-hold-in-a-copy", "archive/kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",
+			"spares/one-takes-the-name-of-a-new-box", "copies/are-not-each-other", "copies/links-are-their-own",
 			"changes/what-comes-out-is-what-is-inside", "record/each-file-has-its-size-and-sum", "record/ends-have-codes-and-signals")
-		enginetest.Run(t, enginetest.Config{Open: open(true), Image: root(t), Cycles: 3, Only: rules, Waive: map[string]string{
-			"limits/cpu-is-bounded":               "without groups only whole processors can be asked for",
-			"state/a-copy-has-a-group-of-its-own": "there are none",
-			"copies/a-full-disk-costs-nothing":    "its small disk is a mount of root's",
-		}})
+		c := suite(t, true)
+		c.Cycles, c.Only = 3, rules
+		c.Waive = map[string]string{
+			"limits/cpu-is-bounded":            "without groups only whole processors can be asked for",
+			"copies/a-full-disk-costs-nothing": "its small disk is a mount of root's",
+		}
+		enginetest.Run(t, c)
 		return
 	}
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)

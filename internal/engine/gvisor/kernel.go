@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -20,11 +21,11 @@ import (
 // kernel is a box in which nothing runs yet: its processes, its root and its
 // limits are there, and it waits for a guest to start or to go on.
 type kernel struct {
-	b        *box
-	platform string   // what programs run on
-	config   pipe     // our end of the guest's standard input
-	output   *os.File // what the guest prints
-	times    timeline
+	b *box
+	kernelKind
+	config pipe     // our end of the guest's standard input
+	output *os.File // what the guest prints
+	times  timeline
 }
 
 // discard frees all of a kernel that came to nothing.
@@ -47,11 +48,11 @@ func (k *kernel) close() {
 // newKernel makes a kernel with the directory as its own. After an error
 // nothing of it is left.
 func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (*kernel, error) {
-	return e.newKernelOn(ctx, running, spec, name, dir)
+	return e.newKernelOn(ctx, kernelKind{platform: running}, spec, name, dir)
 }
 
-// newKernelOn is newKernel for a platform.
-func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.Spec, name, dir string) (_ *kernel, err error) {
+// newKernelOn is newKernel for a kind of kernel.
+func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.Spec, name, dir string) (_ *kernel, err error) {
 	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
 		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
 			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
@@ -69,7 +70,7 @@ func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.S
 	}
 	kept := spec.Bare()
 	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: self, Limits: spec.Limits, Spec: &kept}
-	k := &kernel{b: newBox(e, rec, dir), platform: platform}
+	k := &kernel{b: newBox(e, rec, dir), kernelKind: kind}
 	defer func() {
 		if err != nil {
 			k.discard()
@@ -214,6 +215,10 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 			Hostname: spec.Hostname,
 			Limits:   spec.Limits,
 		}),
+	}
+	if len(k.inherited) > 0 {
+		req.Owners = owners.Plan{}
+		req.OCI.Process.Capabilities.Inheritable = k.inherited
 	}
 	if cpus := int((spec.Limits.MilliCPU + 999) / 1000); b.rec.Group == nil && cpus < runtime.NumCPU() {
 		req.CPUs = cpus

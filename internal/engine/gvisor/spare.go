@@ -63,18 +63,18 @@ func (e *Engine) kernelName(spec engine.Spec) string {
 
 // newSpare makes a kernel in a directory of its own.
 func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
-	return e.newSpareOn(ctx, running, spec)
+	return e.newSpareOn(ctx, kernelKind{platform: running}, spec)
 }
 
-// newSpareOn is newSpare for a platform.
-func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
+// newSpareOn is newSpare for a kind of kernel.
+func (e *Engine) newSpareOn(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
 	name := ownName(spec)
 	dir, err := e.spareDirOf(name)
 	if err != nil {
 		return nil, err
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return e.newKernelOn(ctx, platform, spec, name, dir)
+	return e.newKernelOn(ctx, kind, spec, name, dir)
 }
 
 // spareDirOf is the directory of a spare kernel that this process makes.

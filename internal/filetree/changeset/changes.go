@@ -1,6 +1,6 @@
-// Package changeset owns what a box has changed and how it comes out: comparing
-// two file trees, the text of the difference, and bringing chosen changes into
-// a directory of the host's without trusting a byte of what the box says.
+// Package changeset owns change sets: comparing two file trees, the text of their
+// difference, and applying selected changes to a directory of the host without trusting
+// any data of the sandbox.
 package changeset
 
 import "time"
@@ -15,8 +15,8 @@ const (
 	Other   Type = "other" // a device, a socket or a pipe: never comes out
 )
 
-// Entry is one file of a tree. A box wrote it: nothing of it is to be trusted
-// but as a claim about the box itself.
+// Entry describes one file of a tree. The description of a sandbox's file comes from the
+// sandbox and must not be trusted as a statement about the host.
 type Entry struct {
 	Path   string    `json:"path"` // relative, with slashes, clean
 	Type   Type      `json:"type"`
@@ -26,14 +26,14 @@ type Entry struct {
 	CTime  time.Time `json:"ctime"`
 	Sum    string    `json:"sum,omitempty"`    // SHA-256, hexadecimal, where it was asked for
 	Target string    `json:"target,omitempty"` // of a link
-	// Ino tells two files of the host's apart. A box's says nothing.
+	// Ino distinguishes files of the host. It has no meaning for files of a sandbox.
 	Ino uint64 `json:"-"`
-	// Opaque says that what it holds is not to be seen: something else is
-	// mounted on it, or it may not be read. It is neither changed nor removed.
+	// Opaque is set if the contents are not visible: something else is mounted on it,
+	// or it may not be read. Such an entry is neither changed nor removed.
 	Opaque bool `json:"opaque,omitempty"`
 }
 
-// Op is what became of a path.
+// Op is the kind of a change.
 type Op string
 
 const (
@@ -42,22 +42,22 @@ const (
 	Removed Op = "removed"
 )
 
-// Flag says why somebody should look at a change before it comes out.
+// Flag is a reason to review a change before it is applied or exported.
 type Flag string
 
 const (
 	Protected    Flag = "protected"      // the policy protects its path
-	RunsByItself Flag = "runs_by_itself" // tools of the host would execute it unasked
+	RunsByItself Flag = "runs_by_itself" // tools of the host would execute it by themselves
 	LinkOut      Flag = "link_out"       // a link that leads out of the directory
 	Setuid       Flag = "setuid"         // setuid or setgid bits
 	Special      Flag = "special"        // a device, a socket or a pipe
-	TooLarge     Flag = "too_large"      // beyond a bound of what comes out
-	SecretName   Flag = "secret_name"    // its name, or where it points, must not be seen
-	// HiddenChanged: commits that it names delete or change a file that the policy
-	// hides; GitUnchecked: it is not known whether they do.
+	TooLarge     Flag = "too_large"      // above a bound of exports
+	SecretName   Flag = "secret_name"    // its name or link target contains a secret
+	// HiddenChanged is the flag of a git reference whose commits delete or change a
+	// file that the policy hides, GitUnchecked of one whose commits were not checked.
 	HiddenChanged Flag = "hidden_changed"
 	GitUnchecked  Flag = "git_unchecked"
-	Masked        Flag = "masked" // it has something that must not be seen, and comes out without
+	Masked        Flag = "masked" // it contains a secret, which is redacted when it comes out
 )
 
 // Conflict is the reason why a change conflicts with the host's file.
@@ -67,33 +67,32 @@ const (
 	ChangedOutside Conflict = "changed_outside"
 	RemovedOutside Conflict = "removed_outside"
 	CreatedOutside Conflict = "created_outside"
-	// SecretOutside: both sides have something that must not be seen, and the one
-	// outside would be lost.
+	// SecretOutside is the conflict of files that both contain a secret: redacting the
+	// sandbox's file would destroy the secret of the host's file.
 	SecretOutside Conflict = "secret_outside"
 )
 
-// Change is one path that is not as it was.
+// Change is one changed path.
 type Change struct {
 	Path string
 	Op   Op
-	// Old and New are the file before and now; one is nil where there is none.
+	// Old and New describe the file before and after; one of them may be nil.
 	Old, New *Entry
-	// Outside is the file in the host's directory when it was looked at; nil
-	// where there is none, or no such directory. It is what Apply expects.
+	// Outside describes the file in the host's directory at the comparison, or is nil.
+	// Apply expects this file.
 	Outside *Entry
-	// SameContent says that Old and New have the same bytes, and differ in
-	// their modes.
+	// SameContent is set if Old and New differ only in their modes.
 	SameContent bool
 	Flags       []Flag
-	// Because is a file for which it has a flag, in a repository that it names.
+	// Because is the file of a repository that caused a flag of a git reference.
 	Because  string
 	Conflict Conflict
-	// Added and Removed count lines; Text is the unified diff, if it was asked
-	// for. Binary content has neither.
+	// Added and Removed count lines. Text is the unified diff, if requested. Binary
+	// content has neither.
 	Binary         bool
 	Added, Removed int
 	Text           string
-	// Omitted says that the text is left out because there is too much of it,
-	// and that the lines are counted without regard to their order.
+	// Omitted is set if the text is too long to be included. The lines are then
+	// counted without regard to their order.
 	Omitted bool
 }

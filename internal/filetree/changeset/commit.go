@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commit does what is planned. After an error nothing of it is done.
+// commit executes the planned operations. After an error none of them is in effect.
 func (a *application) commit() error {
 	a.committing = true
 	for i := range a.ops {
@@ -32,19 +32,19 @@ func (a *application) commit() error {
 	return nil
 }
 
-// maxKept is how many directories are held open to be found again.
+// maxKept is the number of directories that are kept open for an undo.
 const maxKept = 256
 
-// errTaken says that a place is not as it was when it was compared.
-var errTaken = fmt.Errorf("somebody else changed it: %w", unix.EEXIST)
+// errTaken is returned for a path that was changed since the comparison.
+var errTaken = fmt.Errorf("it was changed at the same time: %w", unix.EEXIST)
 
 func (a *application) do(o *op) error {
 	parent, base, err := parentOf(a.dir, string(o.Path))
 	if err != nil {
 		return err
 	}
-	// If it has to be undone, then in this very directory, wherever it is by
-	// then. Beyond some number it has to be found again by its name.
+	// An undo must happen in this same directory, even if it was moved. Beyond
+	// maxKept an undo finds the directory by its name.
 	if a.kept < maxKept {
 		a.kept++
 		o.parent = parent
@@ -68,7 +68,7 @@ func (a *application) do(o *op) error {
 	return a.put(parent, base, o)
 }
 
-// chmod changes the mode of the very file that was meant.
+// chmod changes the mode of a file if it is still the expected one.
 func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	f, err := beneath(parent, base, unix.O_PATH)
 	if err != nil {
@@ -82,11 +82,11 @@ func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	if e := FromStat(&stat); !want.is(&e) || e.Type == Link {
 		return errTaken
 	}
-	// By its descriptor: the name could be another file's by now.
+	// Through the descriptor, because the name may refer to another file by now.
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), bits, 0)
 }
 
-// take moves a file away, and back if it was not the one.
+// take moves a file to the stage, and back if it was not the expected one.
 func (a *application) take(parent *os.File, base string, o *op) error {
 	if err := move(parent, base, a.leaving, o.Slot); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (a *application) take(parent *os.File, base string, o *op) error {
 	return a.gone(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
 }
 
-// gone checks what went to the stage: it must be what was meant, and a
-// directory must be empty.
+// gone checks the file that was moved to the stage: it must be the expected one, and a
+// directory must be empty. Otherwise gone calls back.
 func (a *application) gone(stage *os.File, o *op, back func() error) error {
 	e, err := lookAt(stage, o.Slot, string(o.Path))
 	if err == nil && !o.Old.is(e) {
@@ -110,7 +110,7 @@ func (a *application) gone(stage *os.File, o *op, back func() error) error {
 	return nil
 }
 
-// empty is nil for an empty directory.
+// empty returns nil for an empty directory.
 func empty(in *os.File, base string) error {
 	d, err := openAt(int(in.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -127,8 +127,8 @@ func empty(in *os.File, base string) error {
 	return nil
 }
 
-// put brings what is staged to its place. What was there goes to the stage in
-// the same step, where the file system can do that.
+// put moves a staged file to its place. It moves the previous file to the stage in the
+// same step, if the file system supports that.
 func (a *application) put(parent *os.File, base string, o *op) error {
 	if o.Old == nil {
 		return move(a.arriving, o.Slot, parent, base)
@@ -158,25 +158,27 @@ func exchange(x *os.File, xName string, y *os.File, yName string) error {
 	return unix.Renameat2(int(x.Fd()), xName, int(y.Fd()), yName, unix.RENAME_EXCHANGE)
 }
 
-// cannot reports whether a file system does not support a way to rename.
+// cannot reports whether an error means that the file system does not support this form
+// of renaming.
 func cannot(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
 }
 
-// move renames, and replaces nothing.
+// move renames a file and fails if the new name exists.
 func move(from *os.File, name string, to *os.File, newName string) error {
 	err := unix.Renameat2(int(from.Fd()), name, int(to.Fd()), newName, unix.RENAME_NOREPLACE)
 	if !cannot(err) {
 		return err
 	}
-	// A file system that cannot: what is not there now is taken to stay so.
+	// The file system cannot do both at once, so a file that appears between the check
+	// and the rename is replaced.
 	if e, err := lookAt(to, newName, newName); err != nil || e != nil {
 		return errors.Join(err, unix.EEXIST)
 	}
 	return unix.Renameat(int(from.Fd()), name, int(to.Fd()), newName)
 }
 
-// settle puts the directories onto the disk in which names were changed.
+// settle syncs the directories whose entries were changed.
 func (a *application) settle() error {
 	seen := map[string]bool{}
 	for _, o := range a.ops {
@@ -188,7 +190,7 @@ func (a *application) settle() error {
 	for name := range seen {
 		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if notThere(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
-			continue // it went as well, or may not be read, or was moved by others
+			continue // it was removed too, cannot be read, or was moved by others
 		}
 		if err != nil {
 			return err

@@ -17,38 +17,39 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// journal is what a killed Apply leaves to tell how far it came: lines, of
-// which the last may be cut. Who holds it locked is alone in its directory.
+// journal records the progress of an Apply, so that a later one can complete or undo it
+// after a crash. It consists of lines, of which the last may be cut. The process that
+// locks the journal has exclusive use of the directory.
 type journal struct {
 	file  *os.File
 	dir   *os.File
 	base  string
-	path  string // the directory's now
+	path  string // current path of the directory
 	lines []record
 }
 
-// record is a line of a journal. It has one of its fields.
+// record is a line of a journal. Exactly one of its fields is set.
 type record struct {
-	// Path and Ino are the directory's, in the first line.
+	// Path and Ino identify the directory, in the first line.
 	Path  string     `json:"path,omitempty"`
 	Ino   uint64     `json:"ino,omitempty"`
 	Begin *beginning `json:"begin,omitempty"`
-	// Ops are about to be done.
+	// Ops are the operations that follow.
 	Ops  []op     `json:"ops,omitempty"`
 	Dirs []moment `json:"dirs,omitempty"`
-	// Done says that all of them are: from here on there is no way back.
+	// Done is set after all operations: they are not undone any more.
 	Done bool `json:"done,omitempty"`
-	// Undone says that everything is as it was.
+	// Undone is set after an undo.
 	Undone bool `json:"undone,omitempty"`
 }
 
-// beginning names the directory that is made for what comes and what goes.
+// beginning names the stage: the directory for arriving and leaving files.
 type beginning struct {
 	Stage string    `json:"stage"`
 	MTime time.Time `json:"mtime"` // of the directory itself, before
 }
 
-// moment is the time of a directory in which names are changed.
+// moment is the modification time of a directory whose entries are changed.
 type moment struct {
 	Path  []byte    `json:"path"`
 	Ino   uint64    `json:"ino"`
@@ -90,11 +91,11 @@ func openJournal(journals, hostPath string, host *os.File) (*journal, error) {
 	return j, nil
 }
 
-// left reports whether an earlier Apply left something.
+// left reports whether an earlier Apply was interrupted.
 func (j *journal) left() bool { return len(j.lines) > 1 }
 
-// restart drops what an earlier Apply wrote. The directory may have another
-// name by now.
+// restart deletes the lines of an earlier Apply. The directory may have another name by
+// now.
 func (j *journal) restart() error {
 	first := j.lines[0]
 	if j.path != "" {
@@ -107,8 +108,8 @@ func (j *journal) restart() error {
 	return j.write(first)
 }
 
-// lockJournal makes the file if need be. Somebody may end and remove it
-// between two steps here.
+// lockJournal creates the file if necessary. Another process may remove it between two
+// steps here, so it tries again.
 func lockJournal(journals, base string) (*journal, error) {
 	dir, err := os.Open(journals)
 	if err != nil {
@@ -142,8 +143,7 @@ func lockJournal(journals, base string) (*journal, error) {
 	}
 }
 
-// read takes the lines that are whole: before one that is cut nothing was done
-// of what it says.
+// read reads the complete lines. The operations of a cut line were never started.
 func (j *journal) read() error {
 	data, err := io.ReadAll(j.file)
 	if err != nil {
@@ -170,7 +170,7 @@ func (j *journal) read() error {
 	return j.file.Truncate(size - int64(len(data)))
 }
 
-// write adds a line that is on the disk when it returns.
+// write adds a line and syncs it to the disk.
 func (j *journal) write(r record) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -183,13 +183,13 @@ func (j *journal) write(r record) error {
 	return errors.Join(j.file.Sync(), j.dir.Sync())
 }
 
-// remove ends the journal.
+// remove deletes the journal.
 func (j *journal) remove() error {
 	err := unix.Unlinkat(int(j.dir.Fd()), j.base, 0)
 	return errors.Join(err, j.close())
 }
 
-// close lets go of it, and leaves it.
+// close closes the journal without deleting it.
 func (j *journal) close() error { return errors.Join(j.file.Close(), j.dir.Close()) }
 
 func mtimeOf(f *os.File) time.Time {

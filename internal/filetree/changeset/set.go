@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// Set is what a box has changed, as it was at one time.
+// Set is the change set of a sandbox at one time.
 type Set struct {
 	Changes []Change // by path
-	// Digest names exactly these changes.
+	// Digest identifies exactly these changes.
 	Digest         string
 	Added, Removed int // lines in all
 	TakenAt        time.Time
 }
 
-// Refuses are the flags of what never comes out, whatever a policy says.
+// Refuses reports whether a change with this flag is never applied or exported, whatever
+// the policy.
 func (f Flag) Refuses() bool {
 	return f == LinkOut || f == Setuid || f == Special || f == TooLarge || f == SecretName || f == HiddenChanged || f == GitUnchecked
 }
@@ -27,17 +28,17 @@ func (f Flag) Refuses() bool {
 // Has reports whether a change has a flag.
 func (c Change) Has(f Flag) bool { return slices.Contains(c.Flags, f) }
 
-// Refused reports whether a change never comes out.
+// Refused reports whether a change is never applied or exported.
 func (c Change) Refused() bool { return slices.ContainsFunc(c.Flags, Flag.Refuses) }
 
-// Digest names exactly these changes, in this order: what becomes of each
-// path, with its type, mode, content and target, and what it does to what is
-// outside. What was shown or approved is that and nothing else.
+// Digest returns a hash of exactly these changes, in this order: each path with its new
+// type, mode, content and target, and with its effect on the host's file. An approval is
+// bound to it, so that a sandbox cannot exchange changes after they were approved.
 func Digest(changes []Change) string {
 	h := sha256.New()
 	for i := range changes {
 		c := &changes[i]
-		// Each part says how long it is, so that no two lists look alike.
+		// Each part has a length prefix, so that different lists have different digests.
 		fmt.Fprintf(h, "%d:%s %s %s ", len(c.Path), c.Path, c.Op, c.Conflict)
 		digestEntry(h, c.New)
 		digestEntry(h, c.Outside)
@@ -53,9 +54,8 @@ func digestEntry(h hash.Hash, e *Entry) {
 	fmt.Fprintf(h, "%s %o %d %s %d:%s ", e.Type, e.Mode&comesOut, e.Size, e.Sum, len(e.Target), e.Target)
 }
 
-// Select chooses among changes and adds what they need to be possible: the
-// new directories that new files are in. It takes out directories that would
-// not be empty. Refused changes are never chosen.
+// Select chooses changes and adds the new directories that chosen files need. It omits the
+// removal of directories that would not be empty. Refused changes are never chosen.
 func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 	index := make(map[string]int, len(all))
 	take := make([]bool, len(all))
@@ -69,8 +69,8 @@ func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 		}
 		take[i] = takeAbove(all, index, take, c.Path)
 	}
-	// From the deepest up: a directory that is to go, or to be a file, stays
-	// while something in it stays.
+	// From the deepest up: a directory that is removed, or replaced by a file, stays
+	// if anything in it stays.
 	stays := stayed{}
 	for i, c := range all {
 		if !take[i] {
@@ -93,8 +93,8 @@ func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 	return chosen, left
 }
 
-// takeAbove takes the directories above a path that have to be made first. It
-// is false if one of them may not come out.
+// takeAbove adds the new directories above a path. It returns false if one of them is
+// refused.
 func takeAbove(all []Change, index map[string]int, take []bool, name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		above, known := index[name[:i]]
@@ -103,7 +103,7 @@ func takeAbove(all []Change, index map[string]int, take []bool, name string) boo
 		}
 		c := all[above]
 		if old := c.Old; old != nil && old.Type == Dir {
-			continue // it is there
+			continue // it exists
 		}
 		if c.Refused() || c.New == nil || c.New.Type != Dir {
 			return false
@@ -113,8 +113,8 @@ func takeAbove(all []Change, index map[string]int, take []bool, name string) boo
 	return true
 }
 
-// stayed are the directories above what stays. Each is noted once, however much
-// is in it: a box may remove a tree of any size.
+// stayed is the set of directories above entries that stay. Each is added once, because a
+// sandbox may remove a tree of any size.
 type stayed map[string]bool
 
 func (s stayed) add(name string) {

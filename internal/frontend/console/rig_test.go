@@ -33,7 +33,7 @@ import (
 type shelf struct{}
 
 func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	return sandbox.Template{ID: "base0000000000000000", Name: ref.Name}, nil
+	return sandbox.Template{ID: "base0000000000000000", Name: ref.Name, Image: engine.ViewOf("/", "")}, nil
 }
 
 // machine is what doctor would find.

@@ -273,7 +273,7 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 			}
 			err = s.Err()
 		}
-		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "record cannot be written") {
+		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "audit log cannot be written") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

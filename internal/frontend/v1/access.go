@@ -51,10 +51,10 @@ type accessHandlers struct {
 }
 
 func (h *accessHandlers) register(r *registry) {
-	register(r, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace what a running sandbox may reach"), h.setAccess)
-	register(r, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Ask people to let a running sandbox reach a host"), h.askAccess)
-	register(r, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "The policy that governs it, as one document and by layers"), h.policy)
-	register(r, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "What it did over its link, and tried to"), h.flows)
+	register(r, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace the network access of a running sandbox"), h.setAccess)
+	register(r, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Request access to a host for a running sandbox from a person"), h.askAccess)
+	register(r, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "Get the effective policy of a sandbox, as one document and by layers"), h.policy)
+	register(r, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "List the flows of a sandbox with their decisions"), h.flows)
 }
 
 func fromAccess(in *api.Access) (sandbox.Access, error) {

@@ -30,8 +30,8 @@ func (h *approvalHandlers) register(r *registry) {
 	if h.approvals == nil {
 		return
 	}
-	register(r, op("approvals-list", "GET", "/approvals", "What sandboxes ask people"), h.listApprovals)
-	events := op("approvals-events", "GET", "/approvals/events", "What is asked and answered, as it happens")
+	register(r, op("approvals-list", "GET", "/approvals", "List approval requests"), h.listApprovals)
+	events := op("approvals-events", "GET", "/approvals/events", "Stream approval requests and decisions")
 	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID the stream continues after that event instead."
 	events.Responses = map[string]*huma.Response{"200": {
 		Description: "OK",
@@ -40,9 +40,9 @@ func (h *approvalHandlers) register(r *registry) {
 		}},
 	}}
 	register(r, events, h.approvalEvents)
-	register(r, op("approvals-get", "GET", "/approvals/{id}", "Describe a question"), h.getApproval)
-	register(r, op("approvals-approve", "POST", "/approvals/{id}/approve", "Allow it once, or its host for always"), h.approve)
-	register(r, op("approvals-deny", "POST", "/approvals/{id}/deny", "Refuse it, or take back a grant that was not used"), h.deny)
+	register(r, op("approvals-get", "GET", "/approvals/{id}", "Describe an approval request"), h.getApproval)
+	register(r, op("approvals-approve", "POST", "/approvals/{id}/approve", "Approve a request once, or its host from now on"), h.approve)
+	register(r, op("approvals-deny", "POST", "/approvals/{id}/deny", "Deny a request, or withdraw an unused grant"), h.deny)
 }
 
 // callerOf is the caller as approvals know them.

@@ -47,15 +47,15 @@ func (h *changeHandlers) register(r *registry) {
 	if h.service == nil {
 		return
 	}
-	register(r, op("sandboxes-changes", "GET", "/sandboxes/{id}/changes", "What is not as it was in it"), h.changes)
-	register(r, op("sandboxes-apply", "POST", "/sandboxes/{id}/apply", "Bring its changes into the host directory that it shows"), h.apply)
-	export := op("sandboxes-export", "GET", "/sandboxes/{id}/export", "Its changes as a tar or a patch")
+	register(r, op("sandboxes-changes", "GET", "/sandboxes/{id}/changes", "Get the change set of a sandbox"), h.changes)
+	register(r, op("sandboxes-apply", "POST", "/sandboxes/{id}/apply", "Apply the changes of a sandbox to its workspace on the host"), h.apply)
+	export := op("sandboxes-export", "GET", "/sandboxes/{id}/export", "Export the changes of a sandbox as a tar or a patch")
 	export.Description = "The answer is application/x-tar or text/x-patch; with provenance multipart/mixed, first the DSSE envelope and then the file."
 	register(r, export, h.export)
-	register(r, op("sandboxes-changes-keep", "POST", "/sandboxes/{id}/changes/keep", "Keep its changes beyond its end"), h.keepChanges)
-	register(r, empty(op("sandboxes-changes-discard", "DELETE", "/sandboxes/{id}/changes", "Drop the changes that were kept of an ended sandbox")), h.discardChanges)
+	register(r, op("sandboxes-changes-keep", "POST", "/sandboxes/{id}/changes/keep", "Retain the changes of a sandbox beyond its end"), h.keepChanges)
+	register(r, empty(op("sandboxes-changes-discard", "DELETE", "/sandboxes/{id}/changes", "Discard the retained changes of an ended sandbox")), h.discardChanges)
 	h.registerKey(r)
-	register(r, op("changes-list", "GET", "/changes", "The changes that were kept of ended sandboxes"), h.listChanges)
+	register(r, op("changes-list", "GET", "/changes", "List retained changes of ended sandboxes"), h.listChanges)
 }
 
 // Selection is how a query says which changes are meant.

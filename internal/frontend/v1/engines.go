@@ -18,8 +18,8 @@ type engineHandlers struct {
 }
 
 func (h *engineHandlers) register(r *registry) {
-	register(r, op("engine", "GET", "/engine", "The engine of sandboxes that name none"), h.engine)
-	register(r, op("engines", "GET", "/engines", "The engines that sandboxes can run on"), h.engines)
+	register(r, op("engine", "GET", "/engine", "Describe the default engine"), h.engine)
+	register(r, op("engines", "GET", "/engines", "List the engines that sandboxes can run on"), h.engines)
 }
 
 type engineOutput struct{ Body api.Engine }

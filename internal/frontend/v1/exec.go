@@ -59,7 +59,7 @@ type execHandlers struct {
 }
 
 func (h *execHandlers) register(r *registry) {
-	register(r, h.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed")), h.exec)
+	register(r, h.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
 }
 
 // inRoom lets each call of an operation hold output, until its answer is

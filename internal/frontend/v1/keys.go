@@ -31,9 +31,9 @@ type Keys interface {
 type keyHandlers struct{ keys Keys }
 
 func (h *keyHandlers) register(r *registry) {
-	register(r, op("keys-list", "GET", "/keys", "API keys"), h.listKeys)
-	register(r, created(op("keys-create", "POST", "/keys", "Make an API key")), h.createKey)
-	register(r, empty(op("keys-revoke", "DELETE", "/keys/{id}", "Make an API key useless")), h.revokeKey)
+	register(r, op("keys-list", "GET", "/keys", "List API keys"), h.listKeys)
+	register(r, created(op("keys-create", "POST", "/keys", "Create an API key")), h.createKey)
+	register(r, empty(op("keys-revoke", "DELETE", "/keys/{id}", "Revoke an API key")), h.revokeKey)
 }
 
 type keysOutput struct{ Body api.KeyList }

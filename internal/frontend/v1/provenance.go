@@ -21,7 +21,7 @@ func (h *changeHandlers) registerKey(r *registry) {
 	if h.signing == nil {
 		return
 	}
-	register(r, op("provenance-key", "GET", "/provenance/key", "The key that signatures for exports are verified with"), h.provenanceKey)
+	register(r, op("provenance-key", "GET", "/provenance/key", "Get the public key that verifies signatures of exports"), h.provenanceKey)
 }
 
 type provenanceKeyOutput struct{ Body api.ProvenanceKey }

@@ -17,7 +17,7 @@ type Pruner interface {
 type pruneHandlers struct{ pruner Pruner }
 
 func (h *pruneHandlers) register(r *registry) {
-	register(r, op("prune", "POST", "/prune", "Forget stopped sandboxes"), h.prune)
+	register(r, op("prune", "POST", "/prune", "Remove ended sandboxes"), h.prune)
 }
 
 type pruneOutput struct{ Body api.Pruned }

@@ -23,8 +23,8 @@ type Queue interface {
 type queueHandlers struct{ starts Queue }
 
 func (h *queueHandlers) register(r *registry) {
-	register(r, op("queue", "GET", "/queue", "How many sandboxes are being started and wait to be"), h.queue)
-	register(r, op("metrics", "GET", "/metrics", "The queue's figures in the Prometheus text format"), h.metricsText)
+	register(r, op("queue", "GET", "/queue", "Get the number of sandboxes that start and of requests that wait"), h.queue)
+	register(r, op("metrics", "GET", "/metrics", "Get figures of the queue in the Prometheus text format"), h.metricsText)
 }
 
 type queueOutput struct{ Body api.Queue }

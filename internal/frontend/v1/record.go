@@ -38,14 +38,14 @@ func (h *recordHandlers) register(r *registry) {
 	if h.record == nil {
 		return
 	}
-	read := op("record-read", "GET", "/record", "What happened")
-	read.Description = "Entries of the record, the oldest first. A key sees those of its own sandboxes; local callers see all."
+	read := op("record-read", "GET", "/record", "Read or follow entries of the audit log")
+	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
 	register(r, read, h.readRecord)
-	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "The newest signed statement of the record's size and root"), h.recordCheckpoint)
-	register(r, local(op("record-key", "GET", "/record/key", "The key that checkpoints are verified with")), h.recordKey)
-	register(r, local(op("record-verify", "POST", "/record/verify", "Read everything, and say what is not as it was written")), h.verifyRecord)
-	register(r, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the record")), h.proveEntry)
-	register(r, local(op("record-export", "GET", "/record/export", "Entries in a form that is verified by itself")), h.exportRecord)
+	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
+	register(r, local(op("record-key", "GET", "/record/key", "Get the public key that verifies signed tree heads")), h.recordKey)
+	register(r, local(op("record-verify", "POST", "/record/verify", "Verify the whole audit log")), h.verifyRecord)
+	register(r, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
+	register(r, local(op("record-export", "GET", "/record/export", "Export entries that can be verified without the server")), h.exportRecord)
 }
 
 func local(o huma.Operation) huma.Operation {

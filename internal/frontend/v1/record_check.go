@@ -83,7 +83,7 @@ func (h *recordHandlers) exportRecord(ctx context.Context, who sandbox.Principal
 		c.SetHeader("Content-Type", "application/x-ndjson")
 		c.SetStatus(http.StatusOK)
 		if err := h.record.Export(c.Context(), c.BodyWriter(), f); err != nil && c.Context().Err() == nil {
-			h.log.Warn("export of the record broke off", "err", err)
+			h.log.Warn("export of the audit log broke off", "err", err)
 		}
 	}}, nil
 }

@@ -48,7 +48,7 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 		err = h.followOwn(ctx, who, &f, put)
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("stream of the record broke off", "err", err)
+		h.log.Warn("stream of the audit log broke off", "err", err)
 	}
 }
 

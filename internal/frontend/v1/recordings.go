@@ -42,11 +42,11 @@ func (h *recordingHandlers) register(r *registry) {
 	if h.files == nil || h.recorded == nil {
 		return
 	}
-	register(r, op("recordings-list", "GET", "/sandboxes/{id}/recordings", "What commands were run in it, and how they ended"), h.recordings)
-	register(r, op("recordings-get", "GET", "/sandboxes/{id}/recordings/{n}", "What one command printed, as asciicast"), h.recording)
-	register(r, op("recordings-keep", "POST", "/sandboxes/{id}/recordings/keep", "Keep what its commands printed beyond its end"), h.keepRecordings)
-	register(r, empty(op("recordings-discard", "DELETE", "/sandboxes/{id}/recordings", "Drop the recordings that were kept of an ended sandbox")), h.discardRecordings)
-	register(r, op("recordings-kept", "GET", "/recordings", "Of which ended sandboxes recordings were kept"), h.listRecordings)
+	register(r, op("recordings-list", "GET", "/sandboxes/{id}/recordings", "List the commands of a sandbox with their results"), h.recordings)
+	register(r, op("recordings-get", "GET", "/sandboxes/{id}/recordings/{n}", "Get the recording of one command, as asciicast"), h.recording)
+	register(r, op("recordings-keep", "POST", "/sandboxes/{id}/recordings/keep", "Retain the recordings of a sandbox beyond its end"), h.keepRecordings)
+	register(r, empty(op("recordings-discard", "DELETE", "/sandboxes/{id}/recordings", "Discard the retained recordings of an ended sandbox")), h.discardRecordings)
+	register(r, op("recordings-kept", "GET", "/recordings", "List retained recordings of ended sandboxes"), h.listRecordings)
 }
 
 // maxRecordings bounds a list, which has the newest.

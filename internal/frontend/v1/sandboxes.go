@@ -49,15 +49,15 @@ type sandboxHandlers struct {
 }
 
 func (h *sandboxHandlers) register(r *registry) {
-	register(r, created(op("sandboxes-create", "POST", "/sandboxes", "Make a sandbox and wait until it is usable")), h.create)
+	register(r, created(op("sandboxes-create", "POST", "/sandboxes", "Create a sandbox and wait until it is ready")), h.create)
 	register(r, op("sandboxes-list", "GET", "/sandboxes", "List sandboxes"), h.list)
 	register(r, op("sandboxes-get", "GET", "/sandboxes/{id}", "Describe a sandbox"), h.get)
-	register(r, empty(op("sandboxes-remove", "DELETE", "/sandboxes/{id}", "End a sandbox, or forget a stopped one")), h.remove)
-	register(r, op("sandboxes-timeout", "POST", "/sandboxes/{id}/timeout", "Let it end after a time, sooner or later than before"), h.setTimeout)
-	register(r, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Let it end no sooner than after a time"), h.extend)
-	register(r, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "What it used over time"), h.metrics)
-	register(r, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "What happened to it"), h.logs)
-	register(r, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "All processes that run in it"), h.processes)
+	register(r, empty(op("sandboxes-remove", "DELETE", "/sandboxes/{id}", "End a sandbox, or remove an ended one")), h.remove)
+	register(r, op("sandboxes-timeout", "POST", "/sandboxes/{id}/timeout", "Set the time after which a sandbox ends"), h.setTimeout)
+	register(r, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Extend the time after which a sandbox ends"), h.extend)
+	register(r, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "Get the resource use of a sandbox over time"), h.metrics)
+	register(r, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "List the events of a sandbox"), h.logs)
+	register(r, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "List the processes of a sandbox"), h.processes)
 }
 
 // Ref is how a path names a sandbox: ID, name or, for local callers, a

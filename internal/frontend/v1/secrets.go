@@ -28,12 +28,12 @@ func (h *secretHandlers) register(r *registry) {
 	if h.secrets == nil {
 		return
 	}
-	register(r, op("secrets-list", "GET", "/secrets", "The caller's sealed secrets"), h.listSecrets)
-	register(r, created(op("secrets-create", "POST", "/secrets", "Seal a secret")), h.createSecret)
-	register(r, op("secrets-get", "GET", "/secrets/{id}", "One sealed secret, without its value"), h.getSecret)
-	register(r, op("secrets-rotate", "POST", "/secrets/{id}/rotate", "Give a secret a new value"), h.rotateSecret)
-	register(r, empty(op("secrets-remove", "DELETE", "/secrets/{id}", "Forget a secret with all its values")), h.removeSecret)
-	register(r, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Seal all secrets with a new key"), h.rotateSecretsKey)
+	register(r, op("secrets-list", "GET", "/secrets", "List the caller's secrets, without values"), h.listSecrets)
+	register(r, created(op("secrets-create", "POST", "/secrets", "Store a secret")), h.createSecret)
+	register(r, op("secrets-get", "GET", "/secrets/{id}", "Describe a secret, without its value"), h.getSecret)
+	register(r, op("secrets-rotate", "POST", "/secrets/{id}/rotate", "Set a new value of a secret"), h.rotateSecret)
+	register(r, empty(op("secrets-remove", "DELETE", "/secrets/{id}", "Remove a secret with all its values")), h.removeSecret)
+	register(r, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Encrypt all secrets with a new key"), h.rotateSecretsKey)
 }
 
 // holder is the owner of a caller's secrets. Local callers have their own,

@@ -44,11 +44,11 @@ func (h *stateHandlers) register(r *registry) {
 	if h.states == nil {
 		return
 	}
-	register(r, op("sandboxes-pause", "POST", "/sandboxes/{id}/pause", "Write a sandbox down and end its processes"), h.pause)
-	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Let a paused sandbox go on where it was"), h.resume)
-	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox as it is now")), h.fork)
-	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Put a sandbox back to a snapshot, in place"), h.rollback)
-	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Put a sandbox back to its start, in place"), h.reset)
+	register(r, op("sandboxes-pause", "POST", "/sandboxes/{id}/pause", "Pause a sandbox: save its state and end its processes"), h.pause)
+	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Resume a paused sandbox"), h.resume)
+	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory")), h.fork)
+	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Roll a sandbox back to a snapshot, in place"), h.rollback)
+	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its start, in place"), h.reset)
 }
 
 func toOnEnd(o sandbox.OnEnd) *api.OnEnd {

@@ -77,5 +77,5 @@ func (t *treeHeads) covering(ctx context.Context) string {
 
 // removedOutput is the answer of a removal.
 type removedOutput struct {
-	Checkpoint string `header:"Crannog-Checkpoint" doc:"A checkpoint of the record that covers all that the sandbox did: a signed note, in base64."`
+	Checkpoint string `header:"Crannog-Checkpoint" doc:"A signed tree head of the audit log that covers all that the sandbox did: a signed note, in base64."`
 }

@@ -11,7 +11,7 @@ import (
 type versionHandlers struct{ version, domain string }
 
 func (h *versionHandlers) register(r *registry) {
-	register(r, op("version", "GET", "/version", "The server's version"), h.showVersion)
+	register(r, op("version", "GET", "/version", "Get the server's version"), h.showVersion)
 }
 
 type versionOutput struct{ Body api.Version }

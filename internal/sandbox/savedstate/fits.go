@@ -17,8 +17,8 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 	if err != nil {
 		return err
 	}
-	if have := c.Format(); from.Format != have {
-		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only %q", from.Format, have).
+	if !c.Restores(from.Format) {
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine does not restore it: its own is %q", from.Format, c.Format()).
 			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
 	}
 	return s.sameFiles(ctx, templateID, b, from.Needs)

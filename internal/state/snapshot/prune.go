@@ -12,11 +12,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Remove drops an image at once, and frees its blocks soon after. Those that came from it keep the pages that they
-// share with it. While it is leased, Remove waits, at most ten seconds; then it
-// is a Conflict with the code "snapshot_in_use". An unknown one is success.
+// Remove deletes an image at once, and frees its blocks soon after. Images that came from
+// it keep the pages that they share with it. Remove waits at most ten seconds for a lease
+// to end; then it returns a Conflict with the code "snapshot_in_use". Removing an unknown
+// image succeeds.
 func (s *Images) Remove(ctx context.Context, id string) error {
-	// Who settles it would hold us up for nothing.
+	// Settling the image now would only delay its removal.
 	s.interrupt(id)
 	d, err := s.hold(ctx, id, unix.LOCK_EX, true)
 	if fault.KindOf(err) == fault.NotFound {
@@ -28,10 +29,10 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	g := gone{dir: d, name: goneName(), packed: s.has(imagePath(id, indexFile))}
 	taken, err := s.blocks(imagePath(id))
 	if g.packed {
-		taken = 0 // drain measures what of it is left
+		taken = 0 // drain measures the rest
 	}
 	if err == nil {
-		// It goes as a whole: what a crash leaves is a draft.
+		// The rename removes it as a whole: after a crash only a draft is left.
 		s.step("remove: rename")
 		err = s.counted(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
 	}
@@ -48,16 +49,16 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 
 func goneName() string { return path.Join(draftsDir, goneStage+"."+newName()) }
 
-// gone is an unneeded directory in drafts. The lock on it keeps other processes from
-// sweeping it at the same time.
+// gone is a directory in drafts that is to be deleted. The lock on it keeps other
+// processes from deleting it at the same time.
 type gone struct {
 	name   string
 	dir    *os.File
-	packed bool // packs may have lost who needed them
+	packed bool // its packs may be unused now
 }
 
-// clear removes a directory in the background: to free tens of megabytes takes
-// longer than a resumption has time for.
+// clear deletes a directory in the background: freeing tens of megabytes would delay
+// the resume of a sandbox.
 func (s *Images) clear(g gone) {
 	s.mu.Lock()
 	s.gone = append(s.gone, g)
@@ -65,7 +66,7 @@ func (s *Images) clear(g gone) {
 	go s.drain()
 }
 
-// drain removes what is still to be removed, and returns when it is.
+// drain deletes the directories that wait for it.
 func (s *Images) drain() {
 	s.clearing.Lock()
 	defer s.clearing.Unlock()
@@ -86,14 +87,14 @@ func (s *Images) drain() {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		// A later sweep or collection finds it again.
+		// A later sweep or collection removes it.
 		s.log.Warn("removed data is still on the disk", "err", err)
 	}
 }
 
-// Prune drops images that keep does not want, but for those that somebody
-// holds, what dead processes were writing, and all pages that no image needs.
-// Copies stay. It returns how much more of the disk is free.
+// Prune deletes images for which keep returns false and that are not in use, drafts of
+// dead processes, and pages that no image needs. Copies of host files stay. It returns
+// the number of bytes that it freed.
 func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()

@@ -14,15 +14,21 @@ import (
 	"testing"
 )
 
-// Census counts what sandboxes of a state directory could leave behind: in this
-// process goroutines and descriptors, on this host processes, control groups,
-// mounts and named sockets, and in each directory of the state files.
+// Census is Host, with what gVisor has for a state directory: processes and control
+// groups.
 func Census(t testing.TB, dir string) map[string]int {
 	t.Helper()
-	n := map[string]int{
-		"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid())),
-		"processes": len(BoxProcesses(t, dir)), "groups": groups(dir),
-	}
+	n := Host(t, dir)
+	n["processes"], n["groups"] = len(BoxProcesses(t, dir)), BoxGroups(dir)
+	return n
+}
+
+// Host counts what sandboxes of a state directory could leave behind, whatever the
+// engine: in this process goroutines and descriptors, on this host mounts and named
+// sockets, and in each directory of the state files.
+func Host(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	n := map[string]int{"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid()))}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // removed while we look
@@ -124,9 +130,9 @@ func parentOf(pid string) string {
 	return fields[1]
 }
 
-// groups counts the control groups of boxes. Those in which a box of another
+// BoxGroups counts the control groups of boxes. Those in which a box of another
 // state directory runs are left out: somebody else may be at work here.
-func groups(dir string) (n int) {
+func BoxGroups(dir string) (n int) {
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
 		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
 		for _, group := range found {

@@ -169,6 +169,18 @@ func Patience(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * Slowness())
 }
 
+// Hurried is a test that is expected to fail: what hangs in it is given up after
+// its own time, so that the failure comes soon.
+type Hurried interface{ Hang() time.Duration }
+
+// hang returns how long something may take in a test before it hangs.
+func hang(t testing.TB) time.Duration {
+	if h, ok := t.(Hurried); ok {
+		return h.Hang()
+	}
+	return Patience(Hang)
+}
+
 // Deadline returns the moment from which on something that starts now hangs.
 func Deadline() time.Time { return time.Now().Add(Patience(Hang)) }
 
@@ -178,19 +190,24 @@ func Late() <-chan time.Time { return time.After(Patience(Hang)) }
 // Context returns a context of the test that ends when what starts now hangs,
 // and with the test.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), Patience(Hang))
+	ctx, cancel := Bounded(t)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Bounded is Context for one of many steps, which ends it.
+func Bounded(t testing.TB) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.Context(), hang(t))
 }
 
 // Eventually waits until a condition holds, and fails the test with the stacks
 // of all goroutines if that hangs. The condition may fail the test itself.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := Deadline()
+	end := time.Now().Add(hang(t))
 	for pause := time.Millisecond; !holds(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so after %s: %s\n%s", Patience(Hang), what, stacks())
+			t.Fatalf("not so after %s: %s\n%s", hang(t), what, stacks())
 		}
 		time.Sleep(pause)
 	}
@@ -201,13 +218,13 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 func EventuallyNoError(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
-	end := Deadline()
+	end := time.Now().Add(hang(t))
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not so after %s: %v", Patience(Hang), err)
+			t.Fatalf("not so after %s: %v", hang(t), err)
 		}
 		time.Sleep(pause)
 	}
@@ -218,13 +235,13 @@ func EventuallyNoError(t testing.TB, check func() error) {
 func NoMore(t testing.TB, what string, most int, count func() int) {
 	t.Helper()
 	n := 0
-	end := Deadline()
+	end := time.Now().Add(hang(t))
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if n = count(); n <= most {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d %s after %s, and at most %d are wanted\n%s", n, what, Patience(Hang), most, stacks())
+			t.Fatalf("%d %s after %s, and at most %d are wanted\n%s", n, what, hang(t), most, stacks())
 		}
 		time.Sleep(pause)
 	}

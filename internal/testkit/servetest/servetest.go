@@ -52,6 +52,20 @@ type Server struct {
 // outlive it.
 func Start(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
+	t.Cleanup(func() {
+		// They would take the tests that follow their time.
+		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
+		if err != nil {
+			t.Errorf("remove what is left: %v: %s", err, out)
+		}
+	})
+	return StartOnly(t, program, state, flags...)
+}
+
+// StartOnly is Start without the removal at the end: it is for a state that another version of the
+// program takes over.
+func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
+	t.Helper()
 	s := &Server{State: state}
 	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
 		"--pool", "off"}, flags...)...) // what waits would count as left
@@ -63,14 +77,7 @@ func Start(t testing.TB, program, state string, flags ...string) *Server {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		s.Kill()
-		// They would take the tests that follow their time.
-		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
-		if err != nil {
-			t.Errorf("remove what is left: %v: %s", err, out)
-		}
-	})
+	t.Cleanup(s.Kill)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
 		if v, ok := strings.CutPrefix(line, "E2B_API_URL="); ok {

@@ -110,11 +110,7 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 		t.Fatal(err)
 	}
 	theirs.Close()
-	t.Cleanup(func() {
-		k.start.Close()
-		_ = k.cmd.Process.Kill()
-		_ = k.cmd.Wait()
-	})
+	t.Cleanup(k.Kill)
 	control := make([]byte, unix.CmsgSpace(4))
 	_ = k.start.SetReadDeadline(hosttest.Deadline())
 	_, n, _, _, err := k.start.ReadMsgUnix(make([]byte, 1), control)
@@ -140,6 +136,13 @@ func (k *Kernel) Go() { k.start.Close() }
 
 // PID returns the process, which the program replaces.
 func (k *Kernel) PID() int { return k.cmd.Process.Pid }
+
+// Kill ends the program as kill -9 does.
+func (k *Kernel) Kill() {
+	k.start.Close()
+	_ = k.cmd.Process.Kill()
+	_ = k.cmd.Wait()
+}
 
 // Wait returns what the program wrote, when it has ended.
 func (k *Kernel) Wait() (string, error) {

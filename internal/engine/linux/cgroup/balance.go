@@ -10,41 +10,40 @@ import (
 const (
 	// balanceEvery is how often the processor time of groups is compared.
 	balanceEvery = time.Second
-	// leastBusy is the share of one processor below which a group is idle, and
-	// leastBehind that below which one is that stands behind. Both are small: where
-	// the host has much else to do, groups that burn get little.
+	// leastBusy is the share of one processor below which a group is idle.
+	// leastBehind is the same for a group with lowered weight. Both are small,
+	// because busy groups get little on a busy host.
 	leastBusy, leastBehind = 0.02, 0.005
-	// standBehind and standEqual are the shares of what a busy group uses on
-	// average from which a group stands behind, and below which it does not any
-	// more. They differ, so that a group does not change its place all the time.
+	// standBehind and standEqual are multiples of the average use of busy groups. A
+	// group gets a lower weight from standBehind on, and its normal weight again
+	// below standEqual. They differ so that groups do not alternate each second.
 	standBehind, standEqual = 0.5, 0.25
 )
 
-// Balance keeps groups that burn processors behind those that use them now and
-// then. Groups of the same weight take turns when processors are short, so a
-// command in an idle sandbox would wait for the turns of all sandboxes that burn,
-// each time that one of its processes has waited for another. A group that used
-// about as much as the other busy ones therefore has a lower weight in the next
-// second. Among themselves busy groups share as before. Its zero value has no
-// groups.
+// Balance lowers the weight of control groups that use processors all the time, in
+// favour of groups that use them now and then. Groups of the same weight take turns when
+// processors are short. A command in an idle sandbox would then wait for the turns of all
+// busy sandboxes, each time that one of its processes has waited for another. A group
+// that used about as much as the other busy ones therefore has a lower weight in the next
+// second. Busy groups still share equally among themselves. The zero value has no groups.
 type Balance struct {
 	mu      sync.Mutex
-	groups  map[string]*place // by where the processor time stands
+	groups  map[string]*place // by the file with the processor time
 	running bool
 	stopped bool
 	stop    chan struct{}
 }
 
-// place is how a group stands.
+// place is the state of one group in the comparison.
 type place struct {
 	group  *Group
-	used   time.Duration // in all, when it was last looked at
+	used   time.Duration // processor time at the last comparison
 	at     time.Time
 	behind bool
 }
 
-// Add makes a group one of those that are compared. It ends with the group's
-// removal. A nil group has no weight, and Add does nothing.
+// Add includes a group in the comparison until the group is removed. For a nil group,
+// which has no weight, Add does nothing.
 func (b *Balance) Add(g *Group) {
 	key := g.usageFile()
 	if key == "" {
@@ -59,7 +58,7 @@ func (b *Balance) Add(g *Group) {
 		b.groups, b.stop = map[string]*place{}, make(chan struct{})
 	}
 	if b.groups[key] == nil {
-		// The server that put it behind may have been another one.
+		// An earlier server process may have lowered its weight.
 		b.groups[key] = &place{group: g, behind: g.yields()}
 	}
 	if len(b.groups) > 1 && !b.running {
@@ -68,7 +67,7 @@ func (b *Balance) Add(g *Group) {
 	}
 }
 
-// Stop ends the comparison for good. Groups that stand behind stay there.
+// Stop ends the comparison for good. Lowered weights stay.
 func (b *Balance) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +94,7 @@ func (b *Balance) run(stop <-chan struct{}) {
 	}
 }
 
-// step compares the groups once. It reports whether there are enough to go on.
+// step compares the groups once. It reports whether at least two groups are left.
 func (b *Balance) step() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,8 +108,7 @@ func (b *Balance) step() bool {
 		}
 	}
 	for p, behind := range decide(shares) {
-		// An error means that the group has been removed, which is seen the
-		// next time. Otherwise it is tried again then.
+		// After an error the group has been removed, or the next step tries again.
 		if behind != p.behind && p.group.Yield(behind) == nil {
 			p.behind = behind
 		}
@@ -119,7 +117,7 @@ func (b *Balance) step() bool {
 	return b.running
 }
 
-// look returns how many processors the group has used since the last look.
+// look returns the number of processors that the group used since the last call.
 func (p *place) look() (float64, error) {
 	used, err := p.group.cpuTime()
 	if err != nil {
@@ -134,7 +132,7 @@ func (p *place) look() (float64, error) {
 	return share, nil
 }
 
-// least is the share of one processor from which the group is busy.
+// least returns the share of one processor from which the group counts as busy.
 func (p *place) least() float64 {
 	if p.behind {
 		return leastBehind
@@ -142,8 +140,8 @@ func (p *place) least() float64 {
 	return leastBusy
 }
 
-// decide returns for each group whether it is to stand behind, given how many
-// processors each has used.
+// decide returns for each group whether its weight is to be lowered, given the number of
+// processors that each used.
 func decide(shares map[*place]float64) map[*place]bool {
 	total, busy := 0.0, 0.0
 	for p, share := range shares {

@@ -118,7 +118,7 @@ func (l *Live) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.deps.Log.Warn("console: the record cannot be followed", "err", err)
+		l.deps.Log.Warn("console: the audit log cannot be followed", "err", err)
 		l.mu.Lock()
 		l.lines.failures++
 		l.wake()
@@ -157,7 +157,7 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	seq, resumed, newest := s.entry, s.resumed, l.lines.newest()
 	if s.failures != l.lines.failures {
 		s.failures = l.lines.failures
-		out.event("gap", gap{"record", "the record cannot be read now; what is missing comes when it can"})
+		out.event("gap", gap{"record", "the audit log cannot be read now; what is missing comes when it can"})
 	}
 	l.mu.Unlock()
 	if !known {
@@ -169,7 +169,7 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 		}
 	}
 	if t.all && newest-seq > maxBehind {
-		out.event("gap", gap{"record", fmt.Sprintf("%d entries are not shown; they are in the record after number %d", newest-maxBehind-seq, seq)})
+		out.event("gap", gap{"record", fmt.Sprintf("%d entries are not shown; they are in the audit log after number %d", newest-maxBehind-seq, seq)})
 		seq = newest - maxBehind
 	}
 	l.mu.Lock()
@@ -195,7 +195,7 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
 	if seq > newest {
 		// That record is gone, and another begun in its place.
-		out.event("gap", gap{"record", "the record is not the one that was followed before"})
+		out.event("gap", gap{"record", "the audit log is not the one that was followed before"})
 		return newest, nil
 	}
 	first := newest + 1

@@ -182,7 +182,7 @@ func (l *Live) start(ctx context.Context) error {
 	clear(l.meters.last)
 	l.mu.Unlock()
 	if err := l.lookBack(ctx); err != nil {
-		l.deps.Log.Warn("console: the record cannot be read", "err", err)
+		l.deps.Log.Warn("console: the audit log cannot be read", "err", err)
 	}
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.work.Go(func() { l.follow(ctx) })

@@ -251,7 +251,7 @@ func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) 
 		return nil // another was faster, and wrote it
 	}
 	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedOut, actor, s, reason)); err != nil {
-		d.o.Log.Error("sign-out not in the record", "session", s.ID, "err", err)
+		d.o.Log.Error("sign-out not in the audit log", "session", s.ID, "err", err)
 	}
 	return nil
 }

@@ -271,7 +271,7 @@ func (t *Tap) note(d audit.Draft) {
 // unrecorded is what the caller gets of an action that the record refused.
 func unrecorded(err error) *refusal {
 	if fault.KindOf(err) == fault.Internal {
-		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the record cannot be written, so that nothing is run")
+		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the audit log cannot be written, so that nothing is run")
 	}
 	return refuse(http.StatusServiceUnavailable, err)
 }

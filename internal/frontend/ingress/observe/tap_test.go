@@ -285,7 +285,7 @@ func TestTransport(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.Fail(func(audit.Draft) bool { return true })
-	if err := call(base); err == nil || !strings.Contains(err.Error(), "record") || reached != 1 {
+	if err := call(base); err == nil || !strings.Contains(err.Error(), "audit log") || reached != 1 {
 		t.Errorf("%v, %d calls", err, reached)
 	}
 	var none *Tap

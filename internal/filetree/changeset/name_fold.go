@@ -7,10 +7,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold writes one part of a path as file systems see it that do not tell
-// everything apart: without regard to case, to how a letter is composed, to
-// letters that do not show, to dots and spaces at its end, or to what stands
-// behind a colon. So .GIT, .git. and .g‌it are .git.
+// fold returns one part of a path in the form in which file systems compare names that
+// ignore differences: case, composition of letters, invisible letters, dots and spaces at
+// the end, and everything after a colon. So .GIT, .git. and .g‌it are .git.
 func fold(part string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(part) {
@@ -26,7 +25,7 @@ func fold(part string) string {
 	return s
 }
 
-// foldRune is the same for all letters that differ in case alone.
+// foldRune returns the same rune for all letters that differ only in case.
 func foldRune(r rune) rune {
 	least := r
 	for x := unicode.SimpleFold(r); x != r; x = unicode.SimpleFold(x) {
@@ -35,7 +34,7 @@ func foldRune(r rune) rune {
 	return unicode.ToLower(least)
 }
 
-// foldPath folds each part. A backslash parts too, as on Windows.
+// foldPath folds each part. A backslash is a separator too, as on Windows.
 func foldPath(name string) []string {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '/' || r == '\\' })
 	for i := range parts {
@@ -44,8 +43,8 @@ func foldPath(name string) []string {
 	return parts
 }
 
-// isName reports whether a folded part is a name, or its short form on file systems
-// that have such: GIT~1 is .git.
+// isName reports whether a folded part is a name, or its short form on file systems with
+// short names: GIT~1 is .git.
 func isName(part, name string) bool {
 	if part == name {
 		return true

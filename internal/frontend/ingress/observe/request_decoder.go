@@ -19,21 +19,21 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// maxRequest bounds a request that is read ahead. The guest takes more, but no
-// kernel runs a command of that size: 2 MiB is the most of all arguments.
-// Input does not come with a start.
+// maxRequest bounds a request that is decoded here. The guest accepts more, but no kernel
+// runs such a command: all arguments together have at most 2 MiB. The input of a command
+// is not part of the request that starts it.
 const maxRequest = 2<<20 + 64<<10
 
-// ears is the process service once more, of the same code as the guest's and
-// served in the same way. What reaches one of its methods is what the guest
-// would run, in whatever protocol, encoding and compression it came; what does
-// not, the guest would refuse, and is refused here in the same words. There is
-// no second parser that could read a request differently.
+// ears decodes requests of the process service with the same generated code as the guest,
+// for every protocol, encoding and compression. A request that reaches a method is what
+// the guest would run; the guest would refuse all others with the same error. A second
+// parser could decode a request differently, and an attacker could hide a command from
+// the audit log.
 type ears struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-// fileEars is the same of the file system service.
+// fileEars does the same for the file system service.
 type fileEars struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
 }
@@ -46,9 +46,9 @@ func newEars() http.Handler {
 	return mux
 }
 
-// hearing is one request that is read ahead.
+// hearing is one request that is being decoded.
 type hearing struct {
-	// take is called with the message and returns why it may not go in.
+	// take is called with the message. Its error refuses the request.
 	take func(message any, header http.Header) error
 	err  error
 }
@@ -94,17 +94,15 @@ func (fileEars) Remove(ctx context.Context, r *connect.Request[fspb.RemoveReques
 	return connect.NewResponse(&fspb.RemoveResponse{}), hear(ctx, r.Msg, r.Header())
 }
 
-// passedOver are headers that say how long a call may take and what may be
-// packed in its answer: reading ahead takes what it takes, and an answer of
-// ours is plain.
+// passedOver are headers about time limits and compression of the answer. They do not
+// apply to the decoding.
 var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
 
-// listen reads a request ahead. What it says if the request may not go in is
-// in the memory.
+// listen decodes a request. If the request is refused, the answer is in the memory.
 func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	var read bytes.Buffer
-	// The library reads a message that is too large to its end, which a caller
-	// may say is 4 GiB away, and all that is read is kept.
+	// The library reads a message that is too large to its end. A caller may announce
+	// 4 GiB, and all of it would be held in memory.
 	body := io.LimitReader(r.Body, headSize+maxRequest+1)
 	header := r.Header.Clone()
 	for _, name := range passedOver {
@@ -121,7 +119,7 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	return said
 }
 
-// call watches a command from its start, or from where a caller joins it.
+// call observes a command from its start, or from the point where a caller attaches.
 func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var cmd *command
 	var lasts bool
@@ -145,7 +143,7 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	case cmd == nil:
 		return nil, said.refusal(fault.New(fault.Invalid, "start_unreadable", "the request to start a command cannot be read"))
 	}
-	// A message that is packed cannot be read on its way back.
+	// A compressed answer could not be observed.
 	r.Header.Del("Connect-Accept-Encoding")
 	r.Header.Del("Grpc-Accept-Encoding")
 	if lasts {
@@ -154,7 +152,7 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return &Visit{answer: cmd.answer, done: cmd.over}, nil
 }
 
-// overhear notes actions on a running command. Such a request runs nothing, so one
+// overhear records actions on a running command. Such a request runs nothing, so one
 // that cannot be parsed is passed on.
 func (t *Tap) overhear(r *http.Request, c Call, where string) {
 	t.listen(r, where, &hearing{take: func(message any, _ http.Header) error {
@@ -169,7 +167,7 @@ func (t *Tap) overhear(r *http.Request, c Call, where string) {
 	}})
 }
 
-// userOf is the user that a request names, or "".
+// userOf returns the user that a request names, or "".
 func userOf(header http.Header) string {
 	r := http.Request{Header: header}
 	user, _, _ := r.BasicAuth()

@@ -2,50 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"io"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/crannog/crannog/internal/config"
 )
-
-func (a *app) configCommand() *cobra.Command {
-	var f listFlags
-	cmd := &cobra.Command{
-		Use: "config", Short: "Show every setting and where its value comes from", Args: cobra.NoArgs,
-		Long: "Show every setting and where its value comes from. Later sources win: default,\n" +
-			"file (~/.config/crannog/config.toml or /etc/crannog/config.toml), environment\n(CRANNOG_ and the name in capitals), flag.",
-		RunE: func(*cobra.Command, []string) error {
-			return list(a, &f, a.config.Values(), func(v config.Value) string { return v.Name },
-				[]string{"NAME", "VALUE", "FROM", "MEANING"}, func(v config.Value) []string {
-					return []string{v.Name, v.Value, v.Origin, v.Help}
-				})
-		},
-	}
-	f.add(cmd)
-	return cmd
-}
-
-func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Show the version", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if a.json {
-				return a.object(map[string]string{
-					"version": a.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			_, err := io.WriteString(a.Stdout, a.versionLine())
-			return err
-		},
-	}
-}
-
-func (a *app) versionLine() string {
-	return fmt.Sprintf("crannog %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
 
 const exitCodes = `Each kind of failure has one exit code, whatever the command:
 
@@ -115,7 +75,7 @@ allow the request. crannog approvals lists requests that wait for a person.
 func (a *app) addHelp(root *cobra.Command) {
 	root.AddCommand(
 		&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)},
-		&cobra.Command{Use: "agents", Short: "Agents that run by their name, and what they get", Long: strings.TrimSpace(agentsHelp())},
+		&cobra.Command{Use: "agents", Short: "Agents that run by name, and what they get", Long: strings.TrimSpace(agentsHelp())},
 		&cobra.Command{Use: "sandboxes", Short: "How to name a sandbox, also one that has ended", Long: strings.TrimSpace(referenceHelp)},
 		&cobra.Command{Use: "network", Short: "How to let a sandbox reach something, and what denials mean", Long: strings.TrimSpace(networkHelp)},
 	)

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// mostTries are the failures of one address within triesEvery. A token
-	// cannot be guessed; this keeps guesses from filling the record.
+	// mostTries is the number of failures of one address within triesEvery. Tokens
+	// cannot be guessed; the bound keeps guesses from filling the audit log.
 	mostTries  = 10
 	triesEvery = time.Minute
-	// mostAddresses bounds what is remembered. All others share one count.
+	// mostAddresses bounds the number of counted addresses. All others share one count.
 	mostAddresses = 1024
 )
 
-// tries counts failed tries to sign in.
+// tries counts failed attempts to sign in.
 type tries struct {
 	mu    sync.Mutex
 	since time.Time
 	count map[string]int
 }
 
-// failed counts a failure, and returns an error once an address has failed too
-// often: one that its answers and their record are spared by.
+// failed counts a failure, and returns an error once an address has failed too often.
+// Later attempts then get no check and no audit entry.
 func (t *tries) failed(from string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *tries) failed(from string, now time.Time) error {
 		WithHint("a valid one still works; crannog console makes one").WithRetryAfter(t.since.Add(triesEvery).Sub(now))
 }
 
-// key is under what an address is counted. t.mu is held.
+// key returns the key under which an address is counted. The caller holds t.mu.
 func (t *tries) key(from string, now time.Time) string {
 	if t.count == nil || now.Sub(t.since) >= triesEvery {
 		t.since, t.count = now, map[string]int{}

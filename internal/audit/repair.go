@@ -30,7 +30,7 @@ func (l *Log) refill() error {
 	}
 	for at := 0; at+tlog.HashSize <= n; at += tlog.HashSize {
 		if tlog.Hash(tail[at:at+tlog.HashSize]) == (tlog.Hash{}) {
-			l.log.Warn("hashes of the record are made again", "from", covers(from+int64(at)))
+			l.log.Warn("hashes of the audit log are made again", "from", covers(from+int64(at)))
 			return l.head.hashes.Truncate(from + int64(at))
 		}
 	}

@@ -58,26 +58,26 @@ func (a *app) tape(ctx context.Context, of subject, n string, follow bool) (io.R
 	return of.client.RecordingOf(ctx, of.id, n)
 }
 
-// outputs follows what the commands of a sandbox print, each as it prints it.
+// outputs follows the output of all commands of a sandbox.
 type outputs struct {
 	app *app
 	of  subject
 	f   *listFlags
 	all sync.WaitGroup
 
-	told  map[string]bool          // whether a command's end was shown
+	told  map[string]bool          // commands whose end was shown
 	known map[string]chan struct{} // by number of the command; closed at its end
 
 	mu     sync.Mutex
 	inLine bool // the last output did not end its line
 }
 
-// howConnect is a caller that follows a command which runs already.
+// howConnect marks a caller that attached to a running command.
 const howConnect = "connect"
 
-// lines returns what is new about commands, and those whose output is to be
-// followed from now on. Without more, that is all commands. later is set after
-// the first time: then a command that is new has just begun.
+// lines returns the new events of commands, and the commands whose output is to be
+// followed from now on. Without more, that is all commands. later is set after the first
+// call: a new command has then just begun.
 func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, begun []api.Recording) {
 	for i, c := range commands {
 		ended := !c.EndedAt.IsZero()
@@ -85,7 +85,7 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 		switch {
 		case o.told[c.ID]:
 		case follows && (!ended || !o.shown(c)):
-			// Its end comes after its output.
+			// Its end is printed after its output.
 		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
 			begun = append(begun, c)
 			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))
@@ -101,7 +101,7 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 	return lines, begun
 }
 
-// follow begins to show what a command prints.
+// follow starts to show the output of a command.
 func (o *outputs) follow(ctx context.Context, c api.Recording) {
 	done := make(chan struct{})
 	o.known[c.ID] = done
@@ -113,7 +113,7 @@ func (o *outputs) follow(ctx context.Context, c api.Recording) {
 	})
 }
 
-// shown reports whether all that a command printed has been shown.
+// shown reports whether the whole output of a command has been shown.
 func (o *outputs) shown(c api.Recording) bool {
 	select {
 	case <-o.known[c.ID]:
@@ -131,7 +131,7 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 	defer tape.Close()
 	r, err := asciicast.NewReader(tape)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil // it printed nothing that was kept
+		return nil // it has no recording
 	}
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 	}
 }
 
-// print shows a piece of output: as it is, or as an entry.
+// print shows a part of the output, unchanged or as an entry.
 func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

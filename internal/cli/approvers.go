@@ -16,8 +16,8 @@ func (b *box) foretell(ctx context.Context) {
 	c := b.app.config
 	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
 	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {
-		// Another machine's policies are not known here, and of the levels only
-		// one asks several: no other run pays for reading its own.
+		// The policies of another machine are not known here. Only one level needs
+		// several people, so the other levels skip reading the policies.
 		return
 	}
 	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
@@ -38,12 +38,12 @@ func exportAsks(p *policy.Policy) bool {
 	return out.Do == egress.Ask || out.Deletions == egress.Ask
 }
 
-// noteQuorum says it of a document that is checked. It is no finding: a level
-// that means it is not to fail a check.
+// noteQuorum prints the note of notePeople for a checked document. The note is not a
+// finding, because a document may require several people on purpose.
 func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
 	d, err := policy.Parse(text)
 	if err != nil {
-		return // which the check says
+		return // the check reports it
 	}
 	p, _, err := policy.Compile(append(slices.Clip(above), policy.Layer{Kind: layer, Document: d})...)
 	if err == nil {
@@ -51,7 +51,7 @@ func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
 	}
 }
 
-// notePeople says how many must answer where one person is not enough.
+// notePeople prints the number of people that must approve, if it is more than one.
 func (a *app) notePeople(p *policy.Policy) {
 	if n := p.Document().Approvals.Quorum; n > 1 {
 		a.note("what this policy asks takes %d people: you, and %s", n, approval.SecondPerson)

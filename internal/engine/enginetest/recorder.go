@@ -1,0 +1,136 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// recorder is a test whose result is looked at and not reported: that of a rule
+// that is waived, or that is to fail for a broken engine.
+type recorder struct {
+	testing.TB
+	ctx  context.Context
+	hang time.Duration
+
+	mu       sync.Mutex
+	failed   bool
+	skipped  bool
+	log      []string
+	cleanups []func()
+}
+
+// record runs a test, in which what takes longer hangs, waits for its end and
+// returns its result.
+func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &recorder{TB: t, ctx: ctx, hang: hang}
+	r.apart(func() { test(r) })
+	cancel()
+	for {
+		r.mu.Lock()
+		n := len(r.cleanups)
+		if n == 0 {
+			r.mu.Unlock()
+			return r
+		}
+		last := r.cleanups[n-1]
+		r.cleanups = r.cleanups[:n-1]
+		r.mu.Unlock()
+		r.apart(last)
+	}
+}
+
+// apart runs something in a goroutine that FailNow may end.
+func (r *recorder) apart(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				r.note("panic: " + fmt.Sprint(p))
+				r.Fail()
+			}
+		}()
+		do()
+	}()
+	<-done
+}
+
+func (r *recorder) passed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.failed && !r.skipped
+}
+
+// text is what the test logged.
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.log, "\n")
+}
+
+func (r *recorder) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log = append(r.log, text)
+}
+
+// What follows implements testing.TB, but for what the real test does.
+
+// Hang implements hosttest.Hurried.
+func (r *recorder) Hang() time.Duration { return r.hang }
+
+func (r *recorder) Context() context.Context { return r.ctx }
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) FailNow() {
+	r.Fail()
+	runtime.Goexit()
+}
+
+func (r *recorder) Log(args ...any)                 { r.note(fmt.Sprintln(args...)) }
+func (r *recorder) Logf(format string, args ...any) { r.note(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Error(args ...any)                 { r.Log(args...); r.Fail() }
+func (r *recorder) Errorf(format string, args ...any) { r.Logf(format, args...); r.Fail() }
+func (r *recorder) Fatal(args ...any)                 { r.Log(args...); r.FailNow() }
+func (r *recorder) Fatalf(format string, args ...any) { r.Logf(format, args...); r.FailNow() }
+
+func (r *recorder) SkipNow() {
+	r.mu.Lock()
+	r.skipped = true
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *recorder) Skip(args ...any)                 { r.Log(args...); r.SkipNow() }
+func (r *recorder) Skipf(format string, args ...any) { r.Logf(format, args...); r.SkipNow() }
+
+func (r *recorder) Skipped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.skipped
+}

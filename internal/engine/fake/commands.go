@@ -1,0 +1,240 @@
+package fake
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// simple runs one command with its redirections, or sets variables.
+func (p *processes) simple(s *session, words []word) (int, error) {
+	var argv []string
+	var to, from string
+	add, shown := false, true
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		text, err := expand(w, s.variables)
+		if err != nil {
+			return 0, err
+		}
+		if !w.op {
+			argv = append(argv, text)
+			continue
+		}
+		switch text {
+		case "2>/dev/null":
+			shown = false
+			continue
+		case "2>&1":
+			continue
+		}
+		if i++; i == len(words) || words[i].op {
+			return 0, errSyntax
+		}
+		target, err := expand(words[i], s.variables)
+		switch {
+		case err != nil:
+			return 0, err
+		case text == "<":
+			from = target
+		default:
+			to, add = target, text == ">>"
+		}
+	}
+	if len(argv) == 0 {
+		argv = []string{":"}
+	}
+	if name, value, ok := strings.Cut(argv[0], "="); ok && len(argv) == 1 && name != "" {
+		s.variables[name] = value
+		return 0, nil
+	}
+	var input *string
+	if from != "" {
+		text, err := s.b.state.text(s.absolute(from))
+		if err != nil {
+			fmt.Fprintln(&s.err, err)
+			return 1, nil
+		}
+		input = &text
+	}
+	one := *s
+	one.out, one.err = strings.Builder{}, strings.Builder{}
+	code, err := p.command(&one, argv, input)
+	s.cwd = one.cwd
+	if shown {
+		s.err.WriteString(one.err.String())
+	}
+	if to == "" {
+		s.out.WriteString(one.out.String())
+	} else if err == nil && to != "/dev/null" {
+		if err := s.store(s.absolute(to), one.out.String(), add); err != nil {
+			fmt.Fprintln(&s.err, err)
+			return 1, nil
+		}
+	}
+	return code, err
+}
+
+// store writes a file, or adds to it.
+func (s *session) store(key, text string, add bool) error {
+	if add {
+		before, err := s.b.state.text(key)
+		if err == nil {
+			text = before + text
+		}
+	}
+	return s.b.state.put(key, file{Type: fileType, Text: text, UID: s.uid(), command: s.command})
+}
+
+// builtins run in the shell; all else is a process of its own.
+var builtins = []string{"echo", ":", "test", "[", "exit", "cd"}
+
+func (p *processes) command(s *session, argv []string, input *string) (int, error) {
+	if slices.Contains(builtins, argv[0]) {
+		return s.program(argv, input)
+	}
+	began, child := time.Now(), *s
+	child.out, child.err = strings.Builder{}, strings.Builder{}
+	child.pid, child.parent = int(p.last.Add(1))+1, s.pid
+	if err := p.b.began(&child, argv); err != nil {
+		fmt.Fprintln(&s.err, argv[0]+":", err)
+		return 126, nil
+	}
+	code, err := child.program(argv, input)
+	s.out.WriteString(child.out.String())
+	s.err.WriteString(child.err.String())
+	if ended := p.b.ended(&child, code, began); ended != nil {
+		return 0, ended
+	}
+	return code, err
+}
+
+// program is one program, or one command of the shell. An error is a program that
+// the fake does not know; what a program finds wrong is in its exit code.
+func (s *session) program(argv []string, input *string) (int, error) {
+	args := argv[1:]
+	switch name := path.Base(argv[0]); name {
+	case "echo":
+		fmt.Fprintln(&s.out, strings.Join(args, " "))
+	case ":", "true":
+	case "false":
+		return 1, nil
+	case "test", "[":
+		return s.test(args)
+	case "cd":
+		s.cwd = "/" + s.absolute(strings.Join(args, ""))
+	case "exit":
+		code, err := strconv.Atoi(strings.Join(args, ""))
+		if err != nil {
+			return 0, errSyntax
+		}
+		return 0, errExit(code)
+	case "sleep":
+		d, err := strconv.ParseFloat(strings.Join(args, ""), 64)
+		if err != nil {
+			return 0, errSyntax
+		}
+		return 0, errSleep(d * float64(time.Second))
+	case "kill":
+		if slices.Equal(args, []string{"-9", "1"}) && s.user == "root" {
+			return 0, errKilled
+		}
+		return 0, errSyntax
+	default:
+		return s.filing(name, args, input)
+	}
+	return 0, nil
+}
+
+// test is the command of that name, and [.
+func (s *session) test(args []string) (int, error) {
+	if n := len(args); n > 0 && args[n-1] == "]" {
+		args = args[:n-1]
+	}
+	not := len(args) > 0 && args[0] == "!"
+	if not {
+		args = args[1:]
+	}
+	holds := false
+	switch {
+	case len(args) == 2 && strings.Contains("-e -f -d -s", args[0]):
+		s.b.state.mu.Lock()
+		f, _, ok := s.b.state.follow(s.absolute(args[1]))
+		s.b.state.mu.Unlock()
+		holds = ok && (args[0] == "-e" || args[0] == "-f" && f.Type == fileType || args[0] == "-d" && f.Type == dirType || args[0] == "-s" && f.Text != "")
+	case len(args) == 3 && args[1] == "=":
+		holds = args[0] == args[2]
+	case len(args) == 3 && args[1] == "-lt":
+		a, one := strconv.Atoi(args[0])
+		b, two := strconv.Atoi(args[2])
+		if one != nil || two != nil {
+			return 2, nil
+		}
+		holds = a < b
+	default:
+		return 0, errSyntax
+	}
+	if holds == not {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// filing are the programs that work on files.
+func (s *session) filing(name string, args []string, input *string) (int, error) {
+	var flags string
+	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
+		flags, args = flags+args[0][1:], args[1:]
+	}
+	state, code := s.b.state, 0
+	check := func(err error) {
+		if err != nil {
+			fmt.Fprintf(&s.err, "%s: %v\n", name, err)
+			code = 1
+		}
+	}
+	switch {
+	case name == "cat" && flags == "" || name == "wc" && flags == "l":
+		text := ""
+		if input != nil {
+			text = *input
+		}
+		for _, arg := range args {
+			one, err := state.text(s.absolute(arg))
+			check(err)
+			text += one
+		}
+		if name == "wc" {
+			text = strconv.Itoa(strings.Count(text, "\n")) + "\n"
+		}
+		s.out.WriteString(text)
+	case name == "rm" && strings.Trim(flags, "rf") == "":
+		for _, arg := range args {
+			if err := state.drop(s.absolute(arg), strings.Contains(flags, "r")); !strings.Contains(flags, "f") {
+				check(err)
+			}
+		}
+	case name == "mkdir" && flags == "":
+		for _, arg := range args {
+			check(state.put(s.absolute(arg), file{Type: dirType, UID: s.uid(), command: s.command}))
+		}
+	case name == "mv" && flags == "" && len(args) == 2:
+		check(state.move(s.absolute(args[0]), s.absolute(args[1]), s.command))
+	case name == "ln" && flags == "s" && len(args) == 2:
+		check(state.put(s.absolute(args[1]), file{Type: linkType, Text: args[0], UID: s.uid(), command: s.command}))
+	case name == "readlink" && flags == "" && len(args) == 1:
+		state.mu.Lock()
+		f := state.files[s.absolute(args[0])]
+		state.mu.Unlock()
+		if f.Type != linkType {
+			return 1, nil
+		}
+		fmt.Fprintln(&s.out, f.Text)
+	default:
+		return 0, fmt.Errorf("%w: %s", errSyntax, name)
+	}
+	return code, nil
+}

@@ -1,0 +1,225 @@
+package fake
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// file is what a path of a fake sandbox leads to.
+type file struct {
+	Type string // fileType, dirType or linkType
+	Text string // what it holds, or where the link leads
+	UID  uint32
+
+	command int // the process of the last command that changed it
+}
+
+const (
+	fileType = "file"
+	dirType  = "dir"
+	linkType = "link"
+)
+
+// places are the directories that are there without having been made.
+var places = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", "workspace", "etc", "dev", "dev/shm"}
+
+// key is the name of an absolute path in State.files.
+func key(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
+
+// look finds what a key leads to. The state must be locked.
+func (s *State) look(key string) (file, bool) {
+	f, ok := s.files[key]
+	switch {
+	case ok:
+		return f, f.Type != goneType
+	case slices.Contains(places, key):
+		return file{Type: dirType}, true
+	}
+	return s.host.look(key)
+}
+
+// follow is look through links.
+func (s *State) follow(key string) (file, string, bool) {
+	for range 40 {
+		f, ok := s.look(key)
+		if !ok || f.Type != linkType {
+			return f, key, ok
+		}
+		if key = strings.TrimPrefix(path.Join("/", path.Dir(key), f.Text), "/"); path.IsAbs(f.Text) {
+			key = strings.TrimPrefix(path.Clean(f.Text), "/")
+		}
+	}
+	return file{}, key, false
+}
+
+// put makes or changes a file, whose directory must exist.
+func (s *State) put(key string, f file) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.Type == fileType {
+		if there, to, ok := s.follow(key); ok && there.Type == dirType {
+			return fmt.Errorf("%s: is a directory", key)
+		} else if ok {
+			key = to
+		}
+	}
+	if dir, _, ok := s.follow(strings.TrimPrefix(path.Dir("/"+key), "/")); !ok || dir.Type != dirType {
+		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	}
+	if _, ok := s.look(key); ok && f.Type != fileType {
+		return fmt.Errorf("%s: %w", key, fs.ErrExist)
+	}
+	if err := s.host.guard(key, false); err != nil {
+		return err
+	}
+	s.files[key] = f
+	return nil
+}
+
+// text returns what a file holds.
+func (s *State) text(key string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, _, ok := s.follow(key)
+	switch {
+	case !ok:
+		return "", fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	case f.Type != fileType:
+		return "", fmt.Errorf("%s: is a directory", key)
+	}
+	return f.Text, nil
+}
+
+// below lists what is at and below a key, the deepest last.
+func (s *State) below(key string) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		if name == key || strings.HasPrefix(name, key+"/") {
+			list = append(list, name)
+		}
+	}
+	list = append(list, s.host.names(key)...)
+	slices.Sort(list)
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool {
+		_, ok := s.look(name)
+		return !ok
+	})
+}
+
+// forget removes one name, also if it is a file of the host.
+func (s *State) forget(name string) {
+	delete(s.files, name)
+	if _, ok := s.host.look(name); ok {
+		s.files[name] = file{Type: goneType}
+	}
+}
+
+// drop removes what is at a key, and what is below it if all is set.
+func (s *State) drop(key string, all bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := s.below(key)
+	if len(names) == 0 {
+		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+	}
+	if f, _ := s.look(key); f.Type == dirType && !all {
+		return fmt.Errorf("%s: is a directory", key)
+	}
+	if err := s.host.guard(key, true); err != nil {
+		return err
+	}
+	for _, name := range names {
+		s.forget(name)
+	}
+	return nil
+}
+
+// move gives what is at and below a key another one, as one step.
+func (s *State) move(from, to string, command int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, _, ok := s.follow(to); ok && f.Type == dirType {
+		to = path.Join(to, path.Base(from))
+	}
+	names := s.below(from)
+	if len(names) == 0 {
+		return fmt.Errorf("%s: %w", from, fs.ErrNotExist)
+	}
+	if err := errors.Join(s.host.guard(from, true), s.host.guard(to, true)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		f, _ := s.look(name)
+		f.command = command
+		s.forget(name)
+		s.files[to+strings.TrimPrefix(name, from)] = f
+	}
+	return nil
+}
+
+// pack writes the files of a state as a tar.
+func pack(s *State, w io.Writer) error {
+	kept := s.copy().Files
+	t := tar.NewWriter(w)
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		f := kept[name]
+		h := &tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(f.Text)), Uid: int(f.UID)}
+		switch f.Type {
+		case dirType:
+			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		case linkType:
+			h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, f.Text
+		case goneType:
+			h.Typeflag, h.Size = tar.TypeChar, 0 // of number 0:0, as in an overlay
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		if _, err := io.WriteString(t, f.Text); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// unpack reads the files of a tar that pack, or another engine, has written.
+func (s *State) unpack(from io.Reader) error {
+	for r := tar.NewReader(from); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		f := file{Type: fileType, UID: uint32(h.Uid)}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			f.Type = dirType
+		case tar.TypeSymlink:
+			f.Type, f.Text = linkType, h.Linkname
+		case tar.TypeChar:
+			f.Type = goneType
+		default:
+			text, err := io.ReadAll(r)
+			if err != nil {
+				return err
+			}
+			f.Text = string(text)
+		}
+		s.files[key(h.Name)] = f
+	}
+}
+
+// sum is that of a file's content, or of a link's target.
+func (f file) sum() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(f.Text))) }

@@ -1,0 +1,61 @@
+package fake
+
+import (
+	"context"
+	"time"
+)
+
+// loop is a while loop that runs in the background. It continues in a copy of its
+// sandbox with the variables that it had.
+type loop struct {
+	Source    string
+	Variables map[string]string
+	User, Cwd string
+}
+
+// background starts a loop, for which no caller waits. The caller has the turn.
+func (p *processes) background(l loop, n *node) {
+	s := &session{b: p.b, ctx: context.Background(), user: l.User, cwd: l.Cwd, variables: l.Variables, background: true}
+	s.pid = int(p.last.Add(1)) + 1
+	s.parent, s.command = 1, s.pid
+	p.b.loops[&l] = true
+	go func() {
+		for goes := true; goes; {
+			p.b.turn.RLock()
+			p.b.one.Lock()
+			code, err := p.eval(s, n.left)
+			if err == nil && code == 0 {
+				_, err = p.eval(s, n.right)
+			}
+			goes = err == nil && code == 0 && p.b.running()
+			if !goes {
+				delete(p.b.loops, &l)
+			}
+			s.out.Reset()
+			s.err.Reset()
+			p.b.one.Unlock()
+			p.b.turn.RUnlock()
+			if goes {
+				_ = s.sleep(max(s.nap, time.Millisecond)) // an end is seen in the next turn
+				s.nap = 0
+			}
+		}
+	}()
+}
+
+// restart lets the loops of a saved state continue.
+func (p *processes) restart(loops []loop) error {
+	p.b.one.Lock()
+	defer p.b.one.Unlock()
+	for _, l := range loops {
+		n, err := parse(l.Source)
+		if err != nil {
+			return err
+		}
+		if l.Variables == nil {
+			l.Variables = map[string]string{}
+		}
+		p.background(l, n)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/audit/events"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// watch writes down what the programs of a sandbox do. It is used by one command
+// at a time, or by the caller for whom all of them stand still.
+type watch struct {
+	file   *os.File
+	writer *events.Writer
+	seq    uint64
+	known  map[string]file // as it was written down last
+}
+
+// newWatch begins to write the events of a sandbox with these files, after those of
+// the instance before it, if there was one.
+func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
+	if spec.Events == nil {
+		return nil, nil
+	}
+	flags, err := unix.FcntlInt(spec.Events.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	if flags&unix.O_APPEND == 0 {
+		return nil, fault.New(fault.Invalid, "events_invalid", "the file of events is not opened to append")
+	}
+	fd, err := unix.FcntlInt(spec.Events.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	w := &watch{file: os.NewFile(uintptr(fd), "events"), known: state.copy().Files}
+	if before != nil {
+		w.seq = before.seq
+	}
+	limit := spec.EventBytes
+	if limit == 0 {
+		limit = 64 << 20
+	}
+	w.writer, err = events.NewWriter(fd, w.seq+1, limit, false)
+	if err == nil {
+		err = w.write(&events.Event{Kind: events.Began}, true)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.file.Close())
+	}
+	return w, nil
+}
+
+// watched is what writes down what the box does, or nil.
+func (b *box) watched() *watch {
+	b.one.Lock()
+	defer b.one.Unlock()
+	return b.watch
+}
+
+func (w *watch) write(e *events.Event, must bool) error {
+	if w == nil {
+		return nil
+	}
+	err := w.writer.Write(e, must)
+	w.seq = max(w.seq, e.Seq)
+	return err
+}
+
+// survey writes down what has become of files since the last time.
+func (b *box) survey() error {
+	if b.watch == nil {
+		return nil
+	}
+	now := b.state.copy().Files
+	names := slices.Collect(maps.Keys(now))
+	for name := range b.watch.known {
+		if _, ok := now[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		was, before := b.watch.known[name]
+		before = before && was.Type != goneType
+		is, after := now[name]
+		if _, known := b.watch.known[name]; !known {
+			was, before = b.state.host.look(name)
+		}
+		after = after && is.Type != goneType
+		e := &events.Event{Kind: events.File, Path: "/" + name, UID: is.UID, Command: is.command}
+		switch {
+		case before && after && was.Type == is.Type && was.Text == is.Text && was.UID == is.UID, !before && !after:
+			continue
+		case !after:
+			e.Op = events.Removed
+		case before:
+			e.Op = events.Changed
+		default:
+			e.Op = events.Created
+		}
+		if after {
+			e.Type = is.Type
+			if is.Type != dirType {
+				e.Size, e.Sum = int64(len(is.Text)), is.sum()
+			}
+		}
+		if err := b.watch.write(e, false); err != nil {
+			return fault.Wrap(err, fault.Exhausted, "events_full", "the file of events has no room")
+		}
+	}
+	b.watch.known = now
+	return nil
+}
+
+// began writes down that a program is executed.
+func (b *box) began(s *session, argv []string) error {
+	return b.watch.write(&events.Event{
+		Kind: events.Exec, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,
+		Program: argv[0], Argv: argv, Cwd: s.cwd,
+	}, false)
+}
+
+// ended writes down that a process has ended.
+func (b *box) ended(s *session, code int, since time.Time) error {
+	return b.watch.write(&events.Event{
+		Kind: events.Exit, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,
+		Code: code, Took: max(time.Since(since), 1),
+	}, true)
+}
+
+// Survey implements engine.Observer.
+func (e *Programs) Survey(ctx context.Context, id string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	b := e.find(id)
+	if b == nil || !b.running() {
+		return unknown(id)
+	}
+	if b.watch == nil {
+		return fault.Newf(fault.Conflict, "not_watched", "sandbox %q is not watched", id)
+	}
+	b.holding.Lock()
+	defer b.holding.Unlock()
+	if b.held {
+		return b.survey()
+	}
+	b.turn.Lock()
+	defer b.turn.Unlock()
+	return b.survey()
+}

@@ -1,0 +1,225 @@
+package fake
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+)
+
+// The shell of a fake sandbox runs lines in this process and on files in memory.
+// It knows lists with ; && || and &, while loops, variables, sums, quotes and
+// redirections, and the programs of programs.go. What it does not know fails.
+
+// node is a part of a line: a list, a loop or a command.
+type node struct {
+	op     string // ";", "&&", "||", "&", "!", "while" or "command"
+	left   *node  // of an operator; the condition of a loop
+	right  *node  // of an operator; the body of a loop
+	words  []word
+	source string // of a loop: the text to start it from again
+}
+
+// word is a word of a command, in pieces that are quoted or not.
+type word struct {
+	pieces []piece
+	op     bool // an operator or the end of a line, not a word
+}
+
+type piece struct {
+	text    string
+	literal bool // in single quotes: nothing is replaced
+}
+
+func (w word) plain() string {
+	var text strings.Builder
+	for _, p := range w.pieces {
+		text.WriteString(p.text)
+	}
+	return text.String()
+}
+
+var errSyntax = errors.New("the shell of the fake does not know this line")
+
+// operators are tried in this order, longer ones first.
+var operators = []string{"2>&1", "2>/dev/null", "&&", "||", ">>", ";", "&", ">", "<", "\n"}
+
+func tokens(line string) (list []word, err error) {
+	var now word
+	begun := false
+	end := func() {
+		if begun {
+			list = append(list, now)
+		}
+		now, begun = word{}, false
+	}
+scan:
+	for len(line) > 0 {
+		if c := rune(line[0]); c == '\'' || c == '"' {
+			text, rest, ok := strings.Cut(line[1:], string(c))
+			if !ok {
+				return nil, errSyntax
+			}
+			now.pieces, begun, line = append(now.pieces, piece{text, c == '\''}), true, rest
+			continue
+		}
+		for _, op := range operators {
+			if strings.HasPrefix(line, op) && (!begun || op[0] != '2') {
+				end()
+				list = append(list, word{pieces: []piece{{op, true}}, op: true})
+				line = line[len(op):]
+				continue scan
+			}
+		}
+		size := 1
+		if strings.HasPrefix(line, "$((") {
+			if size = strings.Index(line, "))") + 2; size < 2 {
+				return nil, errSyntax
+			}
+		} else if unicode.IsSpace(rune(line[0])) {
+			end()
+			line = line[1:]
+			continue
+		} else if strings.ContainsRune("|(){}`", rune(line[0])) {
+			return nil, errSyntax
+		}
+		if n := len(now.pieces); n > 0 && begun && !now.pieces[n-1].literal {
+			now.pieces[n-1].text += line[:size]
+		} else {
+			now.pieces = append(now.pieces, piece{text: line[:size]})
+		}
+		begun, line = true, line[size:]
+	}
+	end()
+	return list, nil
+}
+
+// parser reads tokens into nodes.
+type parser struct{ rest []word }
+
+func parse(line string) (*node, error) {
+	list, err := tokens(line)
+	if err != nil {
+		return nil, err
+	}
+	p := &parser{list}
+	n, err := p.list()
+	if err == nil && len(p.rest) > 0 {
+		err = errSyntax
+	}
+	return n, err
+}
+
+func (p *parser) peek() string {
+	if len(p.rest) == 0 {
+		return ""
+	}
+	return p.rest[0].plain()
+}
+
+// list reads commands until the end or a word that ends a loop's part.
+func (p *parser) list() (*node, error) {
+	var all *node
+	for len(p.rest) > 0 && p.peek() != "do" && p.peek() != "done" {
+		if p.rest[0].op && (p.peek() == ";" || p.peek() == "\n") {
+			p.rest = p.rest[1:]
+			continue
+		}
+		one, err := p.chain()
+		if err != nil {
+			return nil, err
+		}
+		if p.peek() == "&" {
+			p.rest = p.rest[1:]
+			one = &node{op: "&", left: one}
+		}
+		if all == nil {
+			all = one
+		} else {
+			all = &node{op: ";", left: all, right: one}
+		}
+	}
+	if all == nil {
+		return nil, errSyntax
+	}
+	return all, nil
+}
+
+func (p *parser) chain() (*node, error) {
+	all, err := p.command()
+	for err == nil && (p.peek() == "&&" || p.peek() == "||") {
+		op := p.peek()
+		p.rest = p.rest[1:]
+		var next *node
+		next, err = p.command()
+		all = &node{op: op, left: all, right: next}
+	}
+	return all, err
+}
+
+func (p *parser) command() (*node, error) {
+	if p.peek() == "while" {
+		return p.loop()
+	}
+	if p.peek() == "!" {
+		p.rest = p.rest[1:]
+		n, err := p.command()
+		return &node{op: "!", left: n}, err
+	}
+	n := &node{op: "command"}
+	for len(p.rest) > 0 {
+		w := p.rest[0]
+		if text := w.plain(); w.op && (text == ";" || text == "\n" || text == "&" || text == "&&" || text == "||") {
+			break
+		}
+		n.words, p.rest = append(n.words, w), p.rest[1:]
+	}
+	if len(n.words) == 0 {
+		return nil, errSyntax
+	}
+	return n, nil
+}
+
+func (p *parser) loop() (*node, error) {
+	whole := p.rest
+	p.rest = p.rest[1:]
+	n := &node{op: "while"}
+	var err error
+	if n.left, err = p.list(); err != nil || p.peek() != "do" {
+		return nil, errSyntax
+	}
+	p.rest = p.rest[1:]
+	if n.right, err = p.list(); err != nil || p.peek() != "done" {
+		return nil, errSyntax
+	}
+	p.rest = p.rest[1:]
+	n.source = source(whole[:len(whole)-len(p.rest)])
+	// Where a loop's output goes does not matter: it is not shown in the background.
+	for len(p.rest) > 0 && p.rest[0].op && strings.ContainsAny(p.peek(), "<>") {
+		target := !strings.HasPrefix(p.peek(), "2")
+		if p.rest = p.rest[1:]; target && len(p.rest) > 0 {
+			p.rest = p.rest[1:]
+		}
+	}
+	return n, nil
+}
+
+// source is a text of which the parser makes the same nodes.
+func source(list []word) string {
+	var text strings.Builder
+	for _, w := range list {
+		for _, p := range w.pieces {
+			quote := `"`
+			if w.op {
+				quote = ""
+			} else if p.literal {
+				quote = "'"
+			}
+			if reserved := p.text == "while" || p.text == "do" || p.text == "done" || p.text == "!"; reserved {
+				quote = ""
+			}
+			text.WriteString(quote + p.text + quote)
+		}
+		text.WriteString(" ")
+	}
+	return text.String()
+}

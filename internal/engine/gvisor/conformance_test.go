@@ -1,0 +1,62 @@
+package gvisor_test
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// residue counts what this engine has for a state directory: processes of its boxes,
+// also of those that are booted or spare, and control groups.
+func residue(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	return map[string]int{"processes": len(hosttest.BoxProcesses(t, dir)), "groups": hosttest.BoxGroups(dir)}
+}
+
+// become is the call by which the guest gives its kernel another name. It must be
+// refused with EPERM.
+const become = `python3 -c '
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+sys.exit(1 if (libc.syscall(1999, b"other", 5, 1), ctypes.get_errno()) == (-1, 1) else 0)'`
+
+// outside stands for the group of a process that is in none of ours.
+const outside = ""
+
+// groupsOf lists, for each hierarchy in which any of the boxes below a directory
+// is in a group of ours, the groups that their processes are in.
+func groupsOf(t testing.TB, dir string) map[string][]string {
+	t.Helper()
+	found := map[string]map[string]bool{}
+	for _, pid := range hosttest.BoxProcesses(t, dir) {
+		data, err := os.ReadFile("/proc/" + pid + "/cgroup")
+		if err != nil {
+			continue // it has ended
+		}
+		for line := range strings.Lines(string(data)) {
+			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(parts) != 3 {
+				t.Fatalf("a line of /proc/PID/cgroup reads %q", line)
+			}
+			if found[parts[1]] == nil {
+				found[parts[1]] = map[string]bool{}
+			}
+			group := outside
+			if strings.Contains(parts[2], "/crannog/") {
+				group = parts[2]
+			}
+			found[parts[1]][group] = true
+		}
+	}
+	groups := map[string][]string{}
+	for hierarchy, names := range found {
+		if list := slices.Sorted(maps.Keys(names)); !slices.Equal(list, []string{outside}) {
+			groups[hierarchy] = list
+		}
+	}
+	return groups
+}

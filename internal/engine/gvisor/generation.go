@@ -1,0 +1,58 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// kernelKind is what differs between kernels of sandboxes with the same specification.
+type kernelKind struct {
+	platform string // what programs run on
+	// inherited are the capabilities that the guest handed down to the sandbox's user in the
+	// first generation of states, which has no translation of owners in its place.
+	inherited []string
+}
+
+// kindToRestore returns the kind of kernel that takes over the state in a directory. The state
+// itself decides, not the version that wrote it: a sandbox that was started before an upgrade
+// keeps its kernel, and is saved by the version of after.
+func kindToRestore(platform, dir string) (kernelKind, error) {
+	kind := kernelKind{platform: platform}
+	f, err := os.Open(filepath.Join(dir, imageFiles[0]))
+	if err != nil {
+		return kind, fmt.Errorf("saved state: %w", err)
+	}
+	defer f.Close()
+	metadata, err := statefile.MetadataUnsafe(f)
+	if err != nil {
+		return kind, fmt.Errorf("saved state: %w", err)
+	}
+	saved := map[string]*specs.Spec{}
+	if text := metadata[boot.ContainerSpecsKey]; text != "" {
+		if err := json.Unmarshal([]byte(text), &saved); err != nil {
+			return kind, fmt.Errorf("saved state: its specification: %w", err)
+		}
+	}
+	for _, spec := range saved {
+		if spec != nil && spec.Process != nil && spec.Process.Capabilities != nil {
+			kind.inherited = spec.Process.Capabilities.Inheritable
+		}
+	}
+	return kind, nil
+}
+
+// takeSpareOf returns a spare kernel of a kind, or nil. Spares are of the present generation.
+func (e *Engine) takeSpareOf(kind kernelKind, spec engine.Spec) *kernel {
+	if len(kind.inherited) > 0 {
+		return nil
+	}
+	return e.takeSpare(spec)
+}

@@ -1,0 +1,188 @@
+package upgrade_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/testkit/servetest"
+)
+
+// value is that of a sealed secret.
+const value = "a-secret-value-of-before-0123456789"
+
+// policy asks about hosts, binds the secret and denies one path.
+const policy = `policy: v1
+name: before
+network:
+  unlisted: deny
+  hosts:
+    - host: api.example.com
+      rules:
+        - {id: read, methods: [GET], do: allow}
+        - {id: never, paths: ["/admin/**"], do: deny}
+    - host: ask.example.com
+      rules: [{id: asks, do: ask}]
+secrets:
+  bind:
+    - {name: TOKEN, host: api.example.com, header: Authorization, format: "Bearer {}"}
+`
+
+// past is what the earlier version left in a state directory.
+type past struct {
+	state, dir string
+	server     *servetest.Server
+	// IDs of sandboxes.
+	runs, copied, asleep, files, booted, ended string
+	// IDs of snapshots: two of the one that runs, and one of asleep, which hides no file.
+	whole, flat, plain string
+	pending, approved  string // approval requests
+	key                string
+	cookie             *http.Cookie // of a person who is signed in to the console
+	checkpoint         string       // file of a signed tree head
+	counted            int          // of the program that counts, when the state was left
+	listed             map[string]api.Sandbox
+}
+
+// counting starts a program that holds a number in its memory and adds one to it for each SIGUSR1.
+func counting(t *testing.T, sb *crannog.Sandbox) {
+	t.Helper()
+	output(t, sb, `cat > /tmp/count.py <<'X'
+import os, signal
+n = 0
+def add(*a):
+    global n
+    n += 1
+    with open("/tmp/next", "w") as f: f.write(str(n))
+    os.rename("/tmp/next", "/tmp/count")
+signal.signal(signal.SIGUSR1, add)
+open("/tmp/up", "w").close()
+while True: signal.pause()
+X
+setsid python3 /tmp/count.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`)
+}
+
+// count has the program count once more and returns its number.
+func count(t *testing.T, sb *crannog.Sandbox) int {
+	t.Helper()
+	n, err := strconv.Atoi(output(t, sb, `rm -f /tmp/count; pkill -USR1 -f '^python3 /tmp/count' && while ! test -e /tmp/count; do sleep 0.02; done; cat /tmp/count`))
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}
+
+// makePast fills a state directory with the earlier version, whose server runs on.
+func makePast(t *testing.T, old string) *past {
+	t.Helper()
+	p := &past{state: t.TempDir(), dir: t.TempDir(), listed: map[string]api.Sandbox{}}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.server.Stderr())
+		}
+	}
+	for name, content := range map[string]string{"kept.txt": "before\n", "changed.txt": "before\n", ".env": "hidden\n", ".envrc": "protected\n"} {
+		check(os.WriteFile(filepath.Join(p.dir, name), []byte(content), 0o644))
+	}
+	p.server = servetest.StartOnly(t, old, p.state)
+	c, ctx := p.server.Local(t), t.Context()
+	_, err := c.NewSecret(ctx, api.CreateSecret{Name: "TOKEN", Value: value})
+	check(err)
+	_, err = c.NewAgentKey(ctx, "agent-of-before")
+	check(err)
+	p.key = strings.TrimSpace(must(t, old, p.state, p.dir, "key", "new", "--quiet", "key-of-before"))
+
+	link, err := c.ConsoleLink(ctx, "Ann", "operator", 0)
+	check(err)
+	res, err := http.Post(p.server.URL+"/console/api/session", "application/json", strings.NewReader(`{"token":"`+link.Token+`"}`))
+	check(err)
+	defer res.Body.Close()
+	if len(res.Cookies()) != 1 {
+		t.Fatalf("the sign-in: %s", res.Status)
+	}
+	p.cookie = res.Cookies()[0]
+	create := func(options ...crannog.CreateOption) *crannog.Sandbox {
+		t.Helper()
+		sb, err := c.Create(ctx, append(options, crannog.Timeout(life))...)
+		check(err)
+		counting(t, sb)
+		return sb
+	}
+	runs := create(crannog.Name("runs"), crannog.Workspace(p.dir), crannog.Policy(policy), crannog.Metadata(map[string]string{"of": "before"}))
+	p.runs = runs.ID()
+	output(t, runs, "cd /workspace && echo after > changed.txt && echo new > new.txt && echo "+value+" > leaks.txt")
+	count(t, runs)
+	whole, err := runs.Snapshot(ctx, api.CreateSnapshot{Name: "whole"})
+	check(err)
+	flat, err := runs.Snapshot(ctx, api.CreateSnapshot{Name: "flat", FilesOnly: true})
+	check(err)
+	p.whole, p.flat = whole.ID, flat.ID
+	copies, err := runs.Fork(ctx, api.CreateFork{})
+	check(err)
+	p.copied = copies[0].ID()
+	p.counted = count(t, runs)
+
+	asked := func(host string) string {
+		t.Helper()
+		a, err := runs.AskAccess(ctx, api.AskAccess{Host: host, Reason: "before"})
+		check(err)
+		return a.Approval
+	}
+	p.approved, p.pending = asked("one.example.net"), asked("two.example.net")
+	_, err = c.Approve(ctx, p.approved, "fine", false)
+	check(err)
+
+	asleep := create(crannog.Name("asleep"))
+	p.asleep = asleep.ID()
+	count(t, asleep)
+	plain, err := asleep.Snapshot(ctx, api.CreateSnapshot{Name: "plain"})
+	check(err)
+	p.plain = plain.ID
+	check(asleep.Pause(ctx))
+	files := create(crannog.Name("files"))
+	p.files = files.ID()
+	count(t, files)
+	check(files.Pause(ctx))
+	booted := create(crannog.Name("booted"))
+	p.booted = booted.ID()
+	check(booted.PauseFiles(ctx))
+	ended := create(crannog.Name("ended"))
+	p.ended = ended.ID()
+	must(t, old, p.state, p.dir, "run", "--", "sh", "-c", "echo printed; echo run > of-run.txt")
+	must(t, old, p.state, p.dir, "stop", p.ended)
+	must(t, old, p.state, p.dir, "policy", "set", p.copied, "--allow", "set.example.com")
+
+	p.checkpoint = filepath.Join(t.TempDir(), "checkpoints")
+	check(os.WriteFile(p.checkpoint, []byte(must(t, old, p.state, p.dir, "audit", "checkpoint")), 0o600))
+	for _, id := range []string{p.runs, p.copied, p.asleep, p.files, p.booted} {
+		sb, err := c.Get(ctx, id)
+		check(err)
+		p.listed[id] = sb.Info()
+	}
+	return p
+}
+
+// explained is what a program says of requests under the policy of a sandbox.
+func (p *past) explained(t *testing.T, program, id string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, request := range []string{
+		"GET https://api.example.com/a", "POST https://api.example.com/a", "GET https://api.example.com/admin/x",
+		"GET https://ask.example.com/", "GET https://set.example.com/", "GET https://other.example.com/", "CONNECT api.example.com:22",
+	} {
+		stdout, stderr, err := command(t, program, p.state, p.dir, append([]string{"policy", "explain", id}, strings.Fields(request)...)...)
+		if stdout == "" {
+			t.Fatalf("%s: %v %s", request, err, stderr)
+		}
+		lines := strings.SplitN(stdout, "\n", 3)
+		fmt.Fprintln(&all, lines[0], lines[1])
+	}
+	return all.String()
+}

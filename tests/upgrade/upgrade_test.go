@@ -1,0 +1,272 @@
+package upgrade_test
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
+)
+
+// P52: a state directory of an earlier version, whose server was stopped or killed, opens with
+// this one, and everything in it is as it was.
+func TestUpgrade(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	old := earlier(t)
+	for name, leave := range map[string]func(*testing.T, *servetest.Server){
+		"stopped": func(t *testing.T, s *servetest.Server) { s.Stop(t) },
+		"killed":  func(_ *testing.T, s *servetest.Server) { s.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := makePast(t, old)
+			before := p.explained(t, old, p.runs) + p.explained(t, old, p.copied)
+			leave(t, p.server)
+			p.server = servetest.Start(t, program, p.state)
+			c := p.server.Local(t)
+			// The order matters: nothing may be changed before it was looked at.
+			p.listedAsBefore(t, c)
+			if after := p.explained(t, program, p.runs) + p.explained(t, program, p.copied); after != before {
+				t.Errorf("the policies decided\n%s and decide\n%s", before, after)
+			}
+			p.record(t)
+			p.approvals(t, c)
+			p.secrets(t, c)
+			p.running(t, c)
+			p.saved(t, c)
+			p.changes(t, c)
+			p.record(t)
+			p.back(t, old)
+		})
+	}
+}
+
+func (p *past) get(t *testing.T, c *crannog.Client, id string) *crannog.Sandbox {
+	t.Helper()
+	sb, err := c.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", id, err, p.server.Stderr())
+	}
+	return sb
+}
+
+func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
+	for id, was := range p.listed {
+		is := p.get(t, c, id).Info()
+		if is.State != was.State || is.Name != was.Name || is.Origin != was.Origin || is.At != was.At || is.Workspace != was.Workspace ||
+			is.Engine != was.Engine || !is.StartedAt.Equal(was.StartedAt) || !maps.Equal(is.Metadata, was.Metadata) {
+			t.Errorf("the sandbox was %+v and is %+v", was, is)
+		}
+	}
+	if out := must(t, program, p.state, p.dir, "ls", "--all", "--json"); !strings.Contains(out, p.ended) {
+		t.Errorf("the ended sandbox %s is not listed: %s", p.ended, out)
+	}
+	snapshots, err := c.Snapshots(t.Context(), crannog.SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{}
+	for _, s := range snapshots {
+		ids = append(ids, s.ID)
+	}
+	if !slices.Contains(ids, p.whole) || !slices.Contains(ids, p.flat) || !slices.Contains(ids, p.plain) {
+		t.Errorf("the snapshots are %v", ids)
+	}
+	other, err := crannog.New(crannog.URL(p.server.URL), crannog.Key(p.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Snapshots(t.Context(), crannog.SnapshotOptions{}); err != nil {
+		t.Errorf("the key: %v", err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.server.URL+"/console/api/session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.AddCookie(p.cookie)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "Ann") {
+		t.Errorf("the session of the console: %s %s %v", res.Status, text, err)
+	}
+	for _, name := range []string{"key-of-before", "agent-of-before"} {
+		if out := must(t, program, p.state, p.dir, "key", "ls"); !strings.Contains(out, name) {
+			t.Errorf("the keys are without %s: %s", name, out)
+		}
+	}
+}
+
+// record verifies the audit log, old entries and new ones, also against what was signed before.
+func (p *past) record(t *testing.T) {
+	t.Helper()
+	must(t, program, p.state, p.dir, "audit", "verify")
+	must(t, program, p.state, p.dir, "audit", "verify", "--against", p.checkpoint)
+}
+
+func (p *past) approvals(t *testing.T, c *crannog.Client) {
+	a, err := c.Approval(t.Context(), p.approved)
+	if err != nil || a.State != "approved" || len(a.Votes) != 1 {
+		t.Errorf("the approved request: %+v %v", a, err)
+	}
+	a, err = c.Approval(t.Context(), p.pending)
+	if err != nil || a.State != "pending" {
+		t.Errorf("the pending request: %+v %v", a, err)
+	}
+	if a, err = c.Approve(t.Context(), p.pending, "still", false); err != nil || a.State != "approved" {
+		t.Errorf("the answer to the pending request: %+v %v", a, err)
+	}
+}
+
+// secrets opens each value: a new key seals them again.
+func (p *past) secrets(t *testing.T, c *crannog.Client) {
+	t.Helper()
+	list, err := c.Secrets(t.Context())
+	if err != nil || len(list) != 1 || list[0].Name != "TOKEN" {
+		t.Errorf("the secrets: %+v %v", list, err)
+	}
+	if _, err := c.RotateSecretsKey(t.Context()); err != nil {
+		t.Errorf("the values cannot be opened: %v", err)
+	}
+}
+
+// running is about the sandboxes that the earlier version started and this one adopted.
+func (p *past) running(t *testing.T, c *crannog.Client) {
+	sb := p.get(t, c, p.runs)
+	if n := count(t, sb); n != p.counted+1 {
+		t.Errorf("the program counted to %d, after %d", n, p.counted)
+	}
+	forks, err := sb.Fork(t.Context(), api.CreateFork{})
+	if err != nil {
+		t.Errorf("fork of a sandbox of before: %v\n%s", err, p.server.Stderr())
+	} else if n := count(t, forks[0]); n != p.counted+2 {
+		t.Errorf("the copy counted to %d", n)
+	}
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatalf("pause of a sandbox of before: %v\n%s", err, p.server.Stderr())
+	}
+	if err := sb.Resume(t.Context(), life); err != nil {
+		t.Errorf("what this version paused does not resume: %v\n%s", err, p.server.Stderr())
+		return
+	}
+	if n := count(t, sb); n != p.counted+2 {
+		t.Errorf("the program counted to %d after a pause", n)
+	}
+}
+
+// saved is about memory and files that the earlier version wrote down. With another version of
+// gVisor its memory is refused: tests/crash.
+func (p *past) saved(t *testing.T, c *crannog.Client) {
+	ctx := t.Context()
+	asleep := p.get(t, c, p.asleep)
+	if err := asleep.Resume(ctx, life); err != nil {
+		t.Errorf("resume with memory: %v\n%s", err, p.server.Stderr())
+	} else if n := count(t, asleep); n != 2 {
+		t.Errorf("the paused program counted to %d", n)
+	}
+	files := p.get(t, c, p.files)
+	if err := files.ResumeFiles(ctx, life); err != nil {
+		t.Errorf("resume of the files of a memory: %v\n%s", err, p.server.Stderr())
+	} else if got := output(t, files, "cat /tmp/count; pgrep -f '^python3 /tmp/count' || echo none"); got != "1none" {
+		t.Errorf("the files of a memory: %q", got)
+	}
+	booted := p.get(t, c, p.booted)
+	if err := booted.Resume(ctx, life); err != nil {
+		t.Errorf("resume of files: %v\n%s", err, p.server.Stderr())
+	} else if got := output(t, booted, "ls /tmp/count.py"); got != "/tmp/count.py" {
+		t.Error(got)
+	}
+	fromFlat, err := c.Create(ctx, crannog.Template(p.flat), crannog.Timeout(life))
+	if err != nil {
+		t.Errorf("a sandbox of a snapshot of files: %v\n%s", err, p.server.Stderr())
+	} else if got := output(t, fromFlat, "cat /workspace/new.txt /tmp/count"); got != "new\n1" {
+		t.Errorf("the snapshot of files holds %q", got)
+	}
+	// Where files were covered, this version would cover them in another way.
+	var e *crannog.Error
+	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
+		t.Errorf("a sandbox of a snapshot with memory and hidden files: %v", err)
+	}
+	fromPlain, err := c.Create(ctx, crannog.Template(p.plain), crannog.Timeout(life))
+	if err != nil {
+		t.Errorf("a sandbox of a snapshot with memory: %v\n%s", err, p.server.Stderr())
+	} else if n := count(t, fromPlain); n != 2 {
+		t.Errorf("the program of the snapshot counted to %d", n)
+	}
+}
+
+func (p *past) changes(t *testing.T, c *crannog.Client) {
+	sb := p.get(t, c, p.runs)
+	list, err := sb.Changes(t.Context(), crannog.ChangesOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string][]string{}
+	for _, change := range list.Changes {
+		flags[change.Path] = change.Flags
+	}
+	if len(flags) != 3 || flags[".env"] != nil || !slices.Contains(flags["leaks.txt"], "masked") {
+		t.Errorf("the changes are %v", flags)
+	}
+	must(t, program, p.state, p.dir, "apply", "--yes", p.runs)
+	for name, want := range map[string]string{"changed.txt": "after\n", "new.txt": "new\n", "kept.txt": "before\n"} {
+		if got, err := os.ReadFile(filepath.Join(p.dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q %v", name, got, err)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(p.dir, "leaks.txt")); err != nil || strings.Contains(string(got), value) {
+		t.Errorf("the secret came out: %q %v", got, err)
+	}
+	kept, err := c.KeptRecordings(t.Context())
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("the recordings of the run: %+v %v", kept, err)
+	}
+	records, err := c.RecordingsOf(t.Context(), kept[0].ID)
+	if err != nil || len(records) == 0 {
+		t.Fatalf("its commands: %+v %v", records, err)
+	}
+	r, err := c.RecordingOf(t.Context(), kept[0].ID, records[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), "printed") {
+		t.Errorf("the recording holds %q %v", text, err)
+	}
+	retained, err := c.KeptChanges(t.Context())
+	if err != nil || len(retained) != 1 || retained[0].Files != 1 {
+		t.Fatalf("the retained changes: %+v %v", retained, err)
+	}
+	must(t, program, p.state, p.dir, "apply", "--yes", retained[0].ID)
+	if got, err := os.ReadFile(filepath.Join(p.dir, "of-run.txt")); err != nil || string(got) != "run\n" {
+		t.Errorf("the retained change: %q %v", got, err)
+	}
+}
+
+// back expects that the earlier version refuses the state, with a reason, and changes nothing.
+func (p *past) back(t *testing.T, old string) {
+	p.server.Stop(t)
+	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"ls"}, {"run", "--no-workspace", "--", "true"}} {
+		_, stderr, err := command(t, old, p.state, p.dir, args...)
+		if err == nil || !strings.Contains(stderr, "state_too_new") || !strings.Contains(stderr, "later version") {
+			t.Errorf("the earlier version on this state, %q: %v %s", args, err, stderr)
+		}
+	}
+	p.server = servetest.Start(t, program, p.state)
+	sb := p.get(t, p.server.Local(t), p.runs)
+	if n := count(t, sb); n < p.counted+2 {
+		t.Errorf("the program counted to %d", n)
+	}
+	p.record(t)
+}
