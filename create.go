@@ -21,6 +21,10 @@ func RequestID(id string) CreateOption {
 // ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
 
+// Image sets the OCI image that the sandbox starts from, in place of a template, such as
+// python:3.12-slim. One that is not on the server's machine is pulled for callers there.
+func Image(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Image = ref } }
+
 // Timeout sets the time after which the sandbox ends.
 func Timeout(d time.Duration) CreateOption {
 	return func(r *api.CreateSandbox) { r.TimeoutSeconds = d.Seconds() }

@@ -33,6 +33,7 @@ type Effective struct {
 type CreateSandbox struct {
 	Name            string            `json:"name,omitempty" maxLength:"63" doc:"Unique among running sandboxes."`
 	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from: a template, or a snapshot by ID or name; the host's tools if absent."`
+	Image           string            `json:"image,omitempty" maxLength:"512" doc:"An OCI image to start from, such as python:3.12-slim, in place of a template. A caller on the server's machine has it pulled if it is not there."`
 	TimeoutSeconds  float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Time until it ends by itself; the server's default if absent."`
 	Forever         bool              `json:"forever,omitempty" doc:"It never ends by itself. Local callers only."`
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"It ends with the server's process. Local callers only."`
@@ -62,6 +63,7 @@ type Sandbox struct {
 	Name            string            `json:"name,omitempty"`
 	Template        string            `json:"template"`
 	TemplateID      string            `json:"template_id"`
+	ImageDigest     string            `json:"image_digest,omitempty" doc:"Of the OCI image that it started from; template is its name then."`
 	State           string            `json:"state" enum:"creating,running,pausing,paused,resuming,stopping,stopped"`
 	Reason          string            `json:"reason,omitempty" doc:"Why it stopped: killed, timeout, oom, exited, crashed or lost."`
 	Owner           string            `json:"owner,omitempty" doc:"ID of the API key that created it; absent for a local caller."`

@@ -33,12 +33,15 @@ type boxFlags struct {
 	agentTools  bool // an agent runs, which wants them
 	// variables are what env and envFiles come to, when boxOptions has read them.
 	variables map[string]string
+	imageFlags
 	accessFlags
 }
 
 func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
 	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
+	f.StringVar(&b.image, "image", "", "start from an OCI `image`, such as python:3.12-slim; nothing of the host's system is visible then")
+	f.StringVar(&b.pull, "pull", "", "`when` to fetch the image: missing, always or never (default missing)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
 	f.StringVar(&b.onEnd, "on-end", "", "`what` happens when --ttl is over: kill, pause or pause-files (default kill)")
 	f.BoolVar(&b.wake, "wake", false, "resume automatically on incoming traffic while paused")
@@ -82,7 +85,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 		return nil, false, err
 	}
 	b.variables = environment
-	template, err := a.startOf(ctx, b, c)
+	start, err := imageVerbs{a}.startOption(ctx, b, c)
 	if err != nil {
 		return nil, false, err
 	}
@@ -91,7 +94,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 		return nil, false, err
 	}
 	opts := []crannog.CreateOption{
-		crannog.Template(template), crannog.Limits(limits), crannog.Name(b.name),
+		start, crannog.Limits(limits), crannog.Name(b.name),
 		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine),
 	}
 	if onEnd != (api.OnEnd{}) {
@@ -133,7 +136,14 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 // checkStart refuses flags that say two things about what the sandbox starts
 // from.
 func (b *boxFlags) checkStart() error {
+	if err := b.imageFlags.check(); err != nil {
+		return err
+	}
 	switch {
+	case b.image != "" && (b.from != "" || b.template != ""):
+		return usagef("--image, --from and --template exclude each other")
+	case b.image != "" && b.tools != "" && b.tools != "none":
+		return usagef("--image and --tools exclude each other: the host's programs need the host's libraries")
 	case b.from != "" && b.template != "":
 		return usagef("--from and --template exclude each other")
 	case b.from != "" && b.workspace != "":

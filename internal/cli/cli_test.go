@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -113,7 +114,7 @@ func TestInsidePath(t *testing.T) {
 func TestOnlyNamedEnvironmentGoesIn(t *testing.T) {
 	a := &app{Env: Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}}}
 	for _, tty := range []bool{true, false} {
-		env := strings.Join(a.environment("", nil, tty), " ")
+		env := strings.Join(a.environment("", api.Sandbox{}, tty), " ")
 		if strings.Contains(env, "SECRET") || strings.Contains(env, "SSH") || strings.Contains(env, "TERM") != tty {
 			t.Error(env)
 		}

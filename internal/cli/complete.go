@@ -68,6 +68,10 @@ func (a *app) offerStart(cmd *cobra.Command) {
 	if err != nil {
 		panic(err) // there is no such flag
 	}
+	if err := cmd.RegisterFlagCompletionFunc("image", imageVerbs{a}.completeImages); err != nil {
+		panic(err) // there is no such flag
+	}
+	offerValues(cmd, "pull", []cobra.Completion{pullMissing, pullAlways, pullNever})
 	offerValues(cmd, "on-end", []cobra.Completion{
 		cobra.CompletionWithDesc("kill", "the sandbox is removed"), cobra.CompletionWithDesc("pause", "it can be resumed where it was"),
 		cobra.CompletionWithDesc("pause-files", "its files stay, and it boots anew"),

@@ -31,8 +31,12 @@ func (a *app) lookUp(name string) (string, bool) {
 // environment is what a command of a user inside gets of ours: how to show text, the language
 // and the time zone, and where programs are. Nothing else of the caller's
 // environment goes in: it is full of keys and tokens.
-func (a *app) environment(user string, tools []api.Tool, tty bool) []string {
-	env := []string{"PATH=" + identity.SearchPath(homeOf(user), insidePath(a.variable("PATH"), tools))}
+func (a *app) environment(user string, box api.Sandbox, tty bool) []string {
+	var env []string
+	if box.ImageDigest == "" {
+		// An image has directories of its own, and names them itself.
+		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(a.variable("PATH"), box.Tools)))
+	}
 	for _, pair := range a.Vars {
 		name, _, ok := strings.Cut(pair, "=")
 		switch {

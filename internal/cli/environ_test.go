@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/crannog/crannog/api"
 )
 
 func TestTheLastAssignmentWins(t *testing.T) {
@@ -59,7 +61,7 @@ func TestF12TimeZoneOfTheHost(t *testing.T) {
 		if c.vars != "" {
 			a.Vars = []string{c.vars}
 		}
-		got := slices.DeleteFunc(a.environment("", nil, false), func(pair string) bool { return pair[:3] != "TZ=" })
+		got := slices.DeleteFunc(a.environment("", api.Sandbox{}, false), func(pair string) bool { return pair[:3] != "TZ=" })
 		if len(got) > 1 || len(got) == 0 != (c.want == "") || len(got) == 1 && got[0] != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

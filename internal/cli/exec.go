@@ -60,7 +60,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 		}
 		tty := !f.noTTY && !a.json && a.interactive()
 		cmd := sb.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(a.environment(f.user, sb.Info().Tools, tty), env...)
+		cmd.Env = append(a.environment(f.user, sb.Info(), tty), env...)
 		if err := f.apply(cmd); err != nil {
 			return err
 		}
@@ -120,6 +120,10 @@ func (a *app) shellCommand() *cobra.Command {
 				return a.exec(cmd.Context(), &f.commandFlags, args[0], pairs, shell)
 			}
 			f.rm = true
+			if f.bare = f.image != ""; f.bare {
+				// Small images have no bash.
+				shell = []string{"sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -l; fi; exec sh -l"}
+			}
 			return a.run(cmd.Context(), &f, shell)
 		},
 		ValidArgsFunction: a.completeOne,

@@ -96,6 +96,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.offer(cmd)
 	a.offerStart(cmd)
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal where the policy asks a person; alone, about every host")
+	cmd.Flags().StringVar(&f.entrypoint, "entrypoint", "", "`command` in place of the image's entrypoint")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
 	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
 	cmd.Flags().StringVar(&f.branch, "branch", "", "create a git branch of this `name` inside and work on it; the repository here does not change")
@@ -136,7 +137,10 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
 		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
 	}
-	if len(args) == 0 && f.agent == nil {
+	if f.image != "" && f.agent != nil {
+		return usagef("--image goes with a command, and %s is an agent of this machine", f.agent.Name).hint("crannog run --image IMAGE -- COMMAND runs a program of the image")
+	}
+	if len(args) == 0 && f.agent == nil && f.image == "" {
 		return usagef("run needs a command").hint("crannog run -- sh -c 'echo $((6*7))'")
 	}
 	if err := f.check(); err != nil {
@@ -161,6 +165,17 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 				return err
 			}
 			args = append(f.agent.found.Args, args...)
+		}
+		if f.image != "" {
+			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags)
+			if err != nil {
+				return err
+			}
+			// It is there now, and need not be asked for again.
+			f.pull = ""
+			if args, err = imageArgs(&f.imageFlags, img, args); err != nil {
+				return err
+			}
 		}
 		box, err := a.open(ctx, c, f, signals, cancel)
 		if err != nil {
@@ -200,6 +215,9 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 func what(f *runFlags, args []string) string {
 	if f.agent != nil {
 		return f.agent.Name
+	}
+	if len(args) == 0 {
+		return f.image
 	}
 	return args[0]
 }
@@ -322,7 +340,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
 	// What was said for the sandbox counts, also where we would say something ourselves.
-	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info().Tools, tty), func(pair string) bool {
+	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]
 		return said

@@ -100,7 +100,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.DefaultEngine, SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.DefaultEngine, Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())

@@ -29,7 +29,7 @@ func (a *app) mcpDoor(domain string, log *slog.Logger) func(server.Inside) serve
 				return in.DialAs(ctx, sandbox.Principal{KeyID: key})
 			},
 			Refused: in.Server.Service.Refused, Log: log, Version: a.Version, Hosts: append(a.config.MCPHostNames(), domain),
-			Approver: mcpserver.Approver(a.config.MCPApprover), Idle: min(time.Hour, a.config.MaxTimeout),
+			Approver: mcpserver.Approver(a.config.MCP.Approver), Idle: min(time.Hour, a.config.MaxTimeout),
 		})
 		if err != nil {
 			panic("serve: " + err.Error()) // an option is missing

@@ -42,7 +42,7 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	switch {
 	case b.tools != "" && !c.local:
 		return nil, usagef("--tools needs a local server: the programs are this machine's")
-	case b.tools == "" && (!c.local || b.from != ""):
+	case b.tools == "" && (!c.local || b.from != "" || b.image != ""):
 		return nil, nil // without --tools, tools that cannot be shown are left out
 	}
 	var names []string
@@ -60,7 +60,7 @@ func (b *box) tellTools() {
 	a := b.app
 	shown := b.sb.Info().Tools
 	switch {
-	case !b.local, b.flags.mcp:
+	case !b.local, b.flags.mcp, b.sb.Info().ImageDigest != "":
 		return
 	case len(shown) > 0:
 		if b.flags.tools != "" {

@@ -26,8 +26,7 @@ type Config struct {
 	// messages. Without an address, none are sent.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
-	// Host names of /mcp, and who answers what agents on it ask.
-	MCPHosts, MCPApprover string
+	MCP                   MCPEndpoint
 	// Files with the policies above each sandbox's own; "" is none.
 	OrganisationPolicy, ProjectPolicy string
 	HostEtc                           string        // paths of /etc that are shown besides
@@ -43,6 +42,7 @@ type Config struct {
 	HeaderTimeout                     time.Duration // how long the head of a request may take
 	IdleTimeout                       time.Duration // how long a client may send, or read, nothing
 	MaxPaused                         int64         // sandboxes paused at once
+	Images                            Images        // where images come from
 	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
 	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
 	DefaultTimeout                    time.Duration // lifetime of a sandbox that names none
@@ -73,6 +73,15 @@ type Config struct {
 
 	origin map[string]string
 }
+
+// Images are the settings of OCI images.
+type Images struct {
+	Registries, Mirrors, Insecure string // lists apart by commas
+	Budget                        int64  // bytes of the disk; zero is a share of what is free
+}
+
+// MCPEndpoint are the host names of /mcp, and who answers what agents on it ask.
+type MCPEndpoint struct{ Hosts, Approver string }
 
 // Secret is text that no log and no printout shows.
 type Secret string
@@ -127,7 +136,7 @@ func Default(env Env) Config {
 		Listen:      "127.0.0.1:7070",
 		LogLevel:    "info",
 		SecretsKey:  "file",
-		MCPApprover: "person",
+		MCP:         MCPEndpoint{Approver: "person"},
 		Template:    "base",
 		OutputBytes: 1 << 20,
 

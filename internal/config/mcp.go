@@ -8,7 +8,7 @@ import (
 
 // MCPHostNames are the names of mcp_hosts.
 func (c Config) MCPHostNames() []string {
-	return strings.FieldsFunc(c.MCPHosts, func(r rune) bool { return r == ',' || r == ' ' })
+	return strings.FieldsFunc(c.MCP.Hosts, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // checkMCP refuses what would let any web page reach /mcp, or leave in doubt
@@ -20,8 +20,8 @@ func (c Config) checkMCP() error {
 			problems = append(problems, fmt.Errorf("mcp_hosts: %q is not one host name, such as crannog.example.com", name))
 		}
 	}
-	if c.MCPApprover != "person" && c.MCPApprover != "any" {
-		problems = append(problems, fmt.Errorf("mcp_approver: %q is not person or any", c.MCPApprover))
+	if c.MCP.Approver != "person" && c.MCP.Approver != "any" {
+		problems = append(problems, fmt.Errorf("mcp_approver: %q is not person or any", c.MCP.Approver))
 	}
 	return errors.Join(problems...)
 }

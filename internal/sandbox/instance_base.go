@@ -40,6 +40,7 @@ type Base struct {
 	DefaultUser string            `json:"default_user,omitempty"`
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
+	ImageDigest string            `json:"image_digest,omitempty"`
 	// Needs is what the memory of a snapshot refers to; a sandbox has none.
 	Needs *Needs `json:"needs,omitempty"`
 	// Knows counts what its guest has learnt to check, up to GuestKnows.

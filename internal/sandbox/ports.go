@@ -20,6 +20,8 @@ type Template struct {
 	DefaultDir  string
 	// Env is set for every process, below what the caller sets.
 	Env map[string]string
+	// ImageDigest is the digest of the OCI image that it is; "" is a view of the host.
+	ImageDigest string
 	// Revision identifies the programs in the template. Saved memory
 	// refers to them, and can be restored with no others.
 	Revision string
@@ -36,6 +38,13 @@ type Templates interface {
 	// Resolve finds a template by its name or ID. What does not exist is
 	// TemplateUnknown, a tag that does not exist is TagUnknown.
 	Resolve(ctx context.Context, ref Reference) (Template, error)
+}
+
+// ImageTemplates finds OCI images as templates.
+type ImageTemplates interface {
+	// ResolveImage finds an image by its reference, such as python:3.12-slim. One that is
+	// not on this machine is pulled if mayPull is set, and is NotFound otherwise.
+	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
 }
 
 // Rows keeps one row per sandbox. Several processes may use the same rows at once,

@@ -34,6 +34,7 @@ const ToStart = "start"
 // Shown returns the sandbox as callers see it. A paused sandbox has no end ahead, and
 // shows when it was paused. A sandbox that ended while paused shows only its end.
 func (r Row) Shown() Sandbox {
+	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
 	r.Mounts, r.Notes = r.Base.Mounts, r.Base.Notes
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly

@@ -63,6 +63,8 @@ type Sandbox struct {
 	Notes  []string
 	// Tracked are hidden files that git tracks: its history shows them.
 	Tracked Tracked
+	// ImageDigest is the digest of the OCI image that it started from, or "".
+	ImageDigest string
 	// Tools are the directories of version managers that it is shown.
 	Tools []Tool
 	// Keys are files of the workspace whose contents look like keys.
@@ -102,7 +104,9 @@ type OnEnd struct {
 // CreateRequest describes the sandbox to create.
 type CreateRequest struct {
 	Template string // a reference: alias or ID, with an optional tag
-	Name     string // optional
+	// Image is an OCI image to start from, in place of Template, or "".
+	Image string
+	Name  string // optional
 	// RequestID is what the caller calls this request, or "". It is shown while
 	// the request waits in the queue.
 	RequestID string

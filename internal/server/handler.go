@@ -30,12 +30,18 @@ type surfaces struct {
 
 func (d *Server) surfaces() *surfaces {
 	o := d.options
+	var images v1.Images
+	var transfer v1.ImageTransfer
+	if o.Library != nil { // a nil pointer in an interface is not nil
+		images, transfer = o.Library, o.Library
+	}
 	return &surfaces{
 		d:     d,
 		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
+			Images: images, ImageTransfer: transfer,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,

@@ -25,6 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -46,7 +47,9 @@ type Options struct {
 	// left as they are.
 	Engines   *engine.Registry
 	Templates sandbox.Templates
-	Settings  sandbox.Settings
+	// Library has the images of this machine; nil is none.
+	Library  *library.Library
+	Settings sandbox.Settings
 	// Server takes the state directory for a server: there is one at a time,
 	// beside any number of other users.
 	Server bool
@@ -186,6 +189,9 @@ func (d *Server) openService() error {
 	})
 	if err != nil {
 		return err
+	}
+	if o.Library != nil {
+		o.Library.Protect(d.Service.Programs)
 	}
 	d.way.onLoss(d.Service.Relink)
 	return nil

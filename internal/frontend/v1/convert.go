@@ -67,16 +67,16 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
-	template := in.Template
-	if template == "" {
-		template = defaultTemplate
+	template, image, err := startOf(in)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
 	}
 	access, err := fromAccess(in.Access)
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
 	return sandbox.CreateRequest{
-		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Image: image, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: in.Engine, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		Mounts:       fromMounts(in.Mounts),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
@@ -91,7 +91,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 	}
 	slices.Sort(enforced)
 	return api.Sandbox{
-		ID: sb.ID, Name: sb.Name, Template: sb.Template, TemplateID: sb.TemplateID,
+		ID: sb.ID, Name: sb.Name, Template: sb.Template, ImageDigest: sb.ImageDigest, TemplateID: sb.TemplateID,
 		State: string(sb.State), Reason: sb.Reason, Owner: sb.Owner, Ephemeral: sb.Ephemeral,
 		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
 		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,

@@ -36,13 +36,16 @@ type Deps struct {
 	States     States    // may be nil
 	Snapshots  Snapshots // may be nil
 	Changes    Changes   // may be nil
-	Pruner     Pruner
-	Queue      Queue
-	Engines    *engine.Registry
-	Keys       Keys
-	Secrets    Secrets           // may be nil
-	Approvals  *approval.Service // may be nil
-	Record     Record            // may be nil
+	// Images are the machine's, and Transfer moves them. Both may be nil.
+	Images        Images
+	ImageTransfer ImageTransfer
+	Pruner        Pruner
+	Queue         Queue
+	Engines       *engine.Registry
+	Keys          Keys
+	Secrets       Secrets           // may be nil
+	Approvals     *approval.Service // may be nil
+	Record        Record            // may be nil
 	// Tap records what exec runs, Recordings has what commands printed, and Recorded
 	// decides which of it a caller may read. Without them nothing is recorded.
 	Tap        *observe.Tap
@@ -86,6 +89,7 @@ func resources(d Deps) []resource {
 		&accessHandlers{d.Finder, d.Access, d.NetworkLog, d.Log},
 		&stateHandlers{d.States, d.Log},
 		&snapshotHandlers{d.Snapshots},
+		&imageHandlers{d.Images, d.ImageTransfer, d.Log},
 		&changeHandlers{d.Changes, d.Provenance, d.Log},
 		&secretHandlers{d.Secrets},
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -38,6 +39,19 @@ func TestPasswd(t *testing.T) {
 		_, err := users.Lookup(name)
 		if unknown, ok := errors.AsType[*identity.UnknownError](err); !ok || unknown.Error() != "invalid username: '"+name+"'" {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for name, want := range map[string]identity.User{
+		"1000": {Name: "user", UID: 1000, GID: 1001, Groups: []uint32{50, 51}, Home: "/home/user"}, "user:staff": {Name: "user", UID: 1000, GID: 50, Home: "/home/user"},
+		"7": {Name: "7", UID: 7, Home: "/"}, "7:9": {Name: "7", UID: 7, GID: 9, Home: "/"}, "0:0": {Name: "root", Home: "/root"},
+	} {
+		if u, err := users.Lookup(name); err != nil || !reflect.DeepEqual(u, want) {
+			t.Errorf("%q: %+v %v", name, u, err)
+		}
+	}
+	for _, name := range []string{"-1", "4294967296", "user:no such", "7:", ":7"} {
+		if u, err := users.Lookup(name); err == nil {
+			t.Errorf("%q is %+v", name, u)
 		}
 	}
 	if users.UserName(1000) != "user" || users.UserName(7) != "7" || users.GroupName(50) != "staff" || users.GroupName(9) != "9" {

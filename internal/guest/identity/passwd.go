@@ -37,17 +37,51 @@ type stamp struct {
 // NewPasswd reads from dir, which is /etc in a sandbox.
 func NewPasswd(dir string) *Passwd { return &Passwd{dir: dir} }
 
-// Lookup finds an account by name.
+// Lookup finds an account by name, or, as the configuration of an image may name it, by
+// USER[:GROUP] of names or numbers. A number may be of no account.
 func (p *Passwd) Lookup(name string) (User, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refresh(); err != nil {
 		return User{}, err
 	}
+	if u, ok := p.users[name]; ok {
+		return u, nil
+	}
+	return p.byNumber(name)
+}
+
+// byNumber finds the user of a text that is no account's name. p.mu must be held.
+func (p *Passwd) byNumber(text string) (User, error) {
+	name, group, grouped := strings.Cut(text, ":")
 	u, ok := p.users[name]
 	if !ok {
-		return User{}, &UnknownError{Name: name}
+		uid, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			return User{}, &UnknownError{Name: text}
+		}
+		if account, known := p.names[uint32(uid)]; known {
+			u = p.users[account]
+		} else {
+			u = User{Name: name, UID: uint32(uid), Home: "/"}
+		}
 	}
+	if !grouped {
+		return u, nil
+	}
+	gid, err := strconv.ParseUint(group, 10, 32)
+	if err != nil {
+		for number, name := range p.groups {
+			if name == group {
+				gid, err = uint64(number), nil
+			}
+		}
+	}
+	if err != nil {
+		return User{}, &UnknownError{Name: text}
+	}
+	// The group that is named takes the place of all others, as with other runtimes.
+	u.GID, u.Groups = uint32(gid), nil
 	return u, nil
 }
 

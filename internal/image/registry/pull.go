@@ -45,6 +45,9 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 	if err != nil {
 		return Pulled{}, err
 	}
+	if err := c.o.Room(missing(m, blobs)); err != nil {
+		return Pulled{}, err
+	}
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(c.o.Parallel)
 	seen := map[v1.Hash]bool{}
@@ -66,6 +69,16 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 		return Pulled{}, fault.Newf(fault.Unavailable, blob.CodeWrong, "the registry names the manifest %s, and it is %s", found.Digest, pulled.Manifest)
 	}
 	return pulled, nil
+}
+
+// missing returns how many bytes of an image the store does not have.
+func missing(m *v1.Manifest, blobs *blob.Store) (bytes int64) {
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if _, ok := blobs.Size(d.Digest); !ok {
+			bytes += d.Size
+		}
+	}
+	return bytes
 }
 
 // manifest fetches a manifest or an index. The library compares the digest of one that is

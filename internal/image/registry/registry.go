@@ -34,7 +34,9 @@ type Options struct {
 	Tries int
 	// Parallel bounds how many blobs are fetched at once.
 	Parallel int
-	Log      *slog.Logger
+	// Room is asked before blobs of so many bytes are fetched; nil is no limit.
+	Room func(bytes int64) error
+	Log  *slog.Logger
 }
 
 // Client talks to registries.
@@ -55,6 +57,9 @@ func New(o Options) *Client {
 	}
 	if o.Parallel == 0 {
 		o.Parallel = 4
+	}
+	if o.Room == nil {
+		o.Room = func(int64) error { return nil }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

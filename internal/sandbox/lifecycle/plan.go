@@ -52,11 +52,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	ref, err := sandbox.ParseReference(req.Template)
-	if err != nil {
-		return sandbox.Row{}, sandbox.Template{}, nil, err
-	}
-	template, err := pl.startingPoint(ctx, who, ref)
+	template, asked, err := pl.startsFrom(ctx, who, req)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -117,7 +113,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	}
 	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: pl.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
-		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
+		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: asked, State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,

@@ -11,6 +11,33 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// startsFrom finds what a request asks for, and returns its name for people too.
+func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
+	if req.Image == "" {
+		ref, err := sandbox.ParseReference(req.Template)
+		if err != nil {
+			return sandbox.Template{}, "", err
+		}
+		t, err := pl.startingPoint(ctx, who, ref)
+		return t, ref.String(), err
+	}
+	if req.Template != "" {
+		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
+	}
+	if len(req.Tools) > 0 {
+		// They are linked with the libraries of this host, which an image does not show.
+		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
+			WithHint("leave the tools out: crannog run --tools none")
+	}
+	images, ok := pl.templates.(sandbox.ImageTemplates)
+	if !ok {
+		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service keeps no images")
+	}
+	// A pull uses this user's credentials and disk, so only this user causes one.
+	t, err := images.ResolveImage(ctx, req.Image, who.OnHost())
+	return t, t.Name, err
+}
+
 // startingPoint finds what a reference means: a template, or a snapshot that
 // takes its place. A template goes first where both have the name, which only an
 // older version let happen.
@@ -40,7 +67,7 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 	b := n.Base
 	return sandbox.Template{
 		ID: n.TemplateID, Name: n.Template, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
-		Env: b.Env, Revision: b.Revision, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
+		Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
 	}, nil
 }
 

@@ -72,6 +72,7 @@ func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	add := func(b sandbox.Base) {
+		need[b.Image.View().Dir] = true
 		for _, bind := range b.Image.View().Binds {
 			need[bind.Source] = true
 		}

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -53,11 +54,15 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest,
 		Knows: sandbox.GuestKnows - t.Older,
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
+	if noRoot && superuser(config.DefaultUser) {
+		// Most images name no user, which means root. The account "user" is in each of them.
+		config.DefaultUser = defaultUser
+	}
 	config.Absent = covered.absent
 	config.Skip = covered.skips()
 	config.Tools = guestTools(t.Tools)
@@ -84,6 +89,15 @@ func AddEnv(env, more map[string]string) {
 	}
 }
 
+// defaultUser is the account that a workspace belongs to.
+const defaultUser = "user"
+
+// superuser reports whether the user of an image, NAME[:GROUP] or numbers, is root.
+func superuser(user string) bool {
+	name, _, _ := strings.Cut(user, ":")
+	return name == "root" || name == "0"
+}
+
 func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Config {
 	c := guest.Config{
 		SandboxID: r.ID, TemplateID: r.TemplateID, Hostname: hostname,
@@ -95,7 +109,7 @@ func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Confi
 		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
 	}
 	if c.DefaultUser == "" {
-		c.DefaultUser = "user"
+		c.DefaultUser = defaultUser
 	}
 	if r.Workspace != "" {
 		c.DefaultDir = "/workspace"

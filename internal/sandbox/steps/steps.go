@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -76,12 +77,12 @@ func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) 
 func Undo(ctx context.Context, within time.Duration, list ...Step) (stuck string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].Undo == nil {
+	for _, step := range slices.Backward(list) {
+		if step.Undo == nil {
 			continue
 		}
-		if err := list[i].Undo(ctx); err != nil {
-			return list[i].Name, err
+		if err := step.Undo(ctx); err != nil {
+			return step.Name, err
 		}
 	}
 	return "", nil

@@ -22,7 +22,7 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
 		MaxLive: int(c.MaxLive), MaxPaused: int(c.MaxPaused), SnapshotBudget: c.SnapshotBudget, SnapshotRetention: c.SnapshotRetention,
 		DefaultTimeout: c.DefaultTimeout, MaxTimeout: c.MaxTimeout, Retention: c.Retention, Level: c.DefaultLevel,
-		AgentsAnswer: c.MCPApprover == "any",
+		AgentsAnswer: c.MCP.Approver == "any",
 	}
 	if c.DefaultLevel != "" && !slices.Contains(policy.Levels(), c.DefaultLevel) {
 		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: there is no level %q", c.DefaultLevel).
@@ -86,4 +86,9 @@ func document(setting, path string) (*policy.Document, error) {
 			WithHint("crannog policy check " + path)
 	}
 	return &d, nil
+}
+
+// ImagesOf returns the settings of the image store.
+func ImagesOf(c config.Config) Images {
+	return Images{Registries: c.Images.Registries, Mirrors: c.Images.Mirrors, Insecure: c.Images.Insecure, Budget: c.Images.Budget}
 }

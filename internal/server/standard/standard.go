@@ -18,6 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
 	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server"
@@ -56,8 +58,34 @@ type Options struct {
 	SecretsKey, SecretsExec string
 	// Record bounds the record.
 	Record server.RecordOptions
+	// Images say where images come from and how much disk they may take.
+	Images Images
 	// HostEtc is what sandboxes see of /etc besides.
 	HostEtc []string
+}
+
+// Images are the settings of the image store.
+type Images struct {
+	Registries, Mirrors, Insecure string
+	Budget                        int64
+}
+
+// openImages opens the image store of a state directory.
+func openImages(o Options, guest string) (*library.Library, error) {
+	var rules registry.Rules
+	var err error
+	if rules.Allow, err = registry.ParseList(o.Images.Registries); err != nil {
+		return nil, err
+	}
+	if rules.Insecure, err = registry.ParseList(o.Images.Insecure); err != nil {
+		return nil, err
+	}
+	if rules.Mirrors, err = registry.ParseMirrors(o.Images.Mirrors); err != nil {
+		return nil, err
+	}
+	return library.Open(library.Options{
+		Dir: filepath.Join(o.State, "oci"), Guest: guest, Budget: o.Images.Budget, Log: o.Log, Registry: registry.Options{Rules: rules},
+	})
 }
 
 // Engines makes the engines of this program alone, for looking at what this machine
@@ -93,10 +121,15 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	images, err := openImages(o, guest)
+	if err != nil {
+		return nil, err
+	}
 	return server.Open(ctx, server.Options{
-		StateDir: o.State, Log: o.Log, Engines: engines, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...),
-		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
+		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
+		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...)),
+		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
+		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }

@@ -1,0 +1,121 @@
+package crannog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/crannog/crannog/api"
+)
+
+// Images lists the OCI images of the server's machine.
+func (c *Client) Images(ctx context.Context) ([]api.Image, error) {
+	var out api.ImageList
+	err := c.call(ctx, http.MethodGet, "/images", nil, &out)
+	return out.Images, err
+}
+
+// InspectImage describes an image, by its name or the beginning of its digest.
+func (c *Client) InspectImage(ctx context.Context, ref string) (api.Image, error) {
+	var out api.Image
+	err := c.call(ctx, http.MethodGet, "/images/inspect?"+imageQuery(ref).Encode(), nil, &out)
+	return out, err
+}
+
+// RemoveImage forgets an image, and returns the names that are gone. Local callers only.
+func (c *Client) RemoveImage(ctx context.Context, ref string) ([]string, error) {
+	var out api.RemovedImages
+	err := c.call(ctx, http.MethodDelete, "/images?"+imageQuery(ref).Encode(), nil, &out)
+	return out.Removed, err
+}
+
+// PruneImages frees what no image, sandbox or snapshot needs. Local callers only.
+func (c *Client) PruneImages(ctx context.Context) (api.PrunedImages, error) {
+	var out api.PrunedImages
+	err := c.call(ctx, http.MethodPost, "/images/prune", nil, &out)
+	return out, err
+}
+
+// PullImage fetches an image from a registry. progress may be nil. Local callers only.
+func (c *Client) PullImage(ctx context.Context, req api.PullImage, progress func(api.ImageEvent)) (api.Image, error) {
+	list, err := c.imageWork(ctx, "pull", req, progress)
+	if err != nil || len(list) == 0 {
+		return api.Image{}, err
+	}
+	return list[0], nil
+}
+
+// PushImage sends an image to a registry. progress may be nil. Local callers only.
+func (c *Client) PushImage(ctx context.Context, req api.PushImage, progress func(api.ImageEvent)) error {
+	_, err := c.imageWork(ctx, "push", req, progress)
+	return err
+}
+
+// ImportImage reads images from a file of the server's machine. progress may be nil. Local
+// callers only.
+func (c *Client) ImportImage(ctx context.Context, req api.ImportImage, progress func(api.ImageEvent)) ([]api.Image, error) {
+	return c.imageWork(ctx, "import", req, progress)
+}
+
+// ExportImage writes an image as a tar, in the format "oci" or "docker". Local callers
+// only.
+func (c *Client) ExportImage(ctx context.Context, ref, format string, w io.Writer) error {
+	query := imageQuery(ref)
+	if format != "" {
+		query.Set("format", format)
+	}
+	resp, err := c.open(ctx, "/images/archive?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("crannog: export %s: %w", ref, err)
+	}
+	return nil
+}
+
+func imageQuery(ref string) url.Values { return url.Values{"image": {ref}} }
+
+// imageWork asks for work on images and reads its progress.
+func (c *Client) imageWork(ctx context.Context, what string, in any, progress func(api.ImageEvent)) ([]api.Image, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+api.Prefix+"/images/"+what, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return nil, answerError(resp)
+	}
+	for lines := json.NewDecoder(resp.Body); ; {
+		var e api.ImageEvent
+		if err := lines.Decode(&e); err != nil {
+			return nil, unreachable(fmt.Errorf("%s of an image broke off: %w", what, errors.Join(err, ctx.Err())))
+		}
+		switch {
+		case e.Problem != nil:
+			return nil, &Error{Kind: e.Problem.Kind, Code: e.Problem.Code, Message: e.Problem.Detail, Hint: e.Problem.Hint}
+		case e.Finish:
+			return e.Images, nil
+		case progress != nil:
+			progress(e)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// imageFlags say from which image a sandbox starts.
+type imageFlags struct {
+	image      string
+	pull       string
+	entrypoint string
+	// bare runs the command without the image's entrypoint.
+	bare bool
+}
+
+// Values of --pull.
+const (
+	pullMissing = "missing"
+	pullAlways  = "always"
+	pullNever   = "never"
+)
+
+// check refuses flags that say nothing without an image.
+func (f *imageFlags) check() error {
+	switch {
+	case !slices.Contains([]string{"", pullMissing, pullAlways, pullNever}, f.pull):
+		return usagef("--pull: %q is not missing, always or never", f.pull)
+	case f.image == "" && f.pull != "":
+		return usagef("--pull goes with --image")
+	case f.image == "" && f.entrypoint != "":
+		return usagef("--entrypoint goes with --image")
+	}
+	return nil
+}
+
+// fetchImage has the image on the server's machine and describes it.
+func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags) (api.Image, error) {
+	if f.pull != pullAlways {
+		img, err := c.InspectImage(ctx, f.image)
+		if err == nil || f.pull == pullNever || !missingImage(err) {
+			if err != nil {
+				err = fail("find the image "+inert(f.image), err)
+			}
+			return img, err
+		}
+	}
+	if _, err := a.pullImage(ctx, c, api.PullImage{Image: f.image}); err != nil {
+		return api.Image{}, err
+	}
+	img, err := c.InspectImage(ctx, f.image)
+	if err != nil {
+		return img, fail("find the image "+inert(f.image), err)
+	}
+	return img, nil
+}
+
+// imageArgs returns the command to run in an image: its entrypoint with what was given, or
+// with the arguments that the image has.
+func imageArgs(f *imageFlags, img api.Image, args []string) ([]string, error) {
+	if f.bare {
+		return args, nil
+	}
+	var entry, cmd []string
+	if img.Config != nil {
+		entry, cmd = img.Config.Entrypoint, img.Config.Cmd
+	}
+	if f.entrypoint != "" {
+		entry, cmd = strings.Fields(f.entrypoint), nil
+	}
+	if len(args) == 0 {
+		args = cmd
+	}
+	all := slices.Concat(entry, args)
+	if len(all) == 0 {
+		return nil, usagef("the image names no command, and none was given").hint("crannog run --image " + inert(f.image) + " -- sh")
+	}
+	return all, nil
+}
+
+// completeImages offers the names of images.
+func (a imageVerbs) completeImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var found []cobra.Completion
+	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+		images, err := c.Images(ctx)
+		for _, img := range images {
+			if !slices.Contains(args, img.Name) {
+				found = append(found, cobra.CompletionWithDesc(img.Name, shortDigest(img.Digest)))
+			}
+		}
+		return err
+	})
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// imageLine shows how far the work on an image is, on a terminal.
+type imageLine struct {
+	what string
+	line *progressLine
+
+	mu    sync.Mutex
+	blobs map[string]api.ImageEvent
+}
+
+func (a imageVerbs) imageProgress(what string) *imageLine {
+	return &imageLine{what: inert(what), line: a.newProgress(), blobs: map[string]api.ImageEvent{}}
+}
+
+// event takes the progress of one blob or stage.
+func (l *imageLine) event(e api.ImageEvent) {
+	if l.line == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := ""
+	switch e.Stage {
+	case "pull":
+		l.blobs[e.Digest] = e
+		var done, total int64
+		complete := 0
+		for _, b := range l.blobs {
+			done, total = done+b.Done, total+b.Total
+			if b.Done == b.Total {
+				complete++
+			}
+		}
+		text = fmt.Sprintf("pulling %s %s %s of %s, %d of %d blobs", l.what, bar(done, total), bytesText(done), bytesText(total), complete, len(l.blobs))
+	case "unpack":
+		text = fmt.Sprintf("unpacking %s %s", l.what, bar(e.Done, e.Total))
+	case "push":
+		text = fmt.Sprintf("pushing %s %s %s of %s", l.what, bar(e.Done, e.Total), bytesText(e.Done), bytesText(e.Total))
+	}
+	l.line.show(text)
+}
+
+// bar draws a share.
+func bar(done, total int64) string {
+	const width = 20
+	full := 0
+	if total > 0 {
+		full = int(min(done*width/total, width))
+	}
+	return "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
+}
+
+func (l *imageLine) end() {
+	if l.line != nil {
+		l.line.end()
+	}
+}
+
+// startOption returns the option for what a sandbox starts from.
+func (a imageVerbs) startOption(ctx context.Context, b *boxFlags, c *connection) (crannog.CreateOption, error) {
+	if b.image != "" {
+		if _, err := a.fetchImage(ctx, c, &b.imageFlags); err != nil {
+			return nil, err
+		}
+		return crannog.Image(b.image), nil
+	}
+	template, err := a.startOf(ctx, b, c)
+	return crannog.Template(template), err
+}

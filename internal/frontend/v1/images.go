@@ -1,0 +1,262 @@
+package v1
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/archive"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Images are the images of this machine.
+type Images interface {
+	List() ([]library.Image, error)
+	Inspect(ref string) (library.Image, error)
+	Remove(ctx context.Context, ref string) ([]string, error)
+	Prune(ctx context.Context) (library.Pruned, error)
+}
+
+// ImageTransfer moves images between this machine, registries and files.
+type ImageTransfer interface {
+	Pull(ctx context.Context, ref, platform string, report func(library.Progress)) (library.Image, error)
+	Push(ctx context.Context, ref, to string, report func(library.Progress)) error
+	Import(ctx context.Context, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
+	Export(ctx context.Context, ref, format string, w io.Writer) error
+}
+
+// imageHandlers serves images. What changes them, or uses this user's credentials for
+// registries, is for callers on this machine.
+type imageHandlers struct {
+	images   Images
+	transfer ImageTransfer
+	log      *slog.Logger
+}
+
+func (h *imageHandlers) register(r *registry) {
+	if h.images == nil {
+		return
+	}
+	register(r, op("images-list", "GET", "/images", "The images of this machine"), h.list)
+	register(r, op("images-get", "GET", "/images/inspect", "Describe an image"), h.inspect)
+	register(r, op("images-remove", "DELETE", "/images", "Forget an image"), h.remove)
+	register(r, op("images-prune", "POST", "/images/prune", "Free what no image, sandbox or snapshot needs"), h.prune)
+	register(r, op("images-pull", "POST", "/images/pull", "Fetch an image from a registry, with its progress line by line"), h.pull)
+	register(r, op("images-push", "POST", "/images/push", "Send an image to a registry, with its progress line by line"), h.push)
+	register(r, op("images-import", "POST", "/images/import", "Read images from a file, with its progress line by line"), h.importFile)
+	register(r, op("images-export", "GET", "/images/archive", "An image as a tar"), h.export)
+}
+
+func onHostOnly(who sandbox.Principal) error {
+	if who.OnHost() {
+		return nil
+	}
+	return localOnly(sandbox.Principal{})
+}
+
+type imagesOutput struct{ Body api.ImageList }
+
+func (h *imageHandlers) list(context.Context, sandbox.Principal, *struct{}) (*imagesOutput, error) {
+	all, err := h.images.List()
+	if err != nil {
+		return nil, err
+	}
+	out := &imagesOutput{api.ImageList{Images: make([]api.Image, 0, len(all))}}
+	for _, img := range all {
+		out.Body.Images = append(out.Body.Images, toImage(img))
+	}
+	return out, nil
+}
+
+// imageInput names an image in the query: its name has slashes.
+type imageInput struct {
+	Image string `query:"image" required:"true" maxLength:"512" doc:"Its name, or the beginning of its digest."`
+}
+
+type imageOutput struct{ Body api.Image }
+
+func (h *imageHandlers) inspect(_ context.Context, _ sandbox.Principal, in *imageInput) (*imageOutput, error) {
+	img, err := h.images.Inspect(in.Image)
+	if err != nil {
+		return nil, err
+	}
+	return &imageOutput{toWholeImage(img)}, nil
+}
+
+type removedImagesOutput struct{ Body api.RemovedImages }
+
+func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *imageInput) (*removedImagesOutput, error) {
+	if err := onHostOnly(who); err != nil {
+		return nil, err
+	}
+	gone, err := h.images.Remove(ctx, in.Image)
+	if err != nil {
+		return nil, err
+	}
+	return &removedImagesOutput{api.RemovedImages{Removed: append([]string{}, gone...)}}, nil
+}
+
+type prunedImagesOutput struct{ Body api.PrunedImages }
+
+func (h *imageHandlers) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*prunedImagesOutput, error) {
+	if err := onHostOnly(who); err != nil {
+		return nil, err
+	}
+	done, err := h.images.Prune(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &prunedImagesOutput{api.PrunedImages{Blobs: done.Blobs, Trees: done.Roots, FreedBytes: done.Bytes}}, nil
+}
+
+type pullImageInput struct{ Body api.PullImage }
+
+func (h *imageHandlers) pull(_ context.Context, who sandbox.Principal, in *pullImageInput) (*huma.StreamResponse, error) {
+	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		img, err := h.transfer.Pull(ctx, in.Body.Image, in.Body.Platform, report)
+		return []library.Image{img}, err
+	})
+}
+
+type pushImageInput struct{ Body api.PushImage }
+
+func (h *imageHandlers) push(_ context.Context, who sandbox.Principal, in *pushImageInput) (*huma.StreamResponse, error) {
+	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		return nil, h.transfer.Push(ctx, in.Body.Image, in.Body.To, report)
+	})
+}
+
+type importImageInput struct{ Body api.ImportImage }
+
+func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in *importImageInput) (*huma.StreamResponse, error) {
+	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		return h.transfer.Import(ctx, in.Body.Path, in.Body.Name, in.Body.Platform, report)
+	})
+}
+
+// progressEvery bounds how often a client is told of progress, which comes with every
+// piece of a layer.
+const progressEvery = 100 * time.Millisecond
+
+// lines answers with a line for each step of some work and one for its outcome.
+func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, func(library.Progress)) ([]library.Image, error)) (*huma.StreamResponse, error) {
+	if err := onHostOnly(who); err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", "application/x-ndjson")
+		c.SetHeader("Cache-Control", "no-store")
+		c.SetStatus(http.StatusOK)
+		ctx, cancel := context.WithCancel(c.Context())
+		defer cancel()
+		stream := newEventStream(c.BodyWriter())
+		send := func(e api.ImageEvent) {
+			line, err := json.Marshal(e)
+			if err == nil {
+				err = stream.send(string(line) + "\n")
+			}
+			if err != nil {
+				cancel() // the client has left
+			}
+		}
+		list, err := work(ctx, steady(send))
+		last := api.ImageEvent{Finish: true}
+		for _, img := range list {
+			last.Images = append(last.Images, toImage(img))
+		}
+		if err != nil {
+			logInternal(ctx, h.log, "images", err)
+			problem := problemOf(err).Problem
+			last = api.ImageEvent{Finish: true, Problem: &problem}
+		}
+		send(last)
+	}}, nil
+}
+
+// steady passes on the first and the last progress of each blob, and of what is between
+// as much as a person can see.
+func steady(send func(api.ImageEvent)) func(library.Progress) {
+	var mu sync.Mutex
+	sent := map[string]time.Time{}
+	return func(p library.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := p.Stage + p.Digest
+		if time.Since(sent[key]) < progressEvery && p.Done != p.Total {
+			return
+		}
+		sent[key] = time.Now()
+		send(api.ImageEvent{Stage: p.Stage, Digest: p.Digest, Done: p.Done, Total: p.Total, Present: p.Present})
+	}
+}
+
+type exportImageInput struct {
+	imageInput
+	Format string `query:"format" enum:"oci,docker" doc:"oci if absent."`
+}
+
+func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exportImageInput) (*huma.StreamResponse, error) {
+	if err := onHostOnly(who); err != nil {
+		return nil, err
+	}
+	if err := archive.CheckFormat(in.Format); err != nil {
+		return nil, err
+	}
+	// What is wrong with the name is an answer; later it is only a broken stream.
+	if _, err := h.images.Inspect(in.Image); err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", "application/x-tar")
+		c.SetHeader("Cache-Control", "no-store")
+		c.SetStatus(http.StatusOK)
+		if err := h.transfer.Export(c.Context(), in.Image, in.Format, c.BodyWriter()); err != nil && c.Context().Err() == nil {
+			h.log.WarnContext(c.Context(), "an image was not exported as a whole", "image", in.Image, "err", err)
+			panic(http.ErrAbortHandler) // the client must not take it for one
+		}
+	}}, nil
+}
+
+func toImage(i library.Image) api.Image {
+	out := api.Image{
+		Name: i.Name, Digest: i.Digest.String(), Source: i.Source, Platform: i.Platform, AddedAt: i.Added, MadeAt: moment(i.Created), Bytes: i.Bytes,
+	}
+	if i.Resolved.Hex != "" {
+		out.Resolved = i.Resolved.String()
+	}
+	if i.Root != nil {
+		out.Unpacked, out.LeftOut = i.Root.Bytes, i.Root.Skipped
+	}
+	return out
+}
+
+func toWholeImage(i library.Image) api.Image {
+	out := toImage(i)
+	out.Config = &api.ImageConfig{
+		User: i.Config.User, Env: i.Config.Env, WorkingDir: i.Config.WorkingDir, Entrypoint: i.Config.Entrypoint, Cmd: i.Config.Cmd, Labels: i.Config.Labels,
+	}
+	for _, l := range i.Layers {
+		out.Layers = append(out.Layers, api.ImageLayer{Digest: l.Digest.String(), Bytes: l.Size, Type: string(l.MediaType)})
+	}
+	return out
+}
+
+// startOf returns the template and the image that a request names, of which it names one.
+func startOf(in api.CreateSandbox) (template, image string, err error) {
+	switch {
+	case in.Image != "" && in.Template != "":
+		return "", "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
+	case in.Image == "" && in.Template == "":
+		return defaultTemplate, "", nil
+	}
+	return in.Template, in.Image, nil
+}

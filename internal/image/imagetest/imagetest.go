@@ -1,0 +1,107 @@
+// Package imagetest owns what tests of images share: images made in the test, and a
+// registry in this process.
+package imagetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"log"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	server "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/crannog/crannog/internal/image/manifest"
+)
+
+// File is one entry of a layer. One whose name ends in "/" is a directory, one with a Link
+// a symbolic link.
+type File struct {
+	Name, Content, Link string
+	Mode                int64
+	UID, GID            int
+}
+
+// Layer makes a tar of files.
+func Layer(t testing.TB, files ...File) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: f.Mode, Uid: f.UID, Gid: f.GID, Size: int64(len(f.Content)), ModTime: time.Unix(1_700_000_000, 0)}
+		if h.Mode == 0 {
+			h.Mode = 0o755
+		}
+		switch {
+		case strings.HasSuffix(f.Name, "/"):
+			h.Typeflag = tar.TypeDir
+		case f.Link != "":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Link
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, f.Content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Image makes an image of layers for this machine.
+func Image(t testing.TB, config v1.Config, layers ...[]byte) v1.Image {
+	t.Helper()
+	img := empty.Image
+	var err error
+	for _, data := range layers {
+		l, layerErr := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+		if layerErr != nil {
+			t.Fatal(layerErr)
+		}
+		if img, err = mutate.AppendLayers(img, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture, c.Config = "linux", manifest.Host().Architecture, config
+	if img, err = mutate.ConfigFile(img, c); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// Registry starts a registry in this process and returns its name.
+func Registry(t testing.TB) string {
+	t.Helper()
+	s := httptest.NewServer(server.New(server.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// Publish gives an image a name in a registry.
+func Publish(t testing.TB, ref string, img v1.Image) {
+	t.Helper()
+	named, err := name.ParseReference(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(named, img); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,136 @@
+package layer
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// The following write our own files into a tree of strangers. None of them follows a link
+// at the end of a path, and none leaves the tree.
+
+// MakeOwn makes a directory of which no part is a link. What is in its place is removed,
+// unless it is a directory.
+func (t *Tree) MakeOwn(name string, mode uint32) error {
+	at := ""
+	for _, part := range strings.Split(name, "/") {
+		parent, err := t.find(at)
+		if err != nil {
+			return err
+		}
+		next := path.Join(at, part)
+		err = t.clear(parent, part, next, true)
+		if err == nil {
+			if err = unix.Mkdirat(int(parent.file.Fd()), part, 0o700); err == nil {
+				t.dirs[next] = dirState{mode: 0o755}
+			} else if errors.Is(err, unix.EEXIST) {
+				err = nil
+			}
+		}
+		parent.file.Close()
+		if err != nil {
+			return err
+		}
+		at = next
+	}
+	t.dirs[name] = dirState{mode: mode}
+	return nil
+}
+
+// MakeUsual makes a directory unless there is one, also by links within the tree.
+func (t *Tree) MakeUsual(name string, mode uint32) error {
+	if t.made == nil {
+		t.made = map[string]bool{}
+	}
+	p, err := t.find(name)
+	if errors.Is(err, unix.ENOENT) {
+		if p, err = t.makeDir(name); err == nil {
+			t.dirs[p.path] = dirState{mode: mode}
+		}
+	}
+	if err == nil {
+		return p.file.Close()
+	}
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST) {
+		return fault.Newf(fault.Invalid, CodeRefused, "the image has no directory /%s, and something else is in its place", name)
+	}
+	return err
+}
+
+// Own gives a directory an owner, where files can have one.
+func (t *Tree) Own(name string, uid, gid int) error {
+	if !t.owners {
+		return nil
+	}
+	p, err := t.find(name)
+	if err != nil {
+		return err
+	}
+	defer p.file.Close()
+	return unix.Fchownat(int(p.file.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
+}
+
+// WriteFile makes a file, which replaces what is at its path. Its directory exists.
+func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
+	dir, base := path.Split(name)
+	parent, err := t.find(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return err
+	}
+	defer parent.file.Close()
+	if err := t.clear(parent, base, path.Join(parent.path, base), false); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(int(parent.file.Fd()), base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(data)
+	return errors.Join(err, unix.Fchmod(fd, mode), f.Close())
+}
+
+// IsFile reports whether a regular file is at a path, and not a link to one.
+func (t *Tree) IsFile(name string) (bool, error) {
+	dir, base := path.Split(name)
+	parent, err := t.find(strings.TrimSuffix(dir, "/"))
+	if err != nil {
+		return false, err
+	}
+	defer parent.file.Close()
+	var stat unix.Stat_t
+	err = unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
+}
+
+// ReadFile reads a regular file of at most limit bytes, also through links within the
+// tree. One that is not there is fs.ErrNotExist.
+func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is no file of at most %d bytes", name, limit)
+	}
+	return io.ReadAll(f)
+}

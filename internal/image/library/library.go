@@ -1,0 +1,252 @@
+// Package library owns the images of this machine as a whole: their names, their blobs and
+// the trees that are unpacked from them, and which of these may go.
+package library
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/image/root"
+)
+
+// Options say where and how images are kept. Zero in a field is the default.
+type Options struct {
+	Dir string
+	// Guest returns the host path of the program that runs as PID 1 inside.
+	Guest string
+	// Registry is how registries are asked. Its Room is the library's.
+	Registry registry.Options
+	// Budget bounds the disk that images take.
+	Budget int64
+	// Limits bound one image.
+	Limits layer.Limits
+	// Grace is how long a tree is kept after its last use, so that one for which a sandbox
+	// is just being created does not go.
+	Grace time.Duration
+	Log   *slog.Logger
+}
+
+// Library is the images of one state directory.
+type Library struct {
+	o        Options
+	blobs    *blob.Store
+	roots    *root.Store
+	names    *names
+	registry *registry.Client
+	inUse    atomic.Pointer[InUse]
+}
+
+// InUse returns the paths on this host that sandboxes and snapshots need.
+type InUse func(ctx context.Context) (map[string]bool, error)
+
+// Open opens a library, and removes what crashes left in it.
+func Open(o Options) (*Library, error) {
+	if o.Limits == (layer.Limits{}) {
+		o.Limits = layer.DefaultLimits
+	}
+	if o.Grace == 0 {
+		o.Grace = 10 * time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Library{o: o}
+	var err error
+	if l.blobs, err = blob.Open(filepath.Join(o.Dir, "blobs")); err != nil {
+		return nil, err
+	}
+	if l.roots, err = root.Open(filepath.Join(o.Dir, "roots")); err != nil {
+		return nil, err
+	}
+	if l.names, err = openNames(filepath.Join(o.Dir, "names")); err != nil {
+		return nil, err
+	}
+	o.Registry.Room, o.Registry.Log = l.room, o.Log
+	l.registry = registry.New(o.Registry)
+	return l, l.sweep()
+}
+
+// Leftovers of a crash are kept for some time: a pull continues a draft of a blob.
+const (
+	keepDrafts = 24 * time.Hour
+	keepRoots  = time.Minute
+)
+
+func (l *Library) sweep() error {
+	_, err := l.blobs.Sweep(keepDrafts)
+	return errors.Join(err, l.roots.Sweep(keepRoots))
+}
+
+// Protect has the library ask, before it removes a tree, what sandboxes need.
+func (l *Library) Protect(inUse InUse) { l.inUse.Store(&inUse) }
+
+// hold takes the library's lock, which processes share: many add images at once, and one
+// alone removes what nothing names.
+func (l *Library) hold(ctx context.Context, alone bool) (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(l.o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	how := unix.LOCK_SH
+	if alone {
+		how = unix.LOCK_EX
+	}
+	retry := time.NewTicker(100 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("images: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-retry.C:
+		}
+	}
+}
+
+// Stages of the work that Progress tells of.
+const (
+	StagePull   = "pull"
+	StageUnpack = "unpack"
+	StagePush   = "push"
+)
+
+// Progress is how far some work on an image is.
+type Progress struct {
+	Stage       string
+	Digest      string // of the blob, for pull
+	Done, Total int64
+	Present     bool // the blob was there already
+}
+
+// Image is an image of the library.
+type Image struct {
+	Name     string
+	Digest   v1.Hash // of the manifest
+	Resolved v1.Hash // what the name led to: the image, or an index
+	Source   string  // the registry that it came from, or "file"
+	Added    time.Time
+	Created  time.Time
+	Platform string
+	Bytes    int64 // of the blobs
+	Config   v1.Config
+	Layers   []v1.Descriptor
+	// Root is the tree, if it is unpacked.
+	Root *root.Root
+}
+
+// Pull fetches an image and unpacks it if it is for this machine. The name leads to it
+// from then on.
+func (l *Library) Pull(ctx context.Context, ref, platform string, report func(Progress)) (Image, error) {
+	named, err := registry.Parse(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	p, err := manifest.ParsePlatform(platform)
+	if err != nil {
+		return Image{}, err
+	}
+	release, err := l.hold(ctx, false)
+	if err != nil {
+		return Image{}, err
+	}
+	defer release()
+	pulled, err := l.registry.Pull(ctx, named, p, l.blobs, func(e registry.Event) {
+		report(Progress{Stage: StagePull, Digest: e.Digest.String(), Done: e.Done, Total: e.Total, Present: e.Present})
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return l.add(ctx, entry{Name: named.Name(), Manifest: pulled.Manifest, Resolved: pulled.Resolved, Source: pulled.Source}, report)
+}
+
+// add unpacks an image whose blobs are there and gives it its name.
+func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Image, error) {
+	img, err := manifest.Load(l.blobs, e.Manifest)
+	if err != nil {
+		return Image{}, err
+	}
+	if own(img) {
+		if _, err := l.unpack(ctx, img, report); err != nil {
+			return Image{}, err
+		}
+	}
+	e.Added = time.Now().UTC().Round(0)
+	if err := l.names.put(e); err != nil {
+		return Image{}, err
+	}
+	return l.describe(e)
+}
+
+// own reports whether an image is for this machine.
+func own(img manifest.Image) bool {
+	p := img.Config.Platform()
+	return p == nil || p.Architecture == "" || p.Architecture == manifest.Host().Architecture
+}
+
+func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
+	limits := l.o.Limits
+	left, err := l.left()
+	if err != nil {
+		return root.Root{}, err
+	}
+	limits.Bytes = min(limits.Bytes, max(left, 0))
+	return l.roots.Make(ctx, img, l.blobs, limits, func(done, total int64) {
+		report(Progress{Stage: StageUnpack, Done: done, Total: total})
+	})
+}
+
+// describe returns what is known of a named image.
+func (l *Library) describe(e entry) (Image, error) {
+	img, err := manifest.Load(l.blobs, e.Manifest)
+	if err != nil {
+		return Image{}, err
+	}
+	out := Image{
+		Name: familiar(e.Name), Digest: e.Manifest, Resolved: e.Resolved, Source: e.Source, Added: e.Added,
+		Created: img.Config.Created.Time, Bytes: img.Bytes(), Config: img.Config.Config, Layers: img.Manifest.Layers,
+	}
+	if p := img.Config.Platform(); p != nil {
+		out.Platform = p.String()
+	}
+	if r, ok := l.roots.Find(img.Manifest.Config.Digest); ok {
+		out.Root = &r
+	}
+	return out, nil
+}
+
+// familiar is a name as people write it.
+func familiar(full string) string {
+	ref, err := name.ParseReference(full)
+	if err != nil {
+		return full
+	}
+	return registry.Familiar(ref)
+}
+
+// Unknown is the error for an image that the library does not have.
+func Unknown(ref string) error {
+	return fault.Newf(fault.NotFound, "image_not_found", "there is no image %.200q on this machine", ref).WithHint("crannog image pull fetches it, crannog image ls lists those that are there")
+}

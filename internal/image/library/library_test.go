@@ -1,0 +1,267 @@
+package library_test
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/archive"
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/imagetest"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func open(t *testing.T, dir, host string, change ...func(*library.Options)) *library.Library {
+	t.Helper()
+	o := library.Options{Dir: dir, Guest: "/guest", Grace: -1, Registry: registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{Insecure: []string{host}}}}
+	for _, c := range change {
+		c(&o)
+	}
+	l, err := library.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func ignore(library.Progress) {}
+
+// files counts what is left in a library but its lock.
+func files(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() != "lock" {
+			list = append(list, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func appImage(t *testing.T, text string) v1.Image {
+	t.Helper()
+	return imagetest.Image(t, v1.Config{User: "app", Entrypoint: []string{"/bin/app"}, Env: []string{"A=1"}},
+		imagetest.Layer(t, imagetest.File{Name: "etc/passwd", Content: "app:x:5:5::/:/bin/sh\n"}), imagetest.Layer(t, imagetest.File{Name: "bin/app", Content: text}))
+}
+
+func TestTheLifeOfAnImage(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	img := appImage(t, "one")
+	want, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imagetest.Publish(t, host+"/org/app:1", img)
+	l := open(t, dir, host)
+	stages := map[string]int{}
+	got, err := l.Pull(t.Context(), host+"/org/app:1", "", func(p library.Progress) { stages[p.Stage]++ })
+	if err != nil || got.Digest != want || got.Name != host+"/org/app:1" || got.Root == nil || got.Config.User != "app" || got.Source != host {
+		t.Fatalf("pulled %+v, %v", got, err)
+	}
+	if stages[library.StagePull] == 0 || stages[library.StageUnpack] == 0 {
+		t.Errorf("progress %v", stages)
+	}
+	for _, ref := range []string{host + "/org/app:1", want.String(), want.Hex[:12]} {
+		if found, err := l.Inspect(ref); err != nil || found.Digest != want {
+			t.Errorf("%s: %+v %v", ref, found, err)
+		}
+	}
+	for _, ref := range []string{host + "/org/app:2", "app", "deadbeef", want.Hex[:4]} {
+		if _, err := l.Inspect(ref); fault.CodeOf(err) != "image_not_found" {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	// As the template of a sandbox, by its name and by its ID.
+	template, err := l.ResolveImage(t.Context(), host+"/org/app:1", false)
+	if err != nil || template.DefaultUser != "app" || template.Env["A"] != "1" {
+		t.Fatalf("template %+v, %v", template, err)
+	}
+	data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app"))
+	if err != nil || string(data) != "one" {
+		t.Errorf("%q %v", data, err)
+	}
+	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
+		t.Errorf("by ID: %+v %v", byID, err)
+	}
+	// To another name, and back.
+	if err := l.Push(t.Context(), host+"/org/app:1", host+"/copy:2", ignore); err != nil {
+		t.Fatal(err)
+	}
+	if copied, err := l.Pull(t.Context(), host+"/copy:2", "", ignore); err != nil || copied.Digest != want {
+		t.Errorf("the copy: %+v %v", copied, err)
+	}
+	if list, err := l.List(); err != nil || len(list) != 2 {
+		t.Errorf("list %v %v", list, err)
+	}
+	// A removed name leaves what another needs.
+	if gone, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(gone) != 1 {
+		t.Errorf("removed %v %v", gone, err)
+	}
+	if _, err := l.ResolveImage(t.Context(), host+"/org/app:1", false); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Remove(t.Context(), want.String()); err != nil {
+		t.Fatal(err)
+	}
+	if left := files(t, dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestExportAndImport(t *testing.T) {
+	host := imagetest.Registry(t)
+	imagetest.Publish(t, host+"/app:1", appImage(t, "exported"))
+	from := open(t, t.TempDir(), host)
+	pulled, err := from.Pull(t.Context(), host+"/app:1", "", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{archive.OCI, archive.Docker} {
+		var first, second bytes.Buffer
+		if err := from.Export(t.Context(), host+"/app:1", format, &first); err != nil {
+			t.Fatal(format, err)
+		}
+		if err := from.Export(t.Context(), host+"/app:1", format, &second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("%s: a second export differs: %v", format, err)
+		}
+		file := filepath.Join(t.TempDir(), "image.tar")
+		if err := os.WriteFile(file, first.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		into := open(t, t.TempDir(), "none")
+		list, err := into.Import(t.Context(), file, "", "", ignore)
+		if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" || list[0].Root == nil || list[0].Root.Config != pulled.Root.Config {
+			t.Errorf("%s: %+v %v", format, list, err)
+			continue
+		}
+		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
+			t.Errorf("%s under another name: %+v %v", format, list, err)
+		}
+		// A byte that differs is found.
+		broken := bytes.Clone(first.Bytes())
+		at := bytes.Index(broken, []byte("\x1f\x8b"))
+		if at < 0 {
+			t.Fatalf("%s: no compressed layer", format)
+		}
+		broken[at+12] ^= 0xff
+		if err := os.WriteFile(file, broken, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open(t, t.TempDir(), "none").Import(t.Context(), file, "", "", ignore); fault.KindOf(err) != fault.Invalid && fault.CodeOf(err) != blob.CodeWrong {
+			t.Errorf("%s: a broken archive: %v", format, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "noise")
+	if err := os.WriteFile(file, []byte(strings.Repeat("noise", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{file, "/nowhere", t.TempDir(), "/dev/null"} {
+		if _, err := from.Import(t.Context(), bad, "x:1", "", ignore); fault.CodeOf(err) != archive.CodeInvalid {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func TestASandboxKeepsItsTree(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	imagetest.Publish(t, host+"/app:1", appImage(t, "kept"))
+	l := open(t, dir, host)
+	pulled, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := pulled.Root.Tree()
+	used := map[string]bool{tree: true}
+	l.Protect(func(context.Context) (map[string]bool, error) { return used, nil })
+	if _, err := l.Remove(t.Context(), host+"/app:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(tree, "bin/app")); err != nil {
+		t.Errorf("the tree of a sandbox: %v", err)
+	}
+	if _, err := l.ResolveImage(t.Context(), host+"/app:1", false); fault.CodeOf(err) != "image_not_found" {
+		t.Errorf("a removed name: %v", err)
+	}
+	delete(used, tree)
+	done, err := l.Prune(t.Context())
+	if err != nil || done.Roots != 1 {
+		t.Errorf("pruned %+v %v", done, err)
+	}
+	if left := files(t, dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestALostBlobIsShownAndPulledAgain(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	imagetest.Publish(t, host+"/app:1", appImage(t, "lost"))
+	l := open(t, dir, host)
+	pulled, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "blobs", "sha256", pulled.Digest.Hex), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Inspect(host + "/app:1"); fault.CodeOf(err) != blob.CodeCorrupt {
+		t.Errorf("a changed manifest: %v", err)
+	}
+	list, err := l.List()
+	if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" {
+		t.Errorf("list %v %v", list, err)
+	}
+	if _, err := l.Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Inspect(host + "/app:1"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheBudgetHolds(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	imagetest.Publish(t, host+"/app:1", appImage(t, strings.Repeat("\x00", 1<<20)))
+	small := open(t, dir, host, func(o *library.Options) { o.Budget = 100 })
+	if _, err := small.Pull(t.Context(), host+"/app:1", "", ignore); fault.CodeOf(err) != "image_budget" {
+		t.Errorf("blobs: %v", err)
+	}
+	// The blobs fit and what they unpack to does not.
+	some := open(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
+	if _, err := some.Pull(t.Context(), host+"/app:1", "", ignore); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("tree: %v", err)
+	}
+	if _, err := some.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := files(t, dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if _, err := open(t, dir, host, func(o *library.Options) { o.Budget = 10 << 20 }).Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
+		t.Errorf("control: %v", err)
+	}
+}
+
+func TestPullingIsTheCallersRight(t *testing.T) {
+	host := imagetest.Registry(t)
+	imagetest.Publish(t, host+"/app:1", appImage(t, "x"))
+	l := open(t, t.TempDir(), host)
+	if _, err := l.ResolveImage(t.Context(), host+"/app:1", false); fault.CodeOf(err) != "image_not_found" {
+		t.Errorf("without the right: %v", err)
+	}
+	if _, err := l.ResolveImage(t.Context(), host+"/app:1", true); err != nil {
+		t.Errorf("with it: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package library
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/archive"
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
+)
+
+// List returns all images by their names.
+func (l *Library) List() ([]Image, error) {
+	entries, err := l.names.list()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Image, 0, len(entries))
+	for _, e := range entries {
+		img, err := l.describe(e)
+		if lost(err) {
+			// It is shown, so that a person can remove or pull it.
+			img = Image{Name: familiar(e.Name), Digest: e.Manifest, Source: e.Source, Added: e.Added}
+		} else if err != nil {
+			return nil, err
+		}
+		list = append(list, img)
+	}
+	return list, nil
+}
+
+// lost reports whether an error says that blobs of an image are gone.
+func lost(err error) bool {
+	return slices.Contains([]string{blob.CodeUnknown, blob.CodeCorrupt}, fault.CodeOf(err))
+}
+
+// Inspect describes one image, by its name or the beginning of its digest.
+func (l *Library) Inspect(ref string) (Image, error) {
+	found, err := l.names.find(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	return l.describe(found[0])
+}
+
+// Push sends an image to the registry that its name, or another one, says.
+func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress)) error {
+	release, err := l.hold(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer release()
+	found, err := l.names.find(ref)
+	if err != nil {
+		return err
+	}
+	if to == "" {
+		to = found[0].Name
+	}
+	target, err := registry.Parse(to)
+	if err != nil {
+		return err
+	}
+	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	if err != nil {
+		return err
+	}
+	return l.registry.Push(ctx, target, img, l.blobs, func(e registry.Event) {
+		report(Progress{Stage: StagePush, Done: e.Done, Total: e.Total})
+	})
+}
+
+// Import reads images from a file of this host. as names the image where the archive has
+// one; "" takes the names that the archive gives.
+func (l *Library) Import(ctx context.Context, from, as, platform string, report func(Progress)) ([]Image, error) {
+	p, err := manifest.ParsePlatform(platform)
+	if err != nil {
+		return nil, err
+	}
+	release, err := l.hold(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	found, err := archive.Import(ctx, from, p, l.blobs)
+	if err != nil {
+		return nil, err
+	}
+	if as != "" {
+		if len(found) != 1 {
+			return nil, fault.Newf(fault.Invalid, archive.CodeInvalid, "the archive has %d images, and one name was given", len(found))
+		}
+		found[0].Names = []string{as}
+	}
+	var list []Image
+	for _, one := range found {
+		if len(one.Names) == 0 {
+			return nil, fault.New(fault.Invalid, "image_unnamed", "the archive gives its image no name").WithHint("give it one: --name NAME:TAG")
+		}
+		for _, text := range one.Names {
+			named, err := registry.Parse(text)
+			if err != nil {
+				return nil, err
+			}
+			img, err := l.add(ctx, entry{Name: named.Name(), Manifest: one.Manifest, Resolved: one.Manifest, Source: "file"}, report)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, img)
+		}
+	}
+	return list, nil
+}
+
+// Export writes an image as a tar.
+func (l *Library) Export(ctx context.Context, ref, format string, w io.Writer) error {
+	release, err := l.hold(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer release()
+	found, err := l.names.find(ref)
+	if err != nil {
+		return err
+	}
+	named, err := name.ParseReference(found[0].Name)
+	if err != nil {
+		return err
+	}
+	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	if err != nil {
+		return err
+	}
+	return archive.Export(ctx, w, img, named, format, l.blobs)
+}
+
+// Remove forgets a name, or all names of a digest, and frees what nothing needs then. What
+// a sandbox needs stays until it has ended.
+func (l *Library) Remove(ctx context.Context, ref string) ([]string, error) {
+	found, err := l.names.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	for _, e := range found {
+		was, err := l.names.remove(e.Name)
+		if err != nil {
+			return gone, err
+		}
+		if was {
+			gone = append(gone, familiar(e.Name))
+		}
+	}
+	_, err = l.Prune(ctx)
+	return gone, err
+}

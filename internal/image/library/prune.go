@@ -1,0 +1,153 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/manifest"
+)
+
+// defaultBudget is the disk for images where the operator sets none, and never more than
+// half of what is free.
+const defaultBudget = 50 << 30
+
+// Pruned is what a pruning has freed.
+type Pruned struct {
+	Blobs, Roots int
+	Bytes        int64
+}
+
+// Prune removes blobs and trees that no name, sandbox or snapshot needs. It waits for
+// pulls that are under way.
+func (l *Library) Prune(ctx context.Context) (Pruned, error) {
+	release, err := l.hold(ctx, true)
+	if err != nil {
+		return Pruned{}, err
+	}
+	defer release()
+	return l.collect(ctx)
+}
+
+// collect is Prune with the lock held.
+func (l *Library) collect(ctx context.Context) (Pruned, error) {
+	needBlobs, needConfigs, err := l.named()
+	if err != nil {
+		return Pruned{}, err
+	}
+	used := map[string]bool{}
+	if inUse := l.inUse.Load(); inUse != nil {
+		if used, err = (*inUse)(ctx); err != nil {
+			return Pruned{}, err
+		}
+	}
+	var done Pruned
+	var errs []error
+	roots, err := l.roots.List()
+	if err != nil {
+		return done, err
+	}
+	for _, r := range roots {
+		if needConfigs[r.Config] || used[r.Tree()] || time.Since(l.roots.Used(r)) < l.o.Grace {
+			continue
+		}
+		if err := l.roots.Remove(r); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done.Roots++
+		done.Bytes += r.Bytes
+	}
+	have, err := l.blobs.List()
+	if err != nil {
+		return done, errors.Join(append(errs, err)...)
+	}
+	for d, size := range have {
+		if needBlobs[d] {
+			continue
+		}
+		if err := l.blobs.Remove(d); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done.Blobs++
+		done.Bytes += size
+	}
+	return done, errors.Join(append(errs, l.sweep())...)
+}
+
+// named returns what the names need.
+func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
+	entries, err := l.names.list()
+	if err != nil {
+		return nil, nil, err
+	}
+	blobs, configs = map[v1.Hash]bool{}, map[v1.Hash]bool{}
+	for _, e := range entries {
+		img, err := manifest.Load(l.blobs, e.Manifest)
+		if lost(err) {
+			continue // nothing of it can be used
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, d := range img.Blobs() {
+			blobs[d] = true
+		}
+		configs[img.Manifest.Config.Digest] = true
+	}
+	return blobs, configs, nil
+}
+
+// taken returns the disk that images take.
+func (l *Library) taken() (bytes int64, err error) {
+	blobs, err := l.blobs.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, size := range blobs {
+		bytes += size
+	}
+	roots, err := l.roots.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range roots {
+		bytes += r.Bytes
+	}
+	return bytes, nil
+}
+
+// left returns how many more bytes images may take.
+func (l *Library) left() (int64, error) {
+	taken, err := l.taken()
+	if err != nil {
+		return 0, err
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(l.o.Dir, &disk); err != nil {
+		return 0, err
+	}
+	free := int64(disk.Bavail) * disk.Bsize //nolint:gosec // a disk has fewer than 2^63 bytes
+	if l.o.Budget == 0 {
+		return min(defaultBudget-taken, free/2), nil
+	}
+	return min(l.o.Budget-taken, free), nil
+}
+
+// room refuses blobs that the budget has no place for.
+func (l *Library) room(bytes int64) error {
+	left, err := l.left()
+	if err != nil {
+		return err
+	}
+	if bytes <= left {
+		return nil
+	}
+	return fault.Newf(fault.Exhausted, "image_budget", "the image has %d bytes to fetch, and %d are left for images", bytes, max(left, 0)).
+		WithHint("crannog image prune frees what is unused, crannog image rm removes images; the setting image_budget bounds them")
+}

@@ -1,0 +1,100 @@
+package library
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/image/root"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// ResolveImage returns an image as the template of a sandbox. One that is not on this
+// machine is pulled if the caller may have it pulled.
+func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
+	if _, err := registry.Parse(ref); err != nil {
+		return sandbox.Template{}, err
+	}
+	found, err := l.names.find(ref)
+	if fault.KindOf(err) == fault.NotFound && mayPull {
+		if _, err = l.Pull(ctx, ref, "", func(Progress) {}); err != nil {
+			return sandbox.Template{}, err
+		}
+		found, err = l.names.find(ref)
+	}
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	release, err := l.hold(ctx, false)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	defer release()
+	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	if !own(img) {
+		return sandbox.Template{}, fault.Newf(fault.Unsupported, manifest.CodePlatform, "the image is for %s, and this machine is %s", img.Config.Platform(), manifest.Host().String()).
+			WithHint("pull it for this machine: crannog image pull " + ref)
+	}
+	r, err := l.unpack(ctx, img, func(Progress) {})
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	return l.template(r, familiar(found[0].Name))
+}
+
+// Resolve implements sandbox.Templates for the IDs of images that are unpacked. A sandbox
+// that is resumed, and a snapshot, name their image so.
+func (l *Library) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	roots, err := l.roots.List()
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	for _, r := range roots {
+		if root.TemplateID(r.Config) == ref.Name {
+			return l.template(r, ref.Name)
+		}
+	}
+	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+}
+
+func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
+	if err := l.roots.Touch(r); err != nil {
+		return sandbox.Template{}, err
+	}
+	user, dir := r.User, r.Dir
+	if user == "" {
+		user = "root"
+	}
+	if dir == "" {
+		dir = "/"
+	}
+	return sandbox.Template{
+		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex, ImageDigest: r.Image.String(),
+		Image: engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget}),
+	}, nil
+}
+
+// Templates are the images of a library beside other templates.
+type Templates struct {
+	*Library
+	host sandbox.Templates
+}
+
+// Beside returns the images of the library and the templates of this host.
+func (l *Library) Beside(host sandbox.Templates) *Templates { return &Templates{l, host} }
+
+// Resolve implements sandbox.Templates.
+func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	found, err := t.host.Resolve(ctx, ref)
+	if fault.KindOf(err) == fault.NotFound {
+		if image, missing := t.Library.Resolve(ctx, ref); missing == nil || fault.KindOf(missing) != fault.NotFound {
+			return image, missing
+		}
+	}
+	return found, err
+}

@@ -1,0 +1,75 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/image/layer"
+)
+
+// sandboxUser is the number of the user that a workspace belongs to inside.
+const sandboxUser = engine.UserID
+
+// maxAccounts bounds what is read of an image's user database.
+const maxAccounts = 4 << 20
+
+// accounts gives the image the account "user", to which the workspace belongs and which
+// clients name, and the files of /etc that the guest writes. An image from nothing gets a
+// user database.
+func accounts(t *layer.Tree) error {
+	for _, f := range []struct{ name, line, none string }{
+		{"etc/passwd", fmt.Sprintf("user:x:%d:%d:user:/home/user:/bin/sh\n", sandboxUser, sandboxUser), "root:x:0:0:root:/root:/bin/sh\n"},
+		{"etc/group", fmt.Sprintf("user:x:%d:\n", sandboxUser), "root:x:0:\n"},
+	} {
+		have, err := t.ReadFile(f.name, maxAccounts)
+		if errors.Is(err, fs.ErrNotExist) {
+			have, err = []byte(f.none), nil
+		}
+		if err != nil {
+			return fmt.Errorf("/%s: %w", f.name, err)
+		}
+		text := string(have)
+		if hasAccount(text, "user") {
+			continue
+		}
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		// Behind the image's own: another account with this number keeps its name.
+		if err := t.WriteFile(f.name, []byte(text+f.line), 0o644); err != nil {
+			return fmt.Errorf("/%s: %w", f.name, err)
+		}
+	}
+	for name, content := range map[string]string{
+		"etc/hosts":    "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
+		"etc/hostname": "crannog\n", "etc/resolv.conf": "",
+		// git refuses to work on files of another user, and the workspace is not root's.
+		"etc/gitconfig": "[safe]\n\tdirectory = *\n",
+	} {
+		if err := fileOf(t, name, content); err != nil {
+			return fmt.Errorf("/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// fileOf writes a file unless the image has it. A link, as many systems have for
+// resolv.conf, may lead nowhere and is replaced.
+func fileOf(t *layer.Tree, name, content string) error {
+	if kept, err := t.IsFile(name); err != nil || kept {
+		return err
+	}
+	return t.WriteFile(name, []byte(content), 0o644)
+}
+
+func hasAccount(text, name string) bool {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name+":") {
+			return true
+		}
+	}
+	return false
+}

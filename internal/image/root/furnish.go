@@ -1,0 +1,78 @@
+package root
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
+)
+
+// GuestTarget is where the guest's program is inside.
+const GuestTarget = "/.crannog/crannog-guest"
+
+// furnished counts the changes of what furnish makes. Trees of another number are made
+// anew, and stay for the sandboxes that began with them.
+const furnished = 1
+
+// own are directories on which something is mounted: no link of the image may be in their
+// place, or it would decide where the mount is.
+var own = []string{
+	layer.Reserved, strings.TrimPrefix(rootfs.ProgramsDir, "/"), strings.TrimPrefix(rootfs.ToolsDir, "/"), ".crannog/bin",
+	strings.TrimPrefix(sandbox.WorkspaceDir, "/"), "dev", "proc", "sys",
+}
+
+// usual are directories that programs and the guest expect, by their modes. Those that
+// the image has stay as they are.
+var usual = []struct {
+	name string
+	mode uint32
+}{
+	{"etc", 0o755}, {"home", 0o755}, {"root", 0o700}, {"run", 0o755}, {"tmp", 0o1777}, {"var", 0o755}, {"var/tmp", 0o1777},
+	// gVisor mounts a file system in memory on a /tmp that is empty, which the disk limit
+	// would not reach.
+	{"tmp/.X11-unix", 0o1777}, {"home/user", 0o755},
+}
+
+// furnish adds to an unpacked image what a sandbox needs of its root.
+func furnish(t *layer.Tree, workingDir string) error {
+	for _, dir := range own {
+		if err := t.MakeOwn(dir, 0o755); err != nil {
+			return fmt.Errorf("/%s: %w", dir, err)
+		}
+	}
+	for _, dir := range usual {
+		if err := t.MakeUsual(dir.name, dir.mode); err != nil {
+			return fmt.Errorf("/%s: %w", dir.name, err)
+		}
+	}
+	if err := t.Own("home/user", sandboxUser, sandboxUser); err != nil {
+		return err
+	}
+	if dir := strings.TrimPrefix(path.Clean("/"+workingDir), "/"); dir != "" {
+		// An image may name one that it does not have. Where a file of it is in the way,
+		// the first command says so.
+		_ = t.MakeUsual(dir, 0o755)
+	}
+	files := map[string]string{strings.TrimPrefix(GuestTarget, "/"): ""}
+	for n := range rootfs.MaxPrograms {
+		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ProgramPlace(n+1, true), "/"), 0o755); err != nil {
+			return err
+		}
+		files[strings.TrimPrefix(rootfs.ProgramPlace(n+1, false), "/")] = ""
+	}
+	for n := range hosttools.MaxTrees {
+		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ToolPlace(n+1), "/"), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, data := range files {
+		if err := t.WriteFile(name, []byte(data), 0o555); err != nil {
+			return err
+		}
+	}
+	return accounts(t)
+}

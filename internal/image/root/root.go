@@ -1,0 +1,367 @@
+// Package root owns the directory trees that sandboxes of images start from: each is
+// unpacked once, whole or not at all, and shared by all sandboxes of the image.
+package root
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/image/manifest"
+)
+
+// Root is an unpacked image.
+type Root struct {
+	Config  v1.Hash // digest of the image's configuration, which names its content
+	Image   v1.Hash // digest of a manifest with that configuration
+	Bytes   int64
+	Entries int64
+	Skipped int64 // devices and the like, which were left out
+	User    string
+	Dir     string // working directory
+	Env     map[string]string
+	Made    time.Time
+
+	home string // its directory in the store
+}
+
+// Tree is the directory that sandboxes are shown.
+func (r Root) Tree() string { return filepath.Join(r.home, "tree") }
+
+// Store is a directory of roots.
+type Store struct {
+	dir    string
+	making singleflight.Group
+	// step is called before each step of Make, for tests in which the process dies.
+	step func(name string) error
+}
+
+// Names of the store's directories and files.
+const (
+	draftPrefix = ".making-"
+	gonePrefix  = ".gone-"
+	metaName    = "root.json"
+)
+
+// Open makes the directory of a store if it does not exist.
+func Open(dir string) (*Store, error) {
+	// No other user of the host may reach files that images give any owner and mode.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("roots of images: %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+func (s *Store) home(config v1.Hash) string {
+	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", config.Hex, furnished))
+}
+
+// Find returns the root of an image that is unpacked.
+func (s *Store) Find(config v1.Hash) (Root, bool) {
+	r, err := read(s.home(config))
+	return r, err == nil
+}
+
+func read(home string) (Root, error) {
+	data, err := os.ReadFile(filepath.Join(home, metaName))
+	if err != nil {
+		return Root{}, err
+	}
+	var r Root
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Root{}, fmt.Errorf("root of an image: %w", err)
+	}
+	r.home = home
+	return r, nil
+}
+
+// Make unpacks an image unless it is unpacked already. report is told how many of the
+// layers' bytes are done.
+func (s *Store) Make(ctx context.Context, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64)) (Root, error) {
+	config := img.Manifest.Config.Digest
+	if r, ok := s.Find(config); ok {
+		return r, nil
+	}
+	made := s.making.DoChan(config.String(), func() (any, error) {
+		// Other callers wait for the same: one that goes away does not stop it.
+		return s.make(context.WithoutCancel(ctx), img, blobs, limits, report)
+	})
+	select {
+	case <-ctx.Done():
+		return Root{}, context.Cause(ctx)
+	case result := <-made:
+		if result.Err != nil {
+			return Root{}, result.Err
+		}
+		r, ok := result.Val.(Root)
+		if !ok {
+			return Root{}, errors.New("root of an image: unexpected type")
+		}
+		return r, nil
+	}
+}
+
+func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64)) (_ Root, err error) {
+	draft, err := os.MkdirTemp(s.dir, draftPrefix)
+	if err != nil {
+		return Root{}, err
+	}
+	defer func() {
+		if gone := layer.RemoveTree(draft); err == nil && gone != nil {
+			err = gone
+		}
+	}()
+	// As long as the draft is locked, no other process removes it as a leftover.
+	held, err := os.Open(draft)
+	if err != nil {
+		return Root{}, err
+	}
+	defer held.Close()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return Root{}, err
+	}
+	r := describe(img)
+	if err := s.fill(ctx, filepath.Join(draft, "tree"), img, blobs, limits, report, &r); err != nil {
+		return Root{}, err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return Root{}, err
+	}
+	final := s.home(r.Config)
+	r.home = final
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"describe", func() error { return durable.Replace(filepath.Join(draft, metaName), data, durable.Options{}) }},
+		{"sync", func() error { return unix.Syncfs(int(held.Fd())) }},
+		{"name", func() error { return os.Rename(draft, final) }},
+		{"sync directory", func() error { return durable.SyncDir(s.dir) }},
+	} {
+		if s.step != nil {
+			if err := s.step(step.name); err != nil {
+				return Root{}, err
+			}
+		}
+		err := step.do()
+		if step.name == "name" && (errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrExist)) {
+			return read(final) // another process was faster
+		}
+		if err != nil {
+			return Root{}, fmt.Errorf("root of an image: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// describe takes over what of an image's configuration sandboxes need.
+func describe(img manifest.Image) Root {
+	c := img.Config.Config
+	r := Root{Config: img.Manifest.Config.Digest, Image: img.Digest, User: c.User, Dir: c.WorkingDir, Env: map[string]string{}, Made: time.Now().UTC().Round(0)}
+	for _, e := range c.Env {
+		name, value, ok := strings.Cut(e, "=")
+		if ok && name != "" && !strings.ContainsAny(e, "\x00\n\r") {
+			r.Env[name] = value
+		}
+	}
+	return r
+}
+
+// fill unpacks the layers into a new directory.
+func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64), r *Root) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+		return err
+	}
+	tree, err := layer.Open(dir, limits)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	progress := &counter{report: report}
+	for _, l := range img.Manifest.Layers {
+		progress.total += l.Size
+	}
+	for i, l := range img.Manifest.Layers {
+		if s.step != nil {
+			if err := s.step(fmt.Sprintf("layer %d", i)); err != nil {
+				return err
+			}
+		}
+		if err := apply(ctx, tree, l.Digest, img.Config.RootFS.DiffIDs[i], blobs, progress); err != nil {
+			return err
+		}
+	}
+	if err := furnish(tree, r.Dir); err != nil {
+		return fmt.Errorf("prepare the image: %w", err)
+	}
+	if err := tree.Finish(); err != nil {
+		return err
+	}
+	n := tree.Counts()
+	r.Bytes, r.Entries, r.Skipped = n.Bytes, n.Entries, n.Skipped
+	return nil
+}
+
+// apply unpacks one layer and compares what it unpacks to with the image's configuration:
+// a layer that does not belong to the image is found here.
+func apply(ctx context.Context, tree *layer.Tree, digest, content v1.Hash, blobs *blob.Store, progress *counter) error {
+	f, err := blobs.Open(digest)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, err := layer.Uncompress(io.TeeReader(f, progress))
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, layer.CodeRefused, "a layer cannot be uncompressed")
+	}
+	defer plain.Close()
+	sum := sha256.New()
+	if err := tree.Apply(ctx, io.TeeReader(plain, sum)); err != nil {
+		return err
+	}
+	// To the end, where the blob's own digest is compared.
+	if _, err := io.Copy(io.Discard, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != content.Hex {
+		return fault.Newf(fault.Invalid, blob.CodeWrong, "a layer unpacks to sha256:%s, and the image's configuration names %s", got, content)
+	}
+	return nil
+}
+
+// counter counts the compressed bytes that were read.
+type counter struct {
+	done, total int64
+	report      func(done, total int64)
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	c.done += int64(len(p))
+	c.report(c.done, c.total)
+	return len(p), nil
+}
+
+// Touch notes that a root is about to be used, for Used.
+func (s *Store) Touch(r Root) error {
+	now := time.Now()
+	return os.Chtimes(filepath.Join(r.home, metaName), now, now)
+}
+
+// Used returns when a root was made or last touched.
+func (s *Store) Used(r Root) time.Time {
+	info, err := os.Stat(filepath.Join(r.home, metaName))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// List returns all roots, also those that an earlier version made.
+func (s *Store) List() ([]Root, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("roots of images: %w", err)
+	}
+	var list []Root
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		r, err := read(filepath.Join(s.dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// Remove removes a root. It loses its name first, so that a crash leaves nothing that
+// looks like a whole one.
+func (s *Store) Remove(r Root) error {
+	gone, err := os.MkdirTemp(s.dir, gonePrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(r.home, filepath.Join(gone, "root")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return layer.RemoveTree(gone)
+}
+
+// Sweep removes what crashes left that is older than olderThan: a draft that was just made
+// has no lock yet.
+func (s *Store) Sweep(olderThan time.Duration) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("roots of images: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), draftPrefix) || strings.HasPrefix(e.Name(), gonePrefix) {
+			errs = append(errs, sweepOne(filepath.Join(s.dir, e.Name()), olderThan))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sweepOne(dir string, olderThan time.Duration) error {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || time.Since(info.ModTime()) < olderThan {
+		return err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil // another process makes it
+	}
+	if err != nil {
+		return err
+	}
+	return layer.RemoveTree(dir)
+}
+
+// TemplateID is the name for good of an image as the template of sandboxes: 20 characters
+// of [a-z0-9].
+func TemplateID(config v1.Hash) string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	sum := sha256.Sum256([]byte("crannog image " + config.String()))
+	var id bytes.Buffer
+	for _, b := range sum[:20] {
+		id.WriteByte(alphabet[int(b)%len(alphabet)])
+	}
+	return id.String()
+}
