@@ -2,6 +2,7 @@ package main
 
 import (
 	"compress/gzip"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParsePSS(t *testing.T) {
@@ -31,13 +34,64 @@ func TestPSSOfThisProcess(t *testing.T) {
 	if err != nil || m.all < 1<<20 || m.all > 1<<33 || m.anon+m.file+m.shmem > m.all+4<<10 {
 		t.Errorf("%+v %v", m, err)
 	}
-	// One memory counts once, two count twice.
-	if again, err := pssOf(os.Getpid(), os.Getpid()); err != nil || again.all > m.all*5/4 {
-		t.Errorf("the same again %d, once %d: %v", again.all, m.all, err)
+	other := holdMemory(t)
+	held, err := pssOf(other)
+	if err != nil || held.anon < heldBytes || held.anon > 2*heldBytes {
+		t.Fatalf("%+v of a process that holds %d bytes: %v", held, heldBytes, err)
 	}
-	if parent, err := pssOf(os.Getpid(), os.Getppid()); err != nil || parent.all < m.all+1<<20 {
-		t.Errorf("with the parent %d, alone %d: %v", parent.all, m.all, err)
+	// One memory counts once, two count as both.
+	if again, err := pssOf(other, other); err != nil || again.anon < heldBytes || again.anon >= 2*heldBytes {
+		t.Errorf("the same again %d, once %d: %v", again.anon, held.anon, err)
 	}
+	if both, err := pssOf(os.Getpid(), other); err != nil || both.anon < held.anon || both.all <= held.all {
+		t.Errorf("both %+v, one of them %+v: %v", both, held, err)
+	}
+}
+
+// heldBytes is large beside what a Go program has of its own.
+const heldBytes = 48 << 20
+
+// holdMemory starts a process with memory of a known size, which stays as it is: the
+// memory of the test itself grows and shrinks with the garbage collector.
+func holdMemory(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CRANNOG_HOLDS_MEMORY=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatalf("the process that holds memory did not say that it does: %v", err)
+	}
+	return cmd.Process.Pid
+}
+
+// TestMain is also the program of holdMemory.
+func TestMain(m *testing.M) {
+	if os.Getenv("CRANNOG_HOLDS_MEMORY") == "" {
+		os.Exit(m.Run())
+	}
+	memory, err := unix.Mmap(-1, 0, heldBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	_, _ = os.Stdout.WriteString(".")
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 func TestMemoryFiles(t *testing.T) {

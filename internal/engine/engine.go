@@ -45,10 +45,13 @@ type Engine interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// Meter is an ability that only some engines have.
+// Meter is the ability to measure a running sandbox from outside.
 type Meter interface {
 	// Usage returns what the sandbox uses. An unknown ID is NotFound.
 	Usage(ctx context.Context, id string) (Usage, error)
+	// Bounds returns the limits that hold for the sandbox, read back from what makes
+	// them hold. Zero is a limit that cannot be read back. An unknown ID is NotFound.
+	Bounds(ctx context.Context, id string) (Limits, error)
 }
 
 // Limit names one limit.
@@ -87,15 +90,21 @@ var DefaultLimits = Limits{
 // OrDefault fills zero fields with the defaults.
 func (l Limits) OrDefault() Limits {
 	d := DefaultLimits
-	for _, f := range []struct{ have, def *int64 }{
-		{&l.MemoryBytes, &d.MemoryBytes}, {&l.MilliCPU, &d.MilliCPU}, {&l.PIDs, &d.PIDs},
-		{&l.DiskBytes, &d.DiskBytes}, {&l.DiskInodes, &d.DiskInodes}, {&l.ShmBytes, &d.ShmBytes},
-	} {
-		if *f.have == 0 {
-			*f.have = *f.def
+	def := d.Fields()
+	for limit, have := range l.Fields() {
+		if *have == 0 {
+			*have = *def[limit]
 		}
 	}
 	return l
+}
+
+// Fields returns the fields by the limits' names, so that no rule forgets one.
+func (l *Limits) Fields() map[Limit]*int64 {
+	return map[Limit]*int64{
+		LimitMemory: &l.MemoryBytes, LimitCPU: &l.MilliCPU, LimitPIDs: &l.PIDs,
+		LimitDisk: &l.DiskBytes, LimitInodes: &l.DiskInodes, LimitShm: &l.ShmBytes,
+	}
 }
 
 // Link is a symbolic link inside.

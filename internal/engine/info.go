@@ -20,12 +20,17 @@ type Info struct {
 	// Capabilities lists what the engine can do beyond Engine. For each one it
 	// implements the interface.
 	Capabilities []Capability
-	// Enforces lists the limits that hold on this host.
+	// Enforces lists the limits that hold on this host. Those that are not in Shows are
+	// compared with what Meter reads back before a sandbox is handed to its caller.
 	Enforces []Limit
 	// Shows lists the limits that a program inside reads as the size of its machine:
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's
 	// kernel these are the host's figures, although the limit holds.
 	Shows []Limit
+	// OwnNetwork is set when a sandbox has loopback addresses of its own, and OwnFiles
+	// when all files that its guest can change are its own. Where one is not, the guest
+	// leaves the host's alone.
+	OwnNetwork, OwnFiles bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.

@@ -28,6 +28,8 @@ type measuring struct{ engine.Engine }
 
 func (measuring) Usage(context.Context, string) (engine.Usage, error) { return engine.Usage{}, nil }
 
+func (measuring) Bounds(context.Context, string) (engine.Limits, error) { return engine.Limits{}, nil }
+
 func TestImplementedFollowsTheInterfaces(t *testing.T) {
 	if got := engine.Implemented(struct{ engine.Engine }{}); len(got) != 0 {
 		t.Errorf("an engine with nothing more can %v", got)

@@ -76,6 +76,11 @@ type Config struct {
 	MilliCPU    int64 `json:"milli_cpu"`
 	DiskBytes   int64 `json:"disk_bytes"`
 	PIDs        int64 `json:"pids"`
+	// HostMemory is set where the kernel inside shows the memory of the host.
+	HostMemory bool `json:"host_memory,omitempty"`
+	// HostFiles is set where the guest sees the host's files and not the sandbox's own: it
+	// makes none, and leaves their owners as they are.
+	HostFiles bool `json:"host_files,omitempty"`
 }
 
 // Renewal is what happened to a sandbox before its guest got a new

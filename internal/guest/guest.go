@@ -142,7 +142,7 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 		files: files.Config{
 			Accounts: accounts, Actor: actor, Log: opts.Log, DefaultDir: cfg.DefaultDir, Token: g.AccessToken,
 		},
-		limits: metrics.Limits{MilliCPU: cfg.MilliCPU, MemoryBytes: cfg.MemoryBytes, DiskBytes: cfg.DiskBytes},
+		limits: metrics.Limits{MilliCPU: cfg.MilliCPU, MemoryBytes: cfg.MemoryBytes, DiskBytes: cfg.DiskBytes, HostMemory: cfg.HostMemory},
 	}
 }
 

@@ -3,11 +3,13 @@ package enginetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -165,6 +167,32 @@ os.killpg(0, 9)'`
 		share := float64(after.CPUTime-before.CPUTime) / float64(after.At.Sub(before.At))
 		if share > 0.40 {
 			t.Errorf("used %.2f processors of 0.25", share)
+		}
+	}},
+	{"limits/what-is-not-shown-is-read-back", func(t testing.TB, c *Config) {
+		e := c.Open(t, t.TempDir())
+		info := e.Info()
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MilliCPU, s.Limits.MemoryBytes = 1000, 512<<20 })
+		asked := engine.Limits{MilliCPU: 1000, MemoryBytes: 512 << 20}.OrDefault()
+		var have engine.Limits
+		meter, ok := e.(engine.Meter)
+		if ok {
+			var err error
+			if have, err = meter.Bounds(t.Context(), b.id); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := meter.Bounds(t.Context(), "nosuchbox"); fault.KindOf(err) != fault.NotFound {
+				t.Errorf("an unknown box: %v", err)
+			}
+		}
+		holds := have.Fields()
+		for limit, most := range asked.Fields() {
+			if !slices.Contains(info.Enforces, limit) || slices.Contains(info.Shows, limit) {
+				continue
+			}
+			if !ok || *holds[limit] <= 0 || *holds[limit] > *most {
+				t.Errorf("the limit %s is %d, is not shown inside and is read back as %d", limit, *most, *holds[limit])
+			}
 		}
 	}},
 	{"limits/usage-grows", func(t testing.TB, c *Config) {

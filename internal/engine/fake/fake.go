@@ -57,6 +57,11 @@ type Options struct {
 	Fault func(step Step, id string) error
 	// Enforces is what Info claims, for tests of what callers make of it.
 	Enforces []engine.Limit
+	// Shows and Ignores are what Info claims besides, and which limits of Enforces do
+	// not hold.
+	Shows, Ignores []engine.Limit
+	// OnHost makes Info say that sandboxes have neither a network nor files of their own.
+	OnHost bool
 	// Format is that of saved states; "" is the fake's own.
 	Format string
 
@@ -132,7 +137,8 @@ func (e *Engine) Close() {
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
 		Name: cmp.Or(e.options.Name, "fake"), Version: "1", Boundary: cmp.Or(e.options.Boundary, engine.NoBoundary),
-		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces,
+		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces, Shows: e.options.Shows,
+		OwnNetwork: !e.options.OnHost, OwnFiles: !e.options.OnHost,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageHostView},
 		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -183,6 +184,22 @@ func (e *Engine) Lose(id string) error {
 		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
 	}
 	return os.RemoveAll(e.dir(id))
+}
+
+// Bounds returns the limits that the sandbox was made with, but for those that the
+// options ignore.
+func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
+	b := e.find(id)
+	if b == nil || !b.running() {
+		return engine.Limits{}, unknown(id)
+	}
+	have := b.limits
+	for limit, value := range have.Fields() {
+		if !slices.Contains(e.options.Enforces, limit) || slices.Contains(e.options.Ignores, limit) {
+			*value = 0
+		}
+	}
+	return have, nil
 }
 
 // Usage measures the directory; there is nothing else to measure.

@@ -22,6 +22,7 @@ import (
 type box struct {
 	id      string
 	created time.Time
+	limits  engine.Limits
 	control string // token of the control service
 	ports   map[int]*listener
 	servers []*http.Server
@@ -58,7 +59,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 		}
 	}
 	b := &box{
-		id: spec.ID, created: time.Now(), control: config.ControlToken, state: state,
+		id: spec.ID, created: time.Now(), limits: spec.Limits.OrDefault(), control: config.ControlToken, state: state,
 		ports: map[int]*listener{}, done: make(chan struct{}), loops: map[*loop]bool{},
 	}
 	guest := e.options.Guest

@@ -110,6 +110,8 @@ func (e *Engine) Info() engine.Info {
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork:   true,
+		OwnFiles:     true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),
@@ -234,4 +236,13 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 		return engine.Usage{}, err
 	}
 	return b.usage(), nil
+}
+
+// Bounds implements engine.Meter.
+func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Limits{}, err
+	}
+	return b.bounds(), nil
 }

@@ -35,7 +35,7 @@ func TestChildThatLeftSomebody(t *testing.T) {
 			t.Errorf("it ended with what was left, %d, or nothing was left", pid)
 		}
 	})
-	err = e.Create(t.Context(), engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"})
+	err = e.Create(t.Context(), engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf(dir, "")})
 	if err == nil || !strings.Contains(err.Error(), "last words") {
 		t.Errorf("got %v", err)
 	}

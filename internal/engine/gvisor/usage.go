@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -25,6 +26,20 @@ func (b *box) usage() engine.Usage {
 	}
 	u.MemoryBytes, _ = b.memory() // what is known of it
 	return u
+}
+
+// bounds reads the limits that hold on the host: of the box's group, or without one
+// the processors on which its kernel may run. All others are bounded by the kernel
+// inside, which shows them.
+func (b *box) bounds() engine.Limits {
+	if b.rec.Group != nil {
+		return b.rec.Group.Bounds()
+	}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(b.rec.Sentry.PID, &set); err != nil {
+		return engine.Limits{}
+	}
+	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
 // memory is what a box without a group holds. With an error it is what its

@@ -43,9 +43,23 @@ func (b *box) prepare(cfg guest.Config) error {
 	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
 }
 
+// sparesHost refuses a configuration that would have files of the host changed.
+func sparesHost(cfg guest.Config) error {
+	if cfg.HostFiles && (cfg.Offline || cfg.Archive || len(cfg.Files)+len(cfg.Absent)+len(cfg.Tools.Links)+len(cfg.Tools.Files) > 0) {
+		return errors.New("the sandbox has no files of its own, and its configuration changes some")
+	}
+	return nil
+}
+
 // arrange writes all files that depend on the configuration, and looks whether
 // what it says holds.
 func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
+	if err := sparesHost(cfg); err != nil {
+		return err
+	}
+	if cfg.HostFiles {
+		return b.check(ctx, cfg)
+	}
 	var named sync.WaitGroup
 	// No check has to do with these files.
 	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
@@ -66,6 +80,15 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
 			return err
 		}
+	}
+	return b.check(ctx, cfg)
+}
+
+// check looks whether what the configuration says holds.
+func (b *box) check(ctx context.Context, cfg guest.Config) error {
+	user, err := b.users.Lookup(cfg.DefaultUser)
+	if err != nil {
+		return fmt.Errorf("default user: %w", err)
 	}
 	actor := identity.Actor{Switch: os.Geteuid() == 0}
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })

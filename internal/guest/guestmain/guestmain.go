@@ -63,6 +63,9 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err != nil {
 		return err
 	}
+	if err := sparesHost(cfg); err != nil {
+		return err
+	}
 	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	// First of all: files that were looked at before would stay the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {

@@ -16,6 +16,8 @@ type Limits struct {
 	MilliCPU    int64
 	MemoryBytes int64
 	DiskBytes   int64
+	// HostMemory is set where the kernel inside shows the memory of the host.
+	HostMemory bool
 }
 
 // Sample is one answer, in the words of its clients.
@@ -35,8 +37,9 @@ type Sample struct {
 // Sampler measures. The processor's share is that since the last sample, so
 // nothing runs between two. It is safe for concurrent use.
 type Sampler struct {
-	proc string
-	root string
+	proc   string
+	groups string
+	root   string
 
 	mu      sync.Mutex
 	limits  Limits
@@ -47,7 +50,7 @@ type Sampler struct {
 
 // New begins to count.
 func New(limits Limits) *Sampler {
-	return &Sampler{limits: limits, proc: "/proc", root: "/", at: time.Now()}
+	return &Sampler{limits: limits, proc: "/proc", groups: "/sys/fs/cgroup", root: "/", at: time.Now()}
 }
 
 // Renew replaces the totals.
@@ -76,7 +79,7 @@ func (s *Sampler) Sample() (Sample, error) {
 		return out, err
 	}
 	out.CPUPercent = percent
-	mem, err := readMeminfo(s.proc + "/meminfo")
+	mem, err := s.memory(limits)
 	if err != nil {
 		return out, err
 	}
@@ -95,6 +98,22 @@ func (s *Sampler) Sample() (Sample, error) {
 		out.DiskTotal = limits.DiskBytes
 	}
 	return out, nil
+}
+
+// memory reads what the kernel inside knows, or what is counted for the sandbox alone.
+func (s *Sampler) memory(l Limits) (memory, error) {
+	if !l.HostMemory {
+		return readMeminfo(s.proc + "/meminfo")
+	}
+	used, cache, ok := groupMemory(s.groups)
+	if !ok {
+		var err error
+		if used, err = processMemory(s.proc); err != nil {
+			return memory{}, err
+		}
+	}
+	total := max(l.MemoryBytes, used)
+	return memory{total: total, free: total - used, cache: min(cache, used)}, nil
 }
 
 // cpus rounds up: a sandbox with one and a half sees two.

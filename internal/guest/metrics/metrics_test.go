@@ -95,3 +95,43 @@ func TestShare(t *testing.T) {
 	}
 	t.Error("each sample is a new one")
 }
+
+// Where the kernel inside is the host's, its memory is not the sandbox's.
+func TestMemoryOfTheSandboxOnTheHostsKernel(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := int64(os.Getpagesize())
+	write("proc/meminfo", "MemTotal: 99999999 kB\nMemFree: 1 kB\n")
+	write("proc/1/statm", "100 30 10 5 0 20 0\n")
+	write("proc/22/statm", "100 8 3 5 0 20 0\n")
+	write("proc/self/statm", "100 999 0 5 0 20 0\n")
+	s := New(Limits{})
+	s.proc, s.groups = filepath.Join(dir, "proc"), filepath.Join(dir, "groups")
+	limits := Limits{MemoryBytes: 64 << 20, HostMemory: true}
+	want := func(what string, used, cache int64) {
+		t.Helper()
+		m, err := s.memory(limits)
+		if err != nil || m != (memory{64 << 20, 64<<20 - used, cache}) {
+			t.Errorf("%s: %+v, %v", what, m, err)
+		}
+	}
+	want("by process", 25*page, 0)
+	write("groups/memory/memory.usage_in_bytes", "9000\n")
+	write("groups/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 700\n")
+	want("by a group of version 1", 9000, 700)
+	write("groups/memory.current", "8000\n")
+	write("groups/memory.stat", "anon 5\ninactive_file 600\n")
+	want("by a group of version 2", 8000, 600)
+	if m, err := s.memory(Limits{MemoryBytes: 64 << 20}); err != nil || m.total != 99999999<<10 {
+		t.Errorf("on a kernel of its own: %+v, %v", m, err)
+	}
+}

@@ -98,3 +98,53 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	}
 	return s, "", false
 }
+
+// groupMemory returns what the sandbox's control group counts, where it is shown
+// inside: all of it, and the part that is page cache.
+func groupMemory(dir string) (used, cache int64, ok bool) {
+	for _, f := range []struct{ used, stat, key string }{
+		{"memory.current", "memory.stat", "inactive_file"},
+		{"memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, f.used))
+		if err != nil {
+			continue
+		}
+		if used, err = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err != nil {
+			continue
+		}
+		data, _ = os.ReadFile(filepath.Join(dir, f.stat)) // without it none is known to be cache
+		for line := range strings.Lines(string(data)) {
+			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == f.key {
+				cache, _ = strconv.ParseInt(fields[1], 10, 64)
+			}
+		}
+		return used, cache, true
+	}
+	return 0, 0, false
+}
+
+// processMemory sums the memory that processes have for themselves alone.
+func processMemory(proc string) (used int64, err error) {
+	names, err := filepath.Glob(proc + "/[0-9]*/statm")
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it ended since it was listed
+		}
+		if err != nil {
+			return 0, err
+		}
+		fields := strings.Fields(string(data))
+		if len(fields) < 3 {
+			continue
+		}
+		resident, _ := strconv.ParseInt(fields[1], 10, 64)
+		shared, _ := strconv.ParseInt(fields[2], 10, 64)
+		used += max(0, resident-shared) * int64(os.Getpagesize())
+	}
+	return used, nil
+}

@@ -66,7 +66,7 @@ func (b *boot) steps() []steps.Step {
 		{Name: stepPolicy, Do: b.resolve, Undo: b.cut},
 		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},
 		{Name: stepEvents, Do: b.openEvents, Finally: b.closeEvents},
-		{Name: stepStart, Do: func(ctx context.Context) error { return b.launch(ctx) }, Undo: b.remove},
+		{Name: stepStart, Do: b.startBounded, Undo: b.remove},
 		{Name: stepClose, Do: func(context.Context) error { return b.state.Close() }},
 	}
 	if b.from.replace {
@@ -193,6 +193,26 @@ func (b *boot) start(ctx context.Context) (err error) {
 		return err
 	}
 	return nil
+}
+
+// startBounded starts the instance and compares its limits with those that hold.
+func (b *boot) startBounded(ctx context.Context) error {
+	if err := b.launch(ctx); err != nil {
+		return err
+	}
+	if b.lasting != nil {
+		ctx = b.lasting
+	}
+	e, err := b.s.engines.Of(b.row.Engine)
+	if err != nil {
+		return err
+	}
+	err = rootfs.CheckBounds(ctx, e, b.row)
+	if err != nil && b.from.replace {
+		// The old instance is gone, and the new one must not run on.
+		err = fault.Wrap(err, fault.KindOf(err), codeReplaceFailed, fault.PublicText(err))
+	}
+	return err
 }
 
 func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }

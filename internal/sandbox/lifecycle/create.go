@@ -29,7 +29,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	spec, config, search, err := rootfs.Compose(&r, template, compiled)
+	spec, config, search, err := rootfs.Compose(&r, template, compiled, s.engines.info(r.Engine))
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -58,6 +58,15 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 	return made, e.Check(c, made)
 }
 
+// info describes the engine of a row.
+func (e engines) info(name string) engine.Info {
+	one, err := e.Of(name)
+	if err != nil {
+		return engine.Info{} // and its boot fails for the same reason
+	}
+	return one.Info()
+}
+
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
 	able, _ := engine.Ability[engine.Meter](e.Registry, name)

@@ -38,7 +38,7 @@ func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest
 	return rootfs.ComposeCovered(r, sandbox.Template{
 		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
-	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
+	}, p, pl.engines.info(r.Engine), rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
 // ofCopies is the policy of all copies, and the values that came with the

@@ -42,7 +42,7 @@ func (w warmInstances) Plan(ctx context.Context, req sandbox.CreateRequest) (war
 	if err != nil {
 		return warmpool.Plan{}, err
 	}
-	spec, config, _, err := rootfs.Compose(&r, template, p)
+	spec, config, _, err := rootfs.Compose(&r, template, p, w.s.engines.info(r.Engine))
 	return warmpool.Plan{Row: r, Template: template, Policy: p, Spec: spec, Config: config}, err
 }
 

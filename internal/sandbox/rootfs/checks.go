@@ -20,7 +20,7 @@ const maxProbed = 8
 
 // checks are what the sandbox's first process tries before it is ready, and
 // the same in words.
-func checks(r sandbox.Row, p *policy.Policy, c Covered) (probe.Checks, []string) {
+func checks(r sandbox.Row, p *policy.Policy, c Covered, shows []engine.Limit) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no wall that could hold anything
 	}
@@ -48,14 +48,14 @@ func checks(r sandbox.Row, p *policy.Policy, c Covered) (probe.Checks, []string)
 		{engine.LimitMemory, r.Limits.MemoryBytes, &checks.MemoryBytes}, {engine.LimitDisk, r.Limits.DiskBytes, &checks.DiskBytes},
 		{engine.LimitInodes, r.Limits.DiskInodes, &checks.DiskInodes}, {engine.LimitPIDs, r.Limits.PIDs, &checks.PIDs},
 	} {
-		if slices.Contains(r.Enforced, l.limit) {
+		if slices.Contains(r.Enforced, l.limit) && slices.Contains(shows, l.limit) {
 			*l.want = l.have
 		}
 	}
 	if r.Base.Knows < 1 {
 		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
 	}
-	return checks, words(checks)
+	return checks, append(words(checks), boundWords(r, shows)...)
 }
 
 func firstOf(list []string) []string { return list[:min(len(list), maxProbed)] }

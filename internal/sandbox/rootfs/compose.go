@@ -2,6 +2,7 @@ package rootfs
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -14,7 +15,7 @@ import (
 // Compose returns what the engine and the guest are asked for, and the search for keys in
 // the workspace, which is nil without one. It notes in the row what the guest will check
 // from inside.
-func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec, guest.Config, *KeySearch, error) {
+func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
 	covered, err := cover(r.Workspace, r.Base, p)
 	if err == nil {
 		err = covered.coverPrograms(t.Image, p.Files().Matcher())
@@ -37,7 +38,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec,
 	if r.Workspace != "" {
 		search = &KeySearch{workspace: r.Workspace, files: covered.files}
 	}
-	spec, config := ComposeCovered(r, t, p, covered, sealed(p.Files()), r.Hostname())
+	spec, config := ComposeCovered(r, t, p, info, covered, sealed(p.Files()), r.Hostname())
 	for _, f := range firstOf(covered.absent) {
 		r.Checked = append(r.Checked, f+" is not there")
 	}
@@ -49,7 +50,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec,
 
 // ComposeCovered is Compose for what is known already of the files. It notes what the
 // machine is made of.
-func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
+func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
@@ -65,8 +66,10 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covere
 	config.Absent = covered.absent
 	config.Skip = covered.skips()
 	config.Tools = guestTools(t.Tools)
-	config.Checks, r.Checked = checks(*r, p, covered)
-	if !r.Access.Linked() {
+	config.Checks, r.Checked = checks(*r, p, covered, info.Shows)
+	config.HostMemory = r.Boundary != engine.NoBoundary && !slices.Contains(info.Shows, engine.LimitMemory)
+	config.HostFiles = !info.OwnFiles
+	if !r.Access.Linked() && info.OwnNetwork && info.OwnFiles {
 		config.Offline = true
 		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
 	}

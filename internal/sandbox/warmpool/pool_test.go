@@ -55,7 +55,7 @@ func (i *instances) plan() (warmpool.Plan, error) {
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 	}}
 	t := sandbox.Template{ID: "t", Name: "base", Image: engine.ViewOf("/", "")}
-	spec, config, _, err := rootfs.Compose(&r, t, p)
+	spec, config, _, err := rootfs.Compose(&r, t, p, info)
 	return warmpool.Plan{Row: r, Template: t, Policy: p, Spec: spec, Config: config}, err
 }
 

@@ -3,6 +3,7 @@ package attachmenttest
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +28,7 @@ func WatchNamespace(t testing.TB, pid int) (alive func() bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range all {
-			if n == found[0] {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(all, found[0])
 	}
 }
 

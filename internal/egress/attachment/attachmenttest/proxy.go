@@ -19,7 +19,7 @@ type Socket string
 func ListenProxy(t testing.TB) (link *os.File, s Socket) {
 	t.Helper()
 	path := filepath.Join(hosttest.ShortDir(t), "proxy.sock")
-	l, err := net.Listen("unix", path)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -290,6 +290,31 @@ func (g *Group) Usage() engine.Usage {
 	return u
 }
 
+// Bounds returns the limits of memory and processors as the kernel has them now. A
+// limit that the group does not have is zero.
+func (g *Group) Bounds() (l engine.Limits) {
+	quota, period := int64(0), int64(0)
+	if dir := g.Dirs[unified]; dir != "" {
+		l.MemoryBytes = number(filepath.Join(dir, "memory.max"))
+		data, _ := os.ReadFile(filepath.Join(dir, "cpu.max")) // "max" and an error are no limit
+		if fields := strings.Fields(string(data)); len(fields) == 2 {
+			quota, _ = strconv.ParseInt(fields[0], 10, 64)
+			period, _ = strconv.ParseInt(fields[1], 10, 64)
+		}
+	} else {
+		if dir := g.Dirs["memory"]; dir != "" {
+			l.MemoryBytes = number(filepath.Join(dir, "memory.limit_in_bytes"))
+		}
+		if dir := g.Dirs["cpu"]; dir != "" {
+			quota, period = number(filepath.Join(dir, "cpu.cfs_quota_us")), number(filepath.Join(dir, "cpu.cfs_period_us"))
+		}
+	}
+	if quota > 0 && period > 0 {
+		l.MilliCPU = (quota*1000 + period - 1) / period
+	}
+	return l
+}
+
 func number(path string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -188,3 +188,21 @@ func pipe(t *testing.T) ends {
 	t.Cleanup(func() { r.Close(); w.Close() })
 	return ends{r, w}
 }
+
+// What is read back is what holds, and not what was asked for.
+func TestBoundsAreReadBack(t *testing.T) {
+	g := group(t, engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500, PIDs: 10})
+	if l := g.Bounds(); l != (engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500}) {
+		t.Errorf("read back as %+v", l)
+	}
+	settings, dir := [][2]string{{"cpu.cfs_quota_us", "-1"}}, g.Dirs["cpu"]
+	if g.Dirs[unified] != "" {
+		settings, dir = [][2]string{{"cpu.max", "max 100000"}}, g.Dirs[unified]
+	}
+	if err := writeAll(dir, settings); err != nil {
+		t.Fatal(err)
+	}
+	if l := g.Bounds(); l.MilliCPU != 0 || l.MemoryBytes != 64<<20 {
+		t.Errorf("with all processors: %+v", l)
+	}
+}

@@ -40,13 +40,18 @@ type Record interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 }
 
+// Meter measures running sandboxes; lifecycle.Service does.
+type Meter interface {
+	Usage(ctx context.Context, id string) (engine.Usage, error)
+}
+
 // Deps are what is shown. Sandboxes, Approvals, Record and Log are required.
 type Deps struct {
 	Sandboxes Sandboxes
 	Approvals Questions
 	Record    Record
 	// Meter measures; nil measures nothing.
-	Meter   engine.Meter
+	Meter   Meter
 	Log     *slog.Logger
 	Version string
 	Started time.Time // of the server

@@ -1,0 +1,72 @@
+package rootfs
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// codeBounds is the code of a boot whose engine claims a limit that does not hold.
+const codeBounds = "limit_not_effective"
+
+// hiddenLimits returns the limits that hold and that no program inside can see, so that they
+// can only be checked from outside.
+func hiddenLimits(r sandbox.Row, shows []engine.Limit) []engine.Limit {
+	return slices.DeleteFunc(slices.Clone(r.Enforced), func(l engine.Limit) bool { return slices.Contains(shows, l) })
+}
+
+// boundWords describes what CheckBounds will check.
+func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
+	limits := hiddenLimits(r, shows)
+	for _, f := range r.Limits.Fields() {
+		if slices.Contains(limits, f.Limit) {
+			list = append(list, "outside, no more than "+f.Text(*f.Value)+" of "+f.Name)
+		}
+	}
+	return list
+}
+
+// CheckBounds compares the limits of a running instance that its programs cannot see
+// with those that the engine reads back. One that is wider, or that cannot be read back,
+// is a limit that the engine only claims.
+func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
+	info := e.Info()
+	limits := hiddenLimits(r, info.Shows)
+	if len(limits) == 0 {
+		return nil
+	}
+	var have sandbox.Limits
+	if meter, ok := e.(engine.Meter); ok {
+		bounds, err := meter.Bounds(ctx, r.ID)
+		if err != nil {
+			return err
+		}
+		have.Limits = bounds
+	}
+	holds := have.Fields()
+	for i, f := range r.Limits.Fields() {
+		if !slices.Contains(limits, f.Limit) {
+			continue
+		}
+		most := *f.Value
+		if f.Limit == engine.LimitCPU {
+			// Where no group bounds the share of processors, their number does.
+			most = (most + 999) / 1000 * 1000
+		}
+		switch got := *holds[i].Value; {
+		case got <= 0:
+			return notBounded(info.Name, f, "cannot be read back")
+		case got > most:
+			return notBounded(info.Name, f, "is "+f.Text(got))
+		}
+	}
+	return nil
+}
+
+func notBounded(name string, f sandbox.LimitField, found string) error {
+	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s claims a limit of %s of %s, and what holds %s", name, f.Text(*f.Value), f.Name, found).
+		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
+}
