@@ -4,7 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"runtime"
@@ -38,7 +38,7 @@ func makeImage(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(tarball.WriteToFile(ts.MkAbs(args[0]), tag, img))
 		return
 	}
-	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	s := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	ts.Defer(s.Close)
 	host := strings.TrimPrefix(s.URL, "http://")
 	ts.Setenv("REGISTRY", host)

@@ -6,7 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -89,7 +89,7 @@ func Image(t testing.TB, config v1.Config, layers ...[]byte) v1.Image {
 // Registry starts a registry in this process and returns its name.
 func Registry(t testing.TB) string {
 	t.Helper()
-	s := httptest.NewServer(server.New(server.Logger(log.New(io.Discard, "", 0))))
+	s := httptest.NewServer(server.New(server.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }

@@ -3,6 +3,7 @@ package layer
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 
@@ -18,7 +19,7 @@ const zstdWindow = 128 << 20
 func Uncompress(r io.Reader) (io.ReadCloser, error) {
 	head := bufio.NewReaderSize(r, 64<<10)
 	magic, err := head.Peek(4)
-	if err != nil && len(magic) == 0 && err != io.EOF { //nolint:errorlint // Peek returns it bare
+	if err != nil && len(magic) == 0 && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	switch {

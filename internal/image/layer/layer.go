@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,11 +192,9 @@ func cleanName(name string) (string, error) {
 	if len(parts) > deepest {
 		return "", refused(name, "it lies too deep")
 	}
-	for _, part := range parts {
-		// Builders write no "..". An entry with one tries to leave the tree.
-		if part == ".." {
-			return "", refused(name, "it leads out of the tree")
-		}
+	// Builders write no "..". An entry with one tries to leave the tree.
+	if slices.Contains(parts, "..") {
+		return "", refused(name, "it leads out of the tree")
 	}
 	return clean, nil
 }

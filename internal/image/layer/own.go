@@ -20,7 +20,7 @@ import (
 // unless it is a directory.
 func (t *Tree) MakeOwn(name string, mode uint32) error {
 	at := ""
-	for _, part := range strings.Split(name, "/") {
+	for part := range strings.SplitSeq(name, "/") {
 		parent, err := t.find(at)
 		if err != nil {
 			return err

@@ -3,8 +3,7 @@ package registry_test
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -66,7 +65,7 @@ func (h *host) requests(of string) int {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{inner: server.New(server.Logger(log.New(io.Discard, "", 0)))}
+	h := &host{inner: server.New(server.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)))}
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	h.name = strings.TrimPrefix(s.URL, "http://")
