@@ -2,12 +2,14 @@ package gvisor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -171,8 +173,38 @@ func (r *bootRequest) confine() error {
 			want.Set(cpu)
 		}
 	}
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		return fmt.Errorf("processors: %w", err)
+	return confineThreads(&want)
+}
+
+// confineThreads keeps all threads of this process on some processors. gVisor starts
+// the kernel in a thread of its own choice, and a new thread is where the one that made
+// it is: so until a whole look finds none that is elsewhere.
+func confineThreads(want *unix.CPUSet) error {
+	for found := true; found; {
+		found = false
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("processors: %w", err)
+		}
+		for _, task := range tasks {
+			id, err := strconv.Atoi(task.Name())
+			if err != nil {
+				return fmt.Errorf("processors: %w", err)
+			}
+			var have unix.CPUSet
+			if err := unix.SchedGetaffinity(id, &have); errors.Is(err, unix.ESRCH) {
+				continue // it ended since it was listed
+			} else if err != nil {
+				return fmt.Errorf("processors: %w", err)
+			}
+			if have == *want {
+				continue
+			}
+			if err := unix.SchedSetaffinity(id, want); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("processors: %w", err)
+			}
+			found = true
+		}
 	}
 	return nil
 }

@@ -148,6 +148,7 @@ type enforcing struct{ engine.Engine }
 func (e enforcing) Info() engine.Info {
 	info := e.Engine.Info()
 	info.Enforces = []engine.Limit{engine.LimitMemory, engine.LimitShm}
+	info.Shows = info.Enforces
 	return info
 }
 

@@ -87,7 +87,7 @@ func (r *rig) open(options ...option) {
 	if r.store, err = store.Open(r.t.Context(), r.dir); err != nil {
 		r.t.Fatal(err)
 	}
-	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail, Enforces: enforced, Format: r.format})
+	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail, Enforces: enforced, Shows: enforced, Format: r.format})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func newPoolRig(t *testing.T, options ...option) *poolRig {
 // claimable puts an engine of the same directory in place whose guests can be
 // claimed.
 func (p *poolRig) claimable(d *lifecycle.Deps) {
-	e, err := fake.New(fake.Options{Dir: filepath.Join(p.dir, "run"), Guest: p.guest, Fault: p.fail, Enforces: enforced})
+	e, err := fake.New(fake.Options{Dir: filepath.Join(p.dir, "run"), Guest: p.guest, Fault: p.fail, Enforces: enforced, Shows: enforced})
 	if err != nil {
 		p.t.Fatal(err)
 	}
