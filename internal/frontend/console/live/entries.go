@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
 )
 
@@ -45,11 +46,8 @@ func (n *line) show() ([]byte, []byte) {
 			// Data that is no JSON cannot be in the record.
 			n.shown = nil
 		}
-		if n.entry.Kind != audit.Flow {
-			return
-		}
-		var f egress.Record
-		if json.Unmarshal(n.entry.Data, &f) != nil {
+		f, ok := entrydata.Of(n.entry.Kind, n.entry.Data).(egress.Record)
+		if !ok {
 			return
 		}
 		f.Sandbox = n.entry.Sandbox
