@@ -350,6 +350,9 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 		return 0, err
 	}
 	cmd.Dir = b.dir
+	if b.sb.Info().ImageDigest != "" && !b.shows && b.flags.cwd == "" {
+		cmd.Dir = "" // where the image says
+	}
 	if b.flags.detach {
 		return 0, b.leave(cmd)
 	}

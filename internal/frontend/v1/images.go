@@ -77,14 +77,14 @@ func (h *imageHandlers) list(context.Context, sandbox.Principal, *struct{}) (*im
 	return out, nil
 }
 
-// imageInput names an image in the query: its name has slashes.
-type imageInput struct {
+// ImageRef names an image in the query: its name has slashes.
+type ImageRef struct {
 	Image string `query:"image" required:"true" maxLength:"512" doc:"Its name, or the beginning of its digest."`
 }
 
 type imageOutput struct{ Body api.Image }
 
-func (h *imageHandlers) inspect(_ context.Context, _ sandbox.Principal, in *imageInput) (*imageOutput, error) {
+func (h *imageHandlers) inspect(_ context.Context, _ sandbox.Principal, in *ImageRef) (*imageOutput, error) {
 	img, err := h.images.Inspect(in.Image)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (h *imageHandlers) inspect(_ context.Context, _ sandbox.Principal, in *imag
 
 type removedImagesOutput struct{ Body api.RemovedImages }
 
-func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *imageInput) (*removedImagesOutput, error) {
+func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *ImageRef) (*removedImagesOutput, error) {
 	if err := onHostOnly(who); err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func steady(send func(api.ImageEvent)) func(library.Progress) {
 }
 
 type exportImageInput struct {
-	imageInput
+	ImageRef
 	Format string `query:"format" enum:"oci,docker" doc:"oci if absent."`
 }
 

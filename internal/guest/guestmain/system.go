@@ -100,6 +100,11 @@ func furnish(cfg guest.Config, users identity.Users) error {
 			return err
 		}
 	}
+	// In an image that names another user, clients may still name this one. Without root
+	// on the host, all files of an image are root's.
+	if other, err := users.Lookup("user"); err == nil && other.Home == "/home/user" {
+		return hand(other.Home, other)
+	}
 	return nil
 }
 

@@ -178,7 +178,7 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 	}
 }
 
-// IM2: no entry of a layer reaches outside the directory, whatever it names.
+// P54: no entry of a layer reaches outside the directory, whatever it names.
 func TestNoEntryLeavesTheTree(t *testing.T) {
 	for name, list := range map[string][]tar.Header{
 		"..":                         {file("../beside", "mine")},

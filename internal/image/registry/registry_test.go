@@ -323,7 +323,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	}
 }
 
-// IM4: a registry that the rules do not allow is not asked at all.
+// P55: a registry that the rules do not allow is not asked at all.
 func TestRulesComeBeforeAnyRequest(t *testing.T) {
 	h := newHost(t)
 	publish(t, h, "org/app:1")
@@ -433,6 +433,21 @@ func TestReferences(t *testing.T) {
 	for _, text := range []string{"docker.io", "=m", "a=", "a=b c"} {
 		if _, err := registry.ParseMirrors(text); err == nil {
 			t.Errorf("mirrors %q are taken", text)
+		}
+	}
+}
+
+func TestNoRedirectionIntoAPrivateNetwork(t *testing.T) {
+	for _, to := range []string{"https://10.0.0.1/secret", "https://169.254.169.254/latest/meta-data", "https://[::1]/", "https://[::ffff:192.168.0.1]/"} {
+		h := newHost(t)
+		publish(t, h, "app:1")
+		h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+			return true
+		}, h.inner))
+		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
+		if fault.CodeOf(err) != "registry_redirect" {
+			t.Errorf("%s: %v", to, err)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	}
 }
 
-// IM3: no link of an image decides where a mount of ours is, or what we write.
+// P54: no link of an image decides where a mount of ours is, or what we write.
 func TestLinksInThePlaceOfMountPointsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// applets are the programs of the image: all of them are busybox.
+var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname"}
+
+// makeImage makes an image of the host's static busybox, as docker save writes it, or in a
+// registry of this process: makeimage FILE NAME, makeimage registry NAME. The registry's
+// name is in $REGISTRY then.
+func makeImage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: makeimage FILE|registry NAME")
+	}
+	img, err := busyboxImage()
+	ts.Check(err)
+	if args[0] != "registry" {
+		tag, err := name.NewTag(args[1])
+		ts.Check(err)
+		ts.Check(tarball.WriteToFile(ts.MkAbs(args[0]), tag, img))
+		return
+	}
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	ts.Defer(s.Close)
+	host := strings.TrimPrefix(s.URL, "http://")
+	ts.Setenv("REGISTRY", host)
+	ref, err := name.ParseReference(host + "/" + args[1])
+	ts.Check(err)
+	ts.Check(remote.Write(ref, img))
+}
+
+func busyboxImage() (v1.Image, error) {
+	program, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	add := func(h tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		if err == nil {
+			err = w.WriteHeader(&h)
+		}
+		if err == nil {
+			_, err = w.Write(content)
+		}
+	}
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "bin/busybox", Mode: 0o4755}, program)
+	for _, a := range applets {
+		add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + a, Linkname: "busybox"}, nil)
+	}
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\napp:x:70:71::/srv:/bin/sh\n"))
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "srv/own", Mode: 0o600, Uid: 70, Gid: 71}, []byte("of the image\n"))
+	add(tar.Header{Typeflag: tar.TypeChar, Name: "srv/kmem", Mode: 0o666, Devmajor: 1, Devminor: 2}, nil)
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		return nil, err
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture = "linux", runtime.GOARCH
+	c.Config = v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"PATH=/bin", "GREETING=hello"}, Entrypoint: []string{"env"}, Cmd: []string{"sh", "-c", "echo $GREETING from $PWD as $(id -u):$(id -g)"}}
+	return mutate.ConfigFile(img, c)
+}
