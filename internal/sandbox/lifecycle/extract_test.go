@@ -203,7 +203,12 @@ func TestOlderGuests(t *testing.T) {
 	}
 }
 
-// walledFake is walled, and keeps states.
+// walledFake is walled, keeps states, and shows its limits inside, so that the guest
+// is asked to check them.
 type walledFake struct{ *fake.Engine }
 
-func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }
+func (w walledFake) Info() engine.Info {
+	info := walled{w.Engine}.Info()
+	info.Shows = info.Enforces
+	return info
+}
