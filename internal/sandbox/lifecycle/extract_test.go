@@ -203,12 +203,7 @@ func TestOlderGuests(t *testing.T) {
 	}
 }
 
-// walledFake is walled, keeps states, and shows its limits inside, so that the guest
-// is asked to check them.
+// walledFake is walled, and keeps states.
 type walledFake struct{ *fake.Engine }
 
-func (w walledFake) Info() engine.Info {
-	info := walled{w.Engine}.Info()
-	info.Shows = info.Enforces
-	return info
-}
+func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }
