@@ -143,7 +143,7 @@ func (l *Live) take(e audit.Entry) error {
 	return nil
 }
 
-// tellEntries writes the next entries, and says whether there are more.
+// tellEntries writes the next entries, and reports whether there are more.
 func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	t, known := s.topics, l.lines.known

@@ -88,7 +88,7 @@ func (f *facts) ready(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn takes what one entry says. It is data that a box has chosen part of:
+// learn takes what one entry says. It is data that a sandbox has chosen part of:
 // what cannot be read says nothing.
 func (f *fleet) learn(e audit.Entry) {
 	if e.Sandbox == "" {
