@@ -51,7 +51,7 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	return c, eng
 }
 
-// inside is what a box serves: the guest, the interpreter, and a program on
+// inside is what a sandbox serves: the guest, the interpreter, and a program on
 // port 8080.
 func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	ports, end, err := sandboxtest.Guest(spec, home, log)

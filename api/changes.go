@@ -69,7 +69,7 @@ type Apply struct {
 	Digest string `json:"digest,omitempty" maxLength:"128"`
 	// Protected lets flagged files out too; each is named in the answer.
 	Protected bool `json:"protected,omitempty" doc:"Include protected files and files that tools run by themselves."`
-	// Overwrite takes the box's file where both sides changed it.
+	// Overwrite takes the sandbox's file where both sides changed it.
 	Overwrite bool `json:"overwrite,omitempty" doc:"Also overwrite files that were changed on the host since the sandbox started."`
 	DryRun    bool `json:"dry_run,omitempty"`
 	// Provenance asks for a signed statement about the files.

@@ -32,7 +32,7 @@ func (f *firstByte) check(want string) error {
 	return nil
 }
 
-// hostCommand runs a program on the host, without a box of ours.
+// hostCommand runs a program on the host, without a sandbox of ours.
 func hostCommand(ctx context.Context, stdout io.Writer, argv ...string) error {
 	return hostCommandIn(ctx, nil, stdout, argv...)
 }
@@ -41,7 +41,7 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
-	// A login shell on the host would load a person's settings, which boxes do
+	// A login shell on the host would load a person's settings, which sandboxes do
 	// not have; so programs get a home without any.
 	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	if err := cmd.Run(); err != nil {
@@ -69,7 +69,7 @@ func (b *bench) stockDo(argv ...string) []string {
 	return append([]string{b.runsc, "--root=" + root, "--network=none", "--ignore-cgroups", "do"}, argv...)
 }
 
-// bubblewrap is a box of namespaces with the host's programs read-only, new
+// bubblewrap is a sandbox of namespaces with the host's programs read-only, new
 // namespaces of every kind and no network.
 func bubblewrap(argv ...string) []string {
 	return append(append([]string{"bwrap"}, bubblewrapView()...), argv...)

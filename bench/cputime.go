@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// meter sums up the processor time that a server's boxes cost. Who waits for
-// a box's processes is not the server, so they are looked at before they end.
+// meter sums up the processor time that a server's sandboxes cost. Who waits for
+// a sandbox's processes is not the server, so they are looked at before they end.
 type meter struct {
 	srv    *server
 	before time.Duration
@@ -24,7 +24,7 @@ func newMeter(srv *server) (*meter, error) {
 	return &meter{srv: srv, before: before}, err
 }
 
-// box adds what a box has used until now.
+// box adds what a sandbox has used until now.
 func (m *meter) box(id string) error {
 	p, err := processesOf(m.srv.state, id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (m *meter) box(id string) error {
 	return nil
 }
 
-// spent is the time of the boxes that were looked at, and of the server and
+// spent is the time of the sandboxes that were looked at, and of the server and
 // what it has waited for, since the meter was made.
 func (m *meter) spent() (time.Duration, error) {
 	now, err := processTime(m.srv.cmd.Process.Pid)

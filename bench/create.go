@@ -116,7 +116,7 @@ func lifeBare(name string, argv []string, like *exec.Cmd) contender {
 	}}
 }
 
-// lifeBox measures a box from Create to the end of Kill.
+// lifeBox measures a sandbox from Create to the end of Kill.
 func lifeBox(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		var out firstByte

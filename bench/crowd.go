@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdFigures asks for many boxes at the same moment.
+// crowdFigures asks for many sandboxes at the same moment.
 func crowdFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "crowd")
 	if err != nil {
@@ -68,7 +68,7 @@ func firstOf(errs []error) string {
 	return fmt.Sprintf(" (the first: %v)", errs[0])
 }
 
-// crowdLife is one box of the crowd.
+// crowdLife is one sandbox of the crowd.
 func crowdLife(ctx context.Context, client *crannog.Client, s *scores) error {
 	began := time.Now()
 	sb, err := client.Create(ctx, crannog.Timeout(10*time.Minute))

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// execFigures measures programs in a box that lives already.
+// execFigures measures programs in a sandbox that lives already.
 func execFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "exec-local")
 	if err != nil {

@@ -69,7 +69,7 @@ func readPrograms(path string) ([]program, error) {
 // atOnce is how many programs run at once, boxed or bare.
 const atOnce = 8
 
-// humanevalFigures runs every program in a box of its own and bare, in turns
+// humanevalFigures runs every program in a sandbox of its own and bare, in turns
 // of some dozen programs each.
 func humanevalFigures(ctx context.Context, b *bench) (err error) {
 	sec := section{Group: "humaneval", Title: fmt.Sprintf("one program with its tests, %d at once", atOnce), Unit: "ms"}

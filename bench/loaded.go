@@ -16,10 +16,10 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// firstNumpy prints 42 by way of numpy, as the first that is asked of a box.
+// firstNumpy prints 42 by way of numpy, as the first that is asked of a sandbox.
 const firstNumpy = "import numpy; print(numpy.arange(3).sum() + 39)"
 
-// loader is a server whose boxes of the interpreter's template wait with
+// loader is a server whose sandboxes of the interpreter's template wait with
 // languages loaded, or do not wait.
 type loader struct {
 	*server
@@ -28,7 +28,7 @@ type loader struct {
 	claimed int
 }
 
-// loadedFigures measures what loaded languages save the first caller of a box,
+// loadedFigures measures what loaded languages save the first caller of a sandbox,
 // and what they cost while it waits.
 func loadedFigures(ctx context.Context, b *bench) (err error) {
 	var all []*loader
@@ -84,7 +84,7 @@ func (l *loader) first(language, code string) contender {
 	}}
 }
 
-// claim makes a box as the E2B clients do, once one waits if any do, and sets
+// claim makes a sandbox as the E2B clients do, once one waits if any do, and sets
 // when it began.
 func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
 	if l.waits {
@@ -128,7 +128,7 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 
 var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
-// moreWaited waits until more boxes of the template than that have waited. They
+// moreWaited waits until more sandboxes of the template than that have waited. They
 // are the last that a new server makes ready.
 func (s *server) moreWaited(ctx context.Context, than int) error {
 	for {
@@ -144,7 +144,7 @@ func (s *server) moreWaited(ctx context.Context, than int) error {
 	}
 }
 
-// waited maps the boxes of the template that have waited to how long it took
+// waited maps the sandboxes of the template that have waited to how long it took
 // until they did. The server must be verbose.
 func (s *server) waited() (map[string]time.Duration, error) {
 	log, err := os.ReadFile(s.logs.Name())
@@ -160,7 +160,7 @@ func (s *server) waited() (map[string]time.Duration, error) {
 	return all, nil
 }
 
-// loadedCosts measures what unused boxes hold, and what it took to let one
+// loadedCosts measures what unused sandboxes hold, and what it took to let one
 // wait.
 func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 	const boxes = 5

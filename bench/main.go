@@ -1,4 +1,4 @@
-// Command bench owns the figures of docs/internals/performance.md: it measures boxes and
+// Command bench owns the figures of docs/internals/performance.md: it measures sandboxes and
 // what they are compared with in turns, in one run, and prints them side by
 // side.
 package main
@@ -125,7 +125,7 @@ func (f flags) wanted() []string {
 func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
-	// Boxes are processes of this very program, so this comes first.
+	// Sandboxes are processes of this very program, so this comes first.
 	reexec.Dispatch(append(netRoles(), throttleRole())...)
 	crannog.Main()
 	f, err := parse(os.Args[1:], os.Stderr)
@@ -136,7 +136,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	// Not a broken pipe: any of the boxes' streams may break, which is their end
+	// Not a broken pipe: any of the sandboxes' streams may break, which is their end
 	// and not ours.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err = run(ctx, f, os.Stdout)

@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdSizes are how many idle boxes stand beside each other when memory is
+// crowdSizes are how many idle sandboxes stand beside each other when memory is
 // measured: what they share is paid once.
 var crowdSizes = []int{1, 10, 20}
 
-// guests are the two ways for the guest to get into a box.
+// guests are the two ways for the guest to get into a sandbox.
 func (b *bench) guests() []struct{ name, binary string } {
 	all := []struct{ name, binary string }{{"small guest, embedded", b.crannog}}
 	if found(b.own) {
@@ -48,7 +48,7 @@ func memoryFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleMemory measures idle boxes in growing number.
+// idleMemory measures idle sandboxes in growing number.
 func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error {
 	s := newScores()
 	var ids []string
@@ -87,7 +87,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 
 func atSize(what string, size int) string { return fmt.Sprintf("%s, %d at once", what, size) }
 
-// addBoxes scores each box by itself.
+// addBoxes scores each sandbox by itself.
 func (s *scores) addBoxes(srv *server, ids []string) error {
 	const mb = 1e6
 	for _, id := range ids {
@@ -116,11 +116,11 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 	return nil
 }
 
-// look is how long a box's memory must stay the same for the box to count as
+// look is how long a sandbox's memory must stay the same for the sandbox to count as
 // idle. What only its start needed is given back after two seconds.
 const look = 3 * time.Second
 
-// settled waits until the boxes' memory does not change, and gives up waiting
+// settled waits until the sandboxes' memory does not change, and gives up waiting
 // after twenty seconds: then it is as idle as it gets.
 func settled(ctx context.Context, srv *server, ids []string) error {
 	deadline := time.After(20 * time.Second)

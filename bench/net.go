@@ -24,7 +24,7 @@ type netTarget struct {
 	name, host string
 	box        *loneBox // nil is the host
 	proxy      string
-	// kernel is where the client runs instead of a box: on the host's kernel.
+	// kernel is where the client runs instead of a sandbox: on the host's kernel.
 	kernel *kernelBox
 }
 
@@ -154,7 +154,7 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 // within says for rows how far their median may be above the baseline's, in
 // the table's unit, and, if far is not zero, that their 99th percentile may
 // be twice the baseline's and far more. Beside it stands how far they are
-// above a box whose link passes all: that much is the causeway's own.
+// above a sandbox whose link passes all: that much is the causeway's own.
 func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
 	base, box := s.find(baseline), s.find(boxed)
 	if base == nil || box == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// loneBox is a box of the engine alone, with a link.
+// loneBox is a sandbox of the engine alone, with a link.
 type loneBox struct {
 	engine  engine.Engine
 	id      string
@@ -27,7 +27,7 @@ type loneBox struct {
 	process *client.Client
 }
 
-// box creates a box with a link, and closes the box's end of it here.
+// box creates a sandbox with a link, and closes the sandbox's end of it here.
 func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *os.File) (_ *loneBox, err error) {
 	defer func() { err = errors.Join(err, end.Close()) }()
 	box := &loneBox{engine: l.engine, id: strings.ToLower(rand.Text()[:20])}
@@ -54,7 +54,7 @@ func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *
 	return box, nil
 }
 
-// run runs the client's job in the box.
+// run runs the client's job in the sandbox.
 func (b *loneBox) run(ctx context.Context, j netJob) ([]time.Duration, error) {
 	p, err := b.process.Start(ctx, client.Spec{Cmd: "/workspace/" + clientArg0, Args: []string{j.argument()}})
 	if err != nil {

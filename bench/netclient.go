@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// netJob is what the client is to do, on the host or in a box: the same
+// netJob is what the client is to do, on the host or in a sandbox: the same
 // program either way.
 type netJob struct {
 	Kind  jobKind

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// netCreateFigures measures what a network adds to a box's start.
+// netCreateFigures measures what a network adds to a sandbox's start.
 func netCreateFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "netcreate")
 	if err != nil {

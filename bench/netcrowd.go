@@ -83,7 +83,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	return r.rush(ctx, b, boxes[:askers])
 }
 
-// allAtOnce does something for all boxes at once.
+// allAtOnce does something for all sandboxes at once.
 func allAtOnce[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))
 	var wait sync.WaitGroup

@@ -23,7 +23,7 @@ import (
 )
 
 // netRig is a server and the ways to it: from the host directly and through a
-// plain proxy, from a box whose link passes everything, and from a box whose
+// plain proxy, from a sandbox whose link passes everything, and from a sandbox whose
 // link is the causeway's. Each part is a process of its own, as in life; the
 // server is in this one.
 type netRig struct {
@@ -100,7 +100,7 @@ func (r *netRig) close() error {
 	return errors.Join(errs...)
 }
 
-// copyProgram puts this program where boxes find it, under the client's name.
+// copyProgram puts this program where sandboxes find it, under the client's name.
 func copyProgram(to string) (err error) {
 	from, err := os.Open("/proc/self/exe")
 	if err != nil {

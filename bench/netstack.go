@@ -14,7 +14,7 @@ import (
 )
 
 // netStack is the network of a sandbox without the sandbox, in this process.
-// 256 boxes would measure the machine's memory, and not the causeway's.
+// 256 sandboxes would measure the machine's memory, and not the causeway's.
 type netStack struct {
 	*attachmenttest.Box
 	client *http.Client

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boxProcesses are the host processes of one box, by what they do.
+// boxProcesses are the host processes of one sandbox, by what they do.
 type boxProcesses struct {
 	sentry, gofer int
 	stubs         []int
 }
 
-// processesOf reads which processes a box has from the engine's record of it,
+// processesOf reads which processes a sandbox has from the engine's record of it,
 // and finds their children: those carry the programs inside.
 func processesOf(state, id string) (boxProcesses, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
@@ -75,7 +75,7 @@ func descendants(pid int) ([]int, error) {
 type memory struct {
 	all   int64
 	anon  int64 // the processes' own
-	shmem int64 // the file without a name that is the box's memory
+	shmem int64 // the file without a name that is the sandbox's memory
 	file  int64 // pages of programs on disk, which the kernel can drop
 }
 
@@ -141,7 +141,7 @@ func parsePSS(rollup string) (memory, error) {
 	return m, nil
 }
 
-// charged is what the box's control group is charged with, which includes
+// charged is what the sandbox's control group is charged with, which includes
 // cached file pages that it was the first to touch. It is false without one.
 func charged(pid int) (int64, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -160,7 +160,7 @@ func charged(pid int) (int64, bool) {
 }
 
 // memoryFiles names the files that may hold a process's charge, by the text
-// of its /proc/PID/cgroup. The root group, "/", is no box's.
+// of its /proc/PID/cgroup. The root group, "/", is no sandbox's.
 func memoryFiles(cgroup string) []string {
 	var out []string
 	for line := range strings.Lines(cgroup) {

@@ -20,7 +20,7 @@ for i in range(%d):
     total = (total * 31 + i) %% 1000003
 print(time.perf_counter() - began)`
 
-// pythonFigures measures what people do in a box most.
+// pythonFigures measures what people do in a sandbox most.
 func pythonFigures(ctx context.Context, b *bench) (err error) {
 	if !found(b.python) {
 		return fmt.Errorf("%s cannot be run; name the python3 of the boxes with -python", b.python)

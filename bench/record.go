@@ -29,12 +29,12 @@ import (
 const (
 	unwatched = "a box that is not watched"
 	recorded  = "all of it written down"
-	// boxTime is the box's, which the other programs of a busy machine
+	// boxTime is the sandbox's, which the other programs of a busy machine
 	// change less.
 	boxTime = ", processor time"
 )
 
-// recordLoads are what programs do in both boxes. What is counted is how many
+// recordLoads are what programs do in both sandboxes. What is counted is how many
 // things a load does.
 var recordLoads = []struct {
 	title string
@@ -71,8 +71,8 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 	},
 }
 
-// recordFigures measures what it costs that a box's kernel writes down what
-// programs do: the same in two boxes, of which one is watched.
+// recordFigures measures what it costs that a sandbox's kernel writes down what
+// programs do: the same in two sandboxes, of which one is watched.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
 	engines, err := standard.Engines(state, slog.New(slog.DiscardHandler), "")
@@ -122,7 +122,7 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// recordBox is a box of the engine itself: whether it is watched is nothing
+// recordBox is a sandbox of the engine itself: whether it is watched is nothing
 // that a server lets anybody choose.
 type recordBox struct {
 	eng    engine.Engine

@@ -134,7 +134,7 @@ func (s section) print(w io.Writer) {
 	}
 }
 
-// tails says whether any row has a 99th percentile.
+// tails reports whether any row has a 99th percentile.
 func (s section) tails() bool {
 	for _, r := range s.Rows {
 		if r.P99 != nil {

@@ -37,7 +37,7 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
 		return nil, err
 	}
-	// It outlives an interrupt, for as long as close needs it to end its boxes.
+	// It outlives an interrupt, for as long as close needs it to end its sandboxes.
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
 	s.cmd.Stderr = s.logs
 	stdout, err := s.cmd.StdoutPipe()
@@ -80,7 +80,7 @@ func (s *server) tail() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-// close ends the server and the boxes that it still has.
+// close ends the server and the sandboxes that it still has.
 func (s *server) close() error {
 	var errs []error
 	if s.client != nil {
@@ -101,7 +101,7 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// boxed runs a program in a live box and returns how long it took.
+// boxed runs a program in a live sandbox and returns how long it took.
 func boxed(ctx context.Context, sb *crannog.Sandbox, argv ...string) (time.Duration, error) {
 	began := time.Now()
 	err := sb.CommandContext(ctx, argv[0], argv[1:]...).Run()

@@ -25,7 +25,7 @@ var dirtySizes = []struct {
 // stateLimits hold the largest of them beside an interpreter.
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
-// stateFigures measures what saves, copies and brings back boxes. Between the
+// stateFigures measures what saves, copies and brings back sandboxes. Between the
 // steps the server gets the time to make its spare kernels, as it has between
 // the calls of people.
 func stateFigures(ctx context.Context, b *bench) (err error) {
@@ -56,7 +56,7 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtyBox makes a box in which an interpreter holds so many bytes that no two
+// dirtyBox makes a sandbox in which an interpreter holds so many bytes that no two
 // pages are the same.
 func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
@@ -83,7 +83,7 @@ const (
 	toAnswer    = " to the first answer of Python"
 )
 
-// stateAt does one thing after the other with one box.
+// stateAt does one thing after the other with one sandbox.
 func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
 	sb, err := dirtyBox(ctx, srv, bytes)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	return nil
 }
 
-// forks copies a box, so many at once.
+// forks copies a sandbox, so many at once.
 func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
 	source, err := dirtyBox(ctx, srv, bytes)
 	if err != nil {

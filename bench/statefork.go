@@ -101,7 +101,7 @@ const (
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a box that holds numpy is of use,
+// numpyForks measures how soon a copy of a sandbox that holds numpy is of use,
 // beside what there is without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {

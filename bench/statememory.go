@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// stateMemory measures what boxes hold in each of their states.
+// stateMemory measures what sandboxes hold in each of their states.
 func (b *bench) stateMemory(ctx context.Context, srv *server) error {
 	const boxes = 10
 	all, err := inBatches(boxes, func() (*crannog.Sandbox, error) {
@@ -80,7 +80,7 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	return nil
 }
 
-// addPaused scores what boxes hold that do not run any more. A box that is
+// addPaused scores what sandboxes hold that do not run any more. A sandbox that is
 // looked for by a wrong name is never found, so all of them must be found
 // first.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
@@ -112,7 +112,7 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 	return nil
 }
 
-// kernelOf reads what a box's processes call it from the engine's record. A box
+// kernelOf reads what a sandbox's processes call it from the engine's record. A sandbox
 // that took a kernel over has another name itself.
 func kernelOf(state, id string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
@@ -150,7 +150,7 @@ func pssNamed(name string) (memory, error) {
 	return pssOf(pids...)
 }
 
-// addPSS measures all processes of a box, under a name.
+// addPSS measures all processes of a sandbox, under a name.
 func addPSS(s *scores, name, state, id string) error {
 	p, err := processesOf(state, id)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// bootsAtOnce is how many boxes are made at the same time on the way to many:
+// bootsAtOnce is how many sandboxes are made at the same time on the way to many:
 // enough to keep two processors busy.
 const bootsAtOnce = 4
 
-// thousandFigures asks whether a server with very many idle boxes still
+// thousandFigures asks whether a server with very many idle sandboxes still
 // answers, and what they cost.
 func thousandFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "thousand", "--max-live", strconv.Itoa(b.idle+10))
@@ -66,7 +66,7 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleCost tells what all boxes together hold and use.
+// idleCost tells what all sandboxes together hold and use.
 func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sandbox, lost float64) error {
 	const mb = 1e6
 	var sum memory
@@ -104,7 +104,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sa
 	return nil
 }
 
-// answers asks a server with many boxes what callers ask it most.
+// answers asks a server with many sandboxes what callers ask it most.
 func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*crannog.Sandbox) error {
 	const rounds = 10
 	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(boxes)) }
@@ -118,7 +118,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*cr
 		}); err != nil {
 			return err
 		}
-		// Boxes that have run nothing for a while, all over the list.
+		// Sandboxes that have run nothing for a while, all over the list.
 		sb := boxes[(round*len(boxes)/rounds+round)%len(boxes)]
 		for _, what := range []string{"exec of `true`, first in its box", "exec of `true`, second in its box"} {
 			took, err := boxed(ctx, sb, "true")
@@ -188,7 +188,7 @@ func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
 	}
 }
 
-// settledMemory waits until boxes have given back what only their start
+// settledMemory waits until sandboxes have given back what only their start
 // needed.
 func settledMemory(ctx context.Context) error {
 	select {

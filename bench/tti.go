@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// refill is how long a server gets after each round to make the next box ready:
+// refill is how long a server gets after each round to make the next sandbox ready:
 // callers come with a pause, and what happens in it slows no caller down.
 const refill = 400 * time.Millisecond
 
@@ -99,7 +99,7 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	return live.Kill(ctx)
 }
 
-// rest waits until the server has made ready what it keeps ready, boxes and
+// rest waits until the server has made ready what it keeps ready, sandboxes and
 // spare kernels: until they have not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)

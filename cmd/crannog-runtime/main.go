@@ -1,4 +1,4 @@
-// Command crannog-runtime plays the parts of gVisor that a box is made of. The
+// Command crannog-runtime plays the parts of gVisor that a sandbox is made of. The
 // crannog binary carries it and starts it; by hand it is of no use.
 package main
 

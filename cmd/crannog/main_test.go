@@ -108,7 +108,7 @@ func clean(env *testscript.Env, state string) {
 	}
 }
 
-// holders lists the processes of boxes below a state directory.
+// holders lists the processes of sandboxes below a state directory.
 func holders(state string) []string {
 	var found []string
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
@@ -129,7 +129,7 @@ func holders(state string) []string {
 	}
 }
 
-// noneLeft fails if a box of this script runs.
+// noneLeft fails if a sandbox of this script runs.
 func noneLeft(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: sleepless")

@@ -40,7 +40,7 @@ func runProgram(t *testing.T, state string, args ...string) (stdout, stderr stri
 	return out.String(), said.String(), cmd.ProcessState.ExitCode()
 }
 
-// Boxes start wherever the state is.
+// Sandboxes start wherever the state is.
 func TestStateDirectoryMayHaveAnyName(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	for _, name := range stateNames {

@@ -49,7 +49,7 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	return l.refusal(unsigned), l.refusal(err)
 }
 
-// room looks whether the disk takes anything.
+// room checks whether the disk takes anything.
 func (l *Log) room() error {
 	return l.refusal(l.locked(context.Background(), func() error {
 		return errors.Join(replaceFile(l.path(probeName), make([]byte, 64<<10)), os.Remove(l.path(probeName)))

@@ -1,5 +1,5 @@
 // Package audit owns the record: one append-only timeline of all that people,
-// keys and boxes did under a state directory, in which no line can be changed,
+// keys and sandboxes did under a state directory, in which no line can be changed,
 // removed, exchanged or cut off without being found out.
 package audit
 

@@ -112,7 +112,7 @@ func (q *queue) put(g *group) error {
 	return nil
 }
 
-// probe lets the goroutine look whether the disk is well again, if that was
+// probe lets the goroutine check whether the disk is well again, if that was
 // not just tried.
 func (q *queue) probe() {
 	if time.Since(q.tried) >= again {

@@ -191,7 +191,7 @@ func (f *fileCheck) closeChain(prev string) error {
 	return nil
 }
 
-// compare looks whether a checkpoint is of what was read so far. One that is
+// compare checks whether a checkpoint is of what was read so far. One that is
 // of a part of what is left out as a whole cannot be compared.
 func (f *fileCheck) compare() error {
 	for len(f.marks.left) > 0 && f.marks.left[0].size < f.grown.size {

@@ -46,7 +46,7 @@ func TestEntriesAreShownInert(t *testing.T) {
 	}
 }
 
-func TestGist(t *testing.T) {
+func TestSummaryOfEntries(t *testing.T) {
 	for _, c := range []struct{ kind, data, want string }{
 		{"exec", `{"pid":7,"argv":["sh","-c","echo 'x'"],"program":"/bin/sh"}`, `[7] sh -c 'echo '\''x'\'''`},
 		{"exit", `{"pid":7,"code":0,"signal":9,"took_ns":1500000}`, "[7] signal 9 after 1.5ms"},
@@ -58,7 +58,7 @@ func TestGist(t *testing.T) {
 		{"gap", ``, ""},
 		{"action", `[1]`, "data=[1]"},
 	} {
-		if got := gist(api.Entry{Kind: c.kind, Data: json.RawMessage(c.data)}); got != c.want {
+		if got := summary(api.Entry{Kind: c.kind, Data: json.RawMessage(c.data)}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.kind, c.data, got, c.want)
 		}
 	}

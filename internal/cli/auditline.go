@@ -10,7 +10,12 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/frontend/denial"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/text"
 )
 
@@ -29,95 +34,60 @@ func entryLine(e api.Entry) string {
 		box = "-"
 	}
 	line := fmt.Sprintf("%6d  %s  %-16s  %-20s  %-9s  %s", e.Seq, e.Time.Local().Format("01-02 15:04:05.000"),
-		text.Strict(e.Kind, 40), text.Strict(box, 40), text.Strict(e.Actor, 40), text.Strict(gist(e), lineText))
+		text.Strict(e.Kind, 40), text.Strict(box, 40), text.Strict(e.Actor, 40), text.Strict(summary(e), lineText))
 	return strings.TrimRight(line, " ")
 }
 
-// gist is what an entry says, for people.
-func gist(e api.Entry) string {
-	var d struct {
-		Argv    []string `json:"argv"`
-		Program string   `json:"program"`
-		PID     int      `json:"pid"`
-		Code    int      `json:"code"`
-		Signal  int      `json:"signal"`
-		TookNS  int64    `json:"took_ns"`
-		Path    string   `json:"path"`
-		Op      string   `json:"op"`
-		Size    int64    `json:"size"`
-		Effect  string   `json:"effect"`
-		Rule    string   `json:"rule"`
-		Method  string   `json:"method"`
-		Host    string   `json:"host"`
-		Port    int      `json:"port"`
-		Status  int      `json:"status"`
-		Kind    string   `json:"kind"`
-
-		N        int     `json:"n"`
-		Exit     *int    `json:"exit"`
-		Error    string  `json:"error"`
-		Hit      string  `json:"hit"`
-		Took     float64 `json:"duration_ms"`
-		Template string  `json:"template"`
-		Engine   string  `json:"engine"`
-		Level    string  `json:"level"`
-		Net      string  `json:"net"`
-		Show     string  `json:"workspace"`
-	}
-	// What does not have this form is shown by its fields.
-	known := json.Unmarshal(e.Data, &d) == nil
-	switch audit.Kind(e.Kind) {
-	case audit.Exec:
-		if known && len(d.Argv) > 0 {
+// summary is what an entry says, for people. An entry without a form of its own is shown by
+// its fields.
+func summary(e api.Entry) string {
+	switch d := entrydata.Of(audit.Kind(e.Kind), e.Data).(type) {
+	case ingest.Exec:
+		if len(d.Argv) > 0 {
 			return fmt.Sprintf("[%d] %s", d.PID, quoted(d.Argv))
 		}
-	case audit.Exit:
-		if !known {
-			break
-		}
-		text := fmt.Sprintf("[%d] code %d", d.PID, d.Code)
+	case ingest.Exit:
+		how := fmt.Sprintf("code %d", d.Code)
 		if d.Signal != 0 {
-			text = fmt.Sprintf("[%d] signal %d", d.PID, d.Signal)
+			how = fmt.Sprintf("signal %d", d.Signal)
 		}
-		return text + " after " + time.Duration(d.TookNS).Round(time.Millisecond/10).String()
-	case audit.File:
-		if known && d.Path != "" {
-			text := d.Op + " " + d.Path
+		return fmt.Sprintf("[%d] %s after %s", d.PID, how, rounded(time.Duration(d.TookNS)))
+	case ingest.File:
+		if d.Path != "" {
+			line := string(d.Op) + " " + d.Path
 			if d.Size > 0 {
-				text += " " + bytesText(d.Size)
+				line += " " + bytesText(d.Size)
 			}
-			return text
+			return line
 		}
-	case audit.Flow:
-		if known && d.Effect != "" {
-			r := api.FlowRecord{Method: d.Method, Host: d.Host, Port: d.Port, Path: d.Path}
-			text := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, denial.Subject(r), d.Rule)
+	case egress.Record:
+		if d.Effect != "" {
+			line := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, denial.Subject(denial.Flow(d)), d.Rule)
 			if d.Status > 0 {
-				text += " " + strconv.Itoa(d.Status)
+				line += " " + strconv.Itoa(d.Status)
 			}
-			return text
+			return line
 		}
-	case audit.CommandStarted:
-		if known && len(d.Argv) > 0 {
+	case observe.Started:
+		if len(d.Argv) > 0 {
 			return fmt.Sprintf("#%d %s", d.N, quoted(d.Argv))
 		}
-	case audit.CommandEnded:
-		if known && d.Exit != nil && d.Error == "" {
-			text := fmt.Sprintf("#%d exit %d after %s", d.N, *d.Exit, time.Duration(d.Took*float64(time.Millisecond)).Round(time.Millisecond/10))
+	case observe.Ended:
+		if d.Exit != nil && d.Error == "" {
+			line := fmt.Sprintf("#%d exit %d after %s", d.N, *d.Exit, rounded(time.Duration(d.DurationMS*float64(time.Millisecond))))
 			if d.Hit != "" {
-				text += " hit " + d.Hit
+				line += " hit " + d.Hit
 			}
-			return text
+			return line
 		}
-	case audit.SandboxStarted:
-		if known && d.Template != "" {
-			text := fmt.Sprintf("template=%s engine=%s level=%s net=%s", d.Template, d.Engine, d.Level, d.Net)
-			if d.Show != "" {
-				text += " shows=" + d.Show
+	case payload.Started:
+		if d.Template != "" {
+			line := fmt.Sprintf("template=%s engine=%s level=%s net=%s", d.Template, d.Engine, d.Level, d.Net)
+			if d.Workspace != "" {
+				line += " shows=" + d.Workspace
 			}
-			return text
+			return line
 		}
-	default:
 	}
 	var parts []string
 	for _, f := range fields(e.Data) {
@@ -127,6 +97,8 @@ func gist(e api.Entry) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond / 10) }
 
 // quoted is a command as a shell would take it, nearly: it is for reading.
 func quoted(argv []string) string {

@@ -177,7 +177,7 @@ func reasons(ch api.Change) string {
 	return strings.Join(why, ", ")
 }
 
-// showText prints one change as a unified diff. On a terminal what the box
+// showText prints one change as a unified diff. On a terminal what the sandbox
 // wrote is made inert, and elsewhere it is as it is, for git apply.
 func (a *app) showText(ch api.Change) {
 	text := ch.Text

@@ -25,7 +25,7 @@ func TestChangesAreListed(t *testing.T) {
 	}
 }
 
-// P38: what a box wrote cannot paint over what a person decides about: no
+// P38: what a sandbox wrote cannot paint over what a person decides about: no
 // cursor moves, no colours of its own, no text from right to left.
 func TestNamesAndTextAreInert(t *testing.T) {
 	evil := "x\x1b[2J\x1b]0;t\x07\u202egpj.exe\u200b\rclean"

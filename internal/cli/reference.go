@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/denial"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
 	"github.com/crannog/crannog/internal/ids"
 )
 
@@ -94,8 +94,7 @@ func (c *connection) newest(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", fail("find the newest sandbox", err)
 		}
-		var f payload.Started
-		if json.Unmarshal(e.Data, &f) == nil && f.From != payload.FromReading {
+		if d, ok := entrydata.Of(audit.SandboxStarted, e.Data).(payload.Started); ok && d.From != payload.FromReading {
 			id = e.Sandbox
 		}
 	}
@@ -132,8 +131,8 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 		return of.sb.Info(), nil
 	}
 	e, ok := c.entry(ctx, of.id, audit.SandboxStarted)
-	var f payload.Started
-	if !ok || json.Unmarshal(e.Data, &f) != nil {
+	f, known := entrydata.Of(audit.SandboxStarted, e.Data).(payload.Started)
+	if !ok || !known {
 		return api.Sandbox{}, of.ended()
 	}
 	info := api.Sandbox{
@@ -143,9 +142,8 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 		Network: api.Network{Level: f.Level, Net: f.Net, Policy: f.Policy},
 	}
 	if e, ok := c.entry(ctx, of.id, audit.SandboxEnded); ok {
-		var f payload.Ended
-		if json.Unmarshal(e.Data, &f) == nil {
-			info.Reason, info.StoppedAt = f.Reason, &e.Time
+		if d, ok := entrydata.Of(audit.SandboxEnded, e.Data).(payload.Ended); ok {
+			info.Reason, info.StoppedAt = d.Reason, &e.Time
 		}
 	}
 	return info, nil
@@ -161,9 +159,9 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 		if err != nil {
 			return err
 		}
-		var r egress.Record
-		if err := json.Unmarshal(e.Data, &r); err != nil {
-			return fmt.Errorf("entry %d of the audit log: %w", e.Seq, err)
+		r, ok := entrydata.Of(audit.Flow, e.Data).(egress.Record)
+		if !ok {
+			return fmt.Errorf("entry %d of the audit log is no record of a connection", e.Seq)
 		}
 		if o.Denied && r.Effect != egress.Deny {
 			continue

@@ -92,7 +92,7 @@ func remark(of api.Recording) string {
 
 var errNothingYet = errors.New("the recording is empty")
 
-// play shows a recording on whatever is behind out. What a box printed must not
+// play shows a recording on whatever is behind out. What a sandbox printed must not
 // act on the terminal of who looks at it, so only what draws is let through.
 func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err error) {
 	first := make([]byte, 1)

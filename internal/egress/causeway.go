@@ -153,7 +153,7 @@ type Asker interface {
 }
 
 // Secret is a sealed value bound to where it may go. The value is set by the
-// causeway on verified TLS only, and never reaches the box.
+// causeway on verified TLS only, and never reaches the sandbox.
 type Secret struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -15,7 +15,7 @@ const maxConfig = 4 << 20
 // does not know.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode reads a configuration, which begins in. Archive says whether
+// Decode reads a configuration, which begins in. Archive reports whether
 // something follows: that is what rest has.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))

@@ -53,7 +53,7 @@ func (d *Desk) open(ctx context.Context, ref string) (*box, error) {
 	return d.use(ctx, sb)
 }
 
-// ours says whether a sandbox was made here, or is the one that Name names.
+// ours reports whether a sandbox was made here, or is the one that Name names.
 func (d *Desk) ours(info api.Sandbox) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -294,7 +294,7 @@ func (b *box) prolong(ctx context.Context) error {
 	return b.sb.Extend(ctx, b.desk.o.Idle)
 }
 
-// busy says whether something runs that only we can read or end.
+// busy reports whether something runs that only we can read or end.
 func (b *box) busy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

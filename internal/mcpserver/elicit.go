@@ -20,7 +20,7 @@ const answerTime = 10 * time.Minute
 // inputName names the one thing that a client is to ask its user.
 const inputName = "approval"
 
-// mayAskHere says whether the agent's own user may answer: the operator has
+// mayAskHere reports whether the agent's own user may answer: the operator has
 // said so, and the client can ask. Many clients cannot, and an answer that
 // asks for it would be an error for them.
 func (c *call) mayAskHere() bool {
@@ -60,7 +60,7 @@ func (c *call) askHere(b *box, ask api.AskAccess, id string) {
 	}
 }
 
-// answered says whether the client brings what its user said.
+// answered reports whether the client brings what its user said.
 func (c *call) answered() bool {
 	return c.req.Params.RequestState != "" || len(c.req.Params.InputResponses) > 0
 }

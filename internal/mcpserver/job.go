@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// job is something that runs in a box, or ran.
+// job is something that runs in a sandbox, or ran.
 type job struct {
 	id      int
 	what    string // one line of it
@@ -50,9 +50,9 @@ type job struct {
 const streamBytes = 4 * maxText / 2
 
 const (
-	// maxJobs is how many things may run in a box at once.
+	// maxJobs is how many things may run in a sandbox at once.
 	maxJobs = 32
-	// maxKept is how much output of what has ended is kept for a box.
+	// maxKept is how much output of what has ended is kept for a sandbox.
 	maxKept = 16 << 20
 )
 
@@ -226,7 +226,7 @@ func (b *box) run(c command) (*job, error) {
 }
 
 // life is a context that does not end: a program ends by a kill or with its
-// box, and not because we do.
+// sandbox, and not because we do.
 func (d *Desk) life() context.Context { return context.Background() }
 
 // Bounds of how long output may come after a command has returned. What comes

@@ -146,7 +146,7 @@ func (l *lister) walk(root string) error {
 	return nil
 }
 
-// take lists an entry, and says whether more may follow.
+// take lists an entry, and reports whether more may follow.
 func (l *lister) take(rel string, e fs.DirEntry) bool {
 	if l.glob != nil && (e.IsDir() || !l.glob.MatchString(rel)) {
 		return true

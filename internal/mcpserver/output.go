@@ -70,7 +70,7 @@ func both(stdout, stderr string) (string, string, bool) {
 	return stdout, stderr, true
 }
 
-// fate says why a command's stream broke off: often its box has ended.
+// fate says why a command's stream broke off: often its sandbox has ended.
 func (b *box) fate(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

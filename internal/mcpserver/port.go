@@ -79,7 +79,7 @@ func previewURL(domain string, port int, id string) string {
 	return fmt.Sprintf("%s://%d-%s.%s/", scheme, port, id, domain)
 }
 
-// answers says whether something speaks HTTP there.
+// answers reports whether something speaks HTTP there.
 func (b *box) answers(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

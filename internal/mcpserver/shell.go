@@ -2,14 +2,14 @@ package mcpserver
 
 import "github.com/crannog/crannog/internal/fault"
 
-// shellState is where a box keeps what its shell remembers.
+// shellState is where a sandbox keeps what its shell remembers.
 const shellState = "/tmp/.crannog-shell"
 
 // shellScript runs one command as if it were the next line of a shell that
 // stays: directory, variables and functions are those that the last command
 // left. Each command has a shell of its own nevertheless, so that one that
 // hangs or is moved to the background blocks no other, and what is remembered
-// is in the box, so that it is rolled back and copied with it.
+// is in the sandbox, so that it is rolled back and copied with it.
 //
 // $1 is where that is, $2 this call's name, $3 the directory or "", $4 "keep"
 // or "leave", $5 the command. The file begins with the name of the call that
@@ -52,7 +52,7 @@ eval "$__crannog_code"
 // maxCommand bounds a command: a program's argument has at most 128 KiB.
 const maxCommand = 100_000
 
-// shellCommand is a program that runs a command in the box's shell.
+// shellCommand is a program that runs a command in the sandbox's shell.
 func shellCommand(shell, name, code, dir string, keep bool) ([]string, error) {
 	if len(code) > maxCommand {
 		return nil, fault.Newf(fault.Exhausted, "command_too_long", "the command is longer than %d bytes", maxCommand).

@@ -15,7 +15,7 @@ import (
 // for the worst, others for the best.
 type tool struct {
 	name, title, text string
-	// changes says whether it changes anything, destroys whether that can
+	// changes reports whether it changes anything, destroys whether that can
 	// lose what was there, repeats whether twice is as once, and reaches
 	// whether it may come to what is outside of the sandbox.
 	changes, destroys, repeats, reaches bool

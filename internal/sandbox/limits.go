@@ -22,8 +22,8 @@ var DefaultLimits = Limits{
 // LeastLimits is what a sandbox needs to be usable.
 var LeastLimits = Limits{
 	Limits: engine.Limits{
-		// The box's kernel, the guest and one Python with a few libraries use
-		// about 100 MiB; with less the box dies of its limit before a program
+		// The sandbox's kernel, the guest and one Python with a few libraries use
+		// about 100 MiB; with less the sandbox dies of its limit before a program
 		// in it can report anything.
 		MemoryBytes: 128 << 20,
 		MilliCPU:    100,

@@ -19,7 +19,7 @@ type Recordings interface {
 	// that back.
 	Keep(k recording.Kept) (bool, error)
 	Let(id string) error
-	// Kept says whether they outlive it now, ListKept of which ones that was
+	// Kept reports whether they outlive it now, ListKept of which ones that was
 	// said at any time, the newest first.
 	Kept(id string) (recording.Kept, bool)
 	ListKept() ([]recording.Kept, error)

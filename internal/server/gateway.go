@@ -128,7 +128,7 @@ func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 	return files, trust.Env, nil
 }
 
-// javaStore is the trust store for a host that has Java; boxes show the
+// javaStore is the trust store for a host that has Java; sandboxes show the
 // host's programs.
 func javaStore(certificate []byte) ([]certs.File, error) {
 	// Read each time: the host's packages may have changed it.

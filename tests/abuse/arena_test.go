@@ -1,5 +1,5 @@
 // Package abuse_test lets hostile programs and clients loose on a real server
-// and looks whether anybody else notices.
+// and checks whether anybody else notices.
 package abuse_test
 
 import (
@@ -38,7 +38,7 @@ type arena struct {
 	sibling *crannog.Sandbox
 
 	mu  sync.Mutex
-	ids []string // of all boxes, for the search at the end
+	ids []string // of all sandboxes, for the search at the end
 }
 
 func newArena(t *testing.T) *arena {

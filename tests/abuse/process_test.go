@@ -28,7 +28,7 @@ func limits(change func(*api.Limits)) []crannog.CreateOption {
 	return []crannog.CreateOption{crannog.Limits(l)}
 }
 
-// forkBomb takes every process that there is. The box may be of no more use;
+// forkBomb takes every process that there is. The sandbox may be of no more use;
 // it can be removed, which its end checks.
 func forkBomb(t *testing.T, b *box) {
 	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")

@@ -1,4 +1,4 @@
-// Package busy_test lets sandboxes burn every processor and looks whether the
+// Package busy_test lets sandboxes burn every processor and checks whether the
 // server, other sandboxes and the busy ones still answer.
 package busy_test
 

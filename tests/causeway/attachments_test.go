@@ -13,7 +13,7 @@ var kernelForms = []attachmenttest.Form{
 	attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream, proxyForm,
 }
 
-// noInterface is why a test is not for a box that has a socket alone.
+// noInterface is why a test is not for a sandbox that has a socket alone.
 const noInterface = "a box without an interface has no packets and no connections but the proxy's"
 
 // kernelRows are the tests that are about the gateway and not about what an engine puts

@@ -23,7 +23,7 @@ type arena struct {
 	*world
 	state  string
 	client *crannog.Client
-	// kernels are set where boxes are made without an engine.
+	// kernels are set where sandboxes are made without an engine.
 	kernels *kernels
 }
 
@@ -168,7 +168,7 @@ func (b *box) sh(line string) (string, int) {
 	return b.exec("", "", "sh", "-c", line)
 }
 
-// exec runs a program for at most as long as the limits of the box allow.
+// exec runs a program for at most as long as the limits of the sandbox allow.
 func (b *box) exec(user, stdin string, cmd ...string) (string, int) {
 	b.t.Helper()
 	if b.kernel != nil {

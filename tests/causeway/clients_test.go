@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// goInside is Go where boxes see it too.
+// goInside is Go where sandboxes see it too.
 var goInside = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat("/usr/local/go/bin/go"); return err == nil }}
 
 // registries are where real programs get their packages.

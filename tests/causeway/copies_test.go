@@ -26,7 +26,7 @@ func binding(secret string) string {
 	return "secrets: {bind: [{name: " + secret + `, host: api.copies.test, header: Authorization, format: "Bearer {}"}]}` + "\n"
 }
 
-// looking prints what a box's link is, seen from inside. Its authority's sum
+// looking prints what a sandbox's link is, seen from inside. Its authority's sum
 // comes first, then the sums of all of our authorities that are trusted.
 const looking = finding + `
 import hashlib, subprocess
@@ -66,7 +66,7 @@ type copiesTest struct {
 	authorities []string // the sums of all that there were
 }
 
-// stands finds out that a box has a link of its own, on which a value is set,
+// stands finds out that a sandbox has a link of its own, on which a value is set,
 // and that its authority is none of those before. It returns the sum of the
 // one that it has.
 func (c *copiesTest) stands(what string, b *box, auth string) {
@@ -88,7 +88,7 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 		stand = "sealed-by-crannog-COPIES"
 	}
 	b.wants(got[2:], "200 False done tls-error", "403 host:api.copies.test/rule-1 no-name 403 network.unlisted", stand, "[] [] True")
-	// One request of this box reached the host, with the value.
+	// One request of this sandbox reached the host, with the value.
 	seen := c.up.seen()[before:]
 	if len(seen) != 1 || seen[0].Path != "/as/"+b.ID() || seen[0].auth() != auth {
 		c.t.Errorf("%s: the host saw %+v", what, seen)
@@ -114,7 +114,7 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 	}
 }
 
-// trusts says whether a box gets to the host when all that it trusts is some
+// trusts reports whether a sandbox gets to the host when all that it trusts is some
 // authority.
 func (b *box) trusts(authority string) string {
 	b.t.Helper()

@@ -141,7 +141,7 @@ func (s *served) holds(text string) []string {
 }
 
 // The headers of E2B's rules reach the host that they are for, and only it.
-// Their values are nowhere in the box and nowhere in the clear, a restart
+// Their values are nowhere in the sandbox and nowhere in the clear, a restart
 // does not lose them, and they go with their rules and with their sandbox.
 func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	need(t)

@@ -34,7 +34,7 @@ type kernelBox struct {
 // proxyForm is the one that is no interface: a socket.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels are what an arena needs to make such boxes instead of sandboxes.
+// kernels are what an arena needs to make such sandboxes instead of sandboxes.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
@@ -44,7 +44,7 @@ type kernels struct {
 	last   int
 }
 
-// kernelArena is an arena whose boxes are kernel boxes.
+// kernelArena is an arena whose sandboxes are kernel sandboxes.
 func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
 	t.Helper()
 	w, err := newWorld()
@@ -70,7 +70,7 @@ func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
 	return a
 }
 
-// kernelBox makes a box and gives it a network under a policy document.
+// kernelBox makes a sandbox and gives it a network under a policy document.
 func (a *arena) kernelBox(t testing.TB, document string) *box {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\nname: task\n" + document))
@@ -168,7 +168,7 @@ func run(t testing.TB, cmd *exec.Cmd) (pid int) {
 	return cmd.Process.Pid
 }
 
-// enter returns a program that runs in some of the box's namespaces.
+// enter returns a program that runs in some of the sandbox's namespaces.
 func (k *kernelBox) enter(namespaces string, program ...string) *exec.Cmd {
 	args := append([]string{"--target", strconv.Itoa(k.pid)}, strings.Fields(namespaces)...)
 	if *rootless {
@@ -230,7 +230,7 @@ func (k *kernels) bound(d policy.Document) (list []egress.Secret) {
 	return list
 }
 
-// bridge gives programs that know TCP and UDP what a box with a socket alone needs of
+// bridge gives programs that know TCP and UDP what a sandbox with a socket alone needs of
 // its first process: the proxy's port and a name server, on every address.
 const bridge = `
 import socket, struct, sys, threading

@@ -44,8 +44,8 @@ func ofProcess(pid int, name string) string {
 	return string(data)
 }
 
-// remembers says whether a process has bytes in its memory, also in files of
-// which it has no name, as gVisor keeps a box's memory.
+// remembers reports whether a process has bytes in its memory, also in files of
+// which it has no name, as gVisor keeps a sandbox's memory.
 func remembers(t testing.TB, pid int, needle []byte) bool {
 	t.Helper()
 	for _, open := range openFiles(pid) {
@@ -122,15 +122,15 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 	return false
 }
 
-// P20, row S1 from the other side: neither the box's memory, as the host sees
+// P20, row S1 from the other side: neither the sandbox's memory, as the host sees
 // it, nor any environment or argument of a process, nor a file of the state,
-// the box's own and a snapshot with its memory among them, has the value. What
+// the sandbox's own and a snapshot with its memory among them, has the value. What
 // is planted in each of these places is found there.
 func TestNoValueOnTheHost(t *testing.T) {
 	need(t, hosttest.Root)
 	a := ownArena(t)
 	up := a.web(t, 443, nil, "api.s1h.test")
-	// The program of the box's kernel is this one: a constant would be in it.
+	// The program of the sandbox's kernel is this one: a constant would be in it.
 	value, planted := "sk-"+rand.Text(), "planted-"+rand.Text()
 	a.seal(t, "S1H", value)
 	b := a.box(t, bound("S1H", "api.s1h.test"))
@@ -167,7 +167,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 					places[name] = true
 				}
 			}
-			// Those of the box, not what resolves its secrets.
+			// Those of the sandbox, not what resolves its secrets.
 			if line := ofProcess(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && remembers(t, p, []byte(text)) {
 				places["memory"] = true
 			}

@@ -119,7 +119,7 @@ cat $D/lists/*Packages`, "Package: tiny"},
 }
 
 // Where TLS is opened, programs in their usual use trust the causeway, and do
-// so by what it put into the box and nothing else.
+// so by what it put into the sandbox and nothing else.
 func TestTrust(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, hosttest.Program("java"), hosttest.Program("cargo"), hosttest.Program("apt-get"), goInside)
 	a := theArena(t)

@@ -63,7 +63,7 @@ func TestN19WhatIsBesideIt(t *testing.T) {
 		}
 	}
 	_, exchange, _ := net.SplitHostPort(a.Address)
-	// The box itself has tried some of it before it was ready.
+	// The sandbox itself has tried some of it before it was ready.
 	before := b.records()
 	tried := before[len(before)-1].Seq
 	for _, user := range []string{"user", "root"} {
@@ -130,7 +130,7 @@ print(status(get('api.n19.test', ca='/tmp/world.pem')))
 					n++
 				}
 			}
-			// A box that was held up for a second asks once more by itself.
+			// A sandbox that was held up for a second asks once more by itself.
 			if n < 2 {
 				t.Errorf("%d records of two attempts at %s:%d by %s", n, h, p, rule)
 			}

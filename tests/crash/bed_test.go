@@ -109,7 +109,7 @@ func recall(t *testing.T, sb *crannog.Sandbox) string {
 	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
 }
 
-// holds looks whether a sandbox has its files and its memory, both of the same
+// holds checks whether a sandbox has its files and its memory, both of the same
 // time.
 func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
@@ -133,7 +133,7 @@ func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
 // reconciled is what a server says that it has put in order.
 var reconciled = regexp.MustCompile(`(lost|abandoned|finished|orphans|left|mended)=[1-9]\d*`)
 
-// look starts the next server, looks whether nothing is half there, and lets
+// look starts the next server, checks whether nothing is half there, and lets
 // the sandbox run. done says that the operation was over. It returns what was
 // found.
 func (b *bed) look(t *testing.T, done bool) string {
@@ -194,7 +194,7 @@ func (b *bed) settled(t *testing.T) string {
 	return state
 }
 
-// others looks whether the sandboxes that the operation has made are usable,
+// others checks whether the sandboxes that the operation has made are usable,
 // ends them, and says how many they are.
 func (b *bed) others(t *testing.T, done bool) int {
 	t.Helper()
@@ -232,7 +232,7 @@ func (b *bed) others(t *testing.T, done bool) int {
 	return n
 }
 
-// snapshots looks whether each that is listed can be used, and removes all.
+// snapshots checks whether each that is listed can be used, and removes all.
 func (b *bed) snapshots(t *testing.T) {
 	t.Helper()
 	list, err := b.client.Snapshots(t.Context(), crannog.SnapshotOptions{})

@@ -32,7 +32,7 @@ func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// P7: a server that was killed with 20 boxes finds all of them again, under
+// P7: a server that was killed with 20 sandboxes finds all of them again, under
 // the same tokens, with what they hold; and the server may be another build.
 func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
@@ -51,7 +51,7 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	}
 	first.Kill()
 
-	// An upgrade replaces the program's file under running boxes.
+	// An upgrade replaces the program's file under running sandboxes.
 	upgraded := filepath.Join(filepath.Dir(program), "crannog-upgraded")
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -98,7 +98,7 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	if servetest.Processes(t, state) == 0 {
 		t.Fatal("control: the box ended before its server")
 	}
-	// The guest ends the box by its own clock, without any server.
+	// The guest ends the sandbox by its own clock, without any server.
 	hosttest.Eventually(t, "the box has ended", func() bool { return servetest.Processes(t, state) == 0 })
 	second := servetest.Start(t, program, state)
 	servetest.NothingLeft(t, state)
@@ -141,7 +141,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	last.Stop(t)
 }
 
-// P8: an ephemeral box does not outlive the command that made it, even if
+// P8: an ephemeral sandbox does not outlive the command that made it, even if
 // that is killed.
 func TestKilledRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)

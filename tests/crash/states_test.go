@@ -143,7 +143,7 @@ func (b *bed) strike(t *testing.T, at time.Duration) strike {
 	return k
 }
 
-// end removes all that the kills have left, and looks whether anything is
+// end removes all that the kills have left, and checks whether anything is
 // left that cannot be removed.
 func (b *bed) end(t *testing.T) {
 	t.Helper()

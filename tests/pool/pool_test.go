@@ -1,4 +1,4 @@
-// Package pool_test claims boxes that waited with languages loaded from the
+// Package pool_test claims sandboxes that waited with languages loaded from the
 // program as it is installed: what was loaded is there, nothing else is, and no
 // two of them draw the same at random.
 package pool_test
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 const template = "code-interpreter-v1"
 
-// python is what boxes see of the host: their PATH may not be the test's.
+// python is what sandboxes see of the host: their PATH may not be the test's.
 const python = "/usr/bin/python3"
 
 var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
@@ -54,7 +54,7 @@ func start(t *testing.T, flags ...string) *server {
 
 var waits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?` + template + `.* restored=(true|false)`)
 
-// waiting maps the boxes of the template that have waited so far to whether they
+// waiting maps the sandboxes of the template that have waited so far to whether they
 // went on from a saved state.
 func (s *server) waiting() map[string]string {
 	all := map[string]string{}
@@ -64,7 +64,7 @@ func (s *server) waiting() map[string]string {
 	return all
 }
 
-// create makes a box as the E2B clients do.
+// create makes a sandbox as the E2B clients do.
 func (s *server) create() *crannog.Sandbox {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL+"/sandboxes", strings.NewReader(`{"templateID":"`+template+`"}`))
@@ -89,7 +89,7 @@ func (s *server) create() *crannog.Sandbox {
 	return sb
 }
 
-// claim creates a box when as many as that have waited, and fails the test if it
+// claim creates a sandbox when as many as that have waited, and fails the test if it
 // is not one of them, or went on from a saved state and was not to, or the other
 // way round.
 func (s *server) claim(n int, restored bool) *crannog.Sandbox {
@@ -145,7 +145,7 @@ for drawn in (random.random(), random.Random().random(), numpy.random.random(), 
               os.urandom(8).hex(), secrets.token_hex(8), uuid.uuid4(), ssl.RAND_bytes(8).hex()):
     print(drawn)`
 
-// differ fails the test if anything that one box drew another drew too.
+// differ fails the test if anything that one sandbox drew another drew too.
 func differ(t *testing.T, what string, boxes ...[]string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -162,9 +162,9 @@ func differ(t *testing.T, what string, boxes ...[]string) {
 	}
 }
 
-// Boxes of the interpreter's template go on from one that had loaded its
+// Sandboxes of the interpreter's template go on from one that had loaded its
 // libraries. A first cell finds those and nothing else that it would not find in
-// a box of its own, and none draws what another does (P26).
+// a sandbox of its own, and none draws what another does (P26).
 func TestRestoredWithLibraries(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, libraries)
 	s, plain := start(t, "--pool", "1g"), start(t)
@@ -180,7 +180,7 @@ func TestRestoredWithLibraries(t *testing.T) {
 		drawn = append(drawn, strings.Fields(rest))
 	}
 	differ(t, "python", drawn...)
-	// The control: nothing is loaded in a box that is made anew.
+	// The control: nothing is loaded in a sandbox that is made anew.
 	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
 	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
 	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {
@@ -203,7 +203,7 @@ console.log(all.join("\n"))`
 // age is for how many milliseconds a worker has run, and since when.
 const age = `console.log(Date.now() - process.uptime() * 1000)`
 
-// JavaScript is loaded in each box by itself, also in those that go on from a
+// JavaScript is loaded in each sandbox by itself, also in those that go on from a
 // saved state: nothing that two of them draw is the same (P26).
 func TestJavaScriptIsLoaded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node, libraries)

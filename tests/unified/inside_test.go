@@ -172,7 +172,7 @@ func reapUntilDone() error {
 	}
 }
 
-// environment is what scripts have. Every ability must be there; fewer boxes
+// environment is what scripts have. Every ability must be there; fewer sandboxes
 // are made where many are.
 var environment = []string{
 	"HOME=/run/root", "PATH=" + programsDir + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8",

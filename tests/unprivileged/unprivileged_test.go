@@ -105,7 +105,7 @@ func TestDoctorSaysWhatIsWeaker(t *testing.T) {
 }
 
 // A host that forbids user namespaces gets the reason and the fix, not a
-// weaker box. The host here is a user namespace whose own limit is zero.
+// weaker sandbox. The host here is a user namespace whose own limit is zero.
 func TestWithoutUserNamespaces(t *testing.T) {
 	dir := home(t)
 	forbidden := func(args string) (string, int) {

@@ -38,7 +38,7 @@ type outcome struct {
 	says []string // parts of the output; none is that there is none
 }
 
-// goRoot is where boxes see Go: their PATH may not be the test's.
+// goRoot is where sandboxes see Go: their PATH may not be the test's.
 const goRoot = "/usr/local/go/bin/"
 
 var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {

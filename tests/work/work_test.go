@@ -1,4 +1,4 @@
-// Package work_test does real work in real boxes: the programs of a public
+// Package work_test does real work in real sandboxes: the programs of a public
 // benchmark, and tests and linters of small projects in three languages.
 package work_test
 
@@ -112,8 +112,8 @@ func (p problem) program() string {
 	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
 }
 
-// Every program passes its own tests, in a box of its own, eight at a time,
-// and no box is left.
+// Every program passes its own tests, in a sandbox of its own, eight at a time,
+// and no sandbox is left.
 func TestHumanEval(t *testing.T) {
 	all, what := problems(t)
 	t.Run(what, func(t *testing.T) { solveAll(t, all) })

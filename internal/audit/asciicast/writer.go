@@ -174,7 +174,7 @@ func (w *Writer) rest(at time.Duration) {
 	}
 }
 
-// Truncated says whether output was left out.
+// Truncated reports whether output was left out.
 func (w *Writer) Truncated() bool { return w.cut }
 
 // Kept is the size of the recording in bytes.

@@ -75,7 +75,7 @@ func list(dst []byte, name string, all []string) []byte {
 	return append(dst, ']')
 }
 
-// quote writes a string that no byte of a box can leave: every control
+// quote writes a string that no byte of a sandbox can leave: every control
 // character is escaped, so that an argument with a newline is no second event.
 func quote(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"

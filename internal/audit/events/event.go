@@ -1,5 +1,5 @@
 // Package events owns the form in which an engine writes down what programs
-// in a box do: lines of JSON in a file that the engine can only add to.
+// in a sandbox do: lines of JSON in a file that the engine can only add to.
 package events
 
 import "time"
@@ -17,7 +17,7 @@ const (
 	File Kind = "file"
 	// Gap says that events were lost, how many, and why.
 	Gap Kind = "gap"
-	// Limit is that a program was refused because a limit of the box was
+	// Limit is that a program was refused because a limit of the sandbox was
 	// reached; at most one event a minute for each limit and command.
 	Limit Kind = "limit"
 	// Began is the first event of a kernel. When a sandbox continues on another kernel, process

@@ -50,8 +50,8 @@ type File struct {
 	PID     int       `json:"pid,omitempty"`
 }
 
-// Limit is the data of an entry of the kind limit.hit: the kernel of a box
-// refused a program something because a limit of the box was reached.
+// Limit is the data of an entry of the kind limit.hit: the kernel of a sandbox
+// refused a program something because a limit of the sandbox was reached.
 type Limit struct {
 	Limit   string `json:"limit"` // disk, inodes or pids
 	Most    int64  `json:"most"`
@@ -63,7 +63,7 @@ type Limit struct {
 // unmasked says why something is left out.
 const unmasked = "what must be masked in it was not known"
 
-// Events is the form of what an engine sees of the programs in a box.
+// Events is the form of what an engine sees of the programs in a sandbox.
 func Events(dir string, free func(*os.File, int64) error) Form {
 	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
 }

@@ -318,7 +318,7 @@ func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// Nothing that a box can make an engine or the causeway write does more than
+// Nothing that a sandbox can make an engine or the causeway write does more than
 // make gaps.
 func FuzzLines(f *testing.F) {
 	one, _ := json.Marshal(exec(1, "a"))

@@ -347,5 +347,5 @@ func entries(dir string, yield func(entry)) error {
 	}
 }
 
-// ended says whether an entry is the end of its command.
+// ended reports whether an entry is the end of its command.
 func (e entry) ended() bool { return e.Ended != time.Time{} }

@@ -72,7 +72,7 @@ func (s *Shelf) Let(sandbox string) error {
 	return nil
 }
 
-// Kept says whether the recordings of a sandbox outlive it, now. What cannot be
+// Kept reports whether the recordings of a sandbox outlive it, now. What cannot be
 // read does not.
 func (s *Shelf) Kept(sandbox string) (Kept, bool) {
 	k, ok := s.kept(sandbox)

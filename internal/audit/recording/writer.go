@@ -169,7 +169,7 @@ func (t *Tape) Mark(text string) {
 	t.write(func(at time.Duration) error { return t.w.Mark(at, text) })
 }
 
-// Truncated says whether output was left out.
+// Truncated reports whether output was left out.
 func (t *Tape) Truncated() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

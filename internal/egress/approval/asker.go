@@ -20,6 +20,6 @@ func mayGrant(who Caller, a Approval) error {
 		WithHint("the server's user answers, with crannog approve " + a.ID)
 }
 
-// Plain says whether a host is one exact name or IPv4 address, as a policy may
+// Plain reports whether a host is one exact name or IPv4 address, as a policy may
 // be made wider by.
 func Plain(host string) bool { return plainHost(host) }

@@ -97,8 +97,8 @@ func BenchmarkDownloadDirect(b *testing.B) {
 	download(b, c)
 }
 
-// The whole way here, both stacks included, runs in one process: a real box's
-// half of it runs in the box.
+// The whole way here, both stacks included, runs in one process: a real sandbox's
+// half of it runs in the sandbox.
 func BenchmarkDownload(b *testing.B) {
 	l, box := open(b, &handler{tcp: splice(source(b))}, attachment.Options{})
 	download(b, box.mustDial(b, "198.18.0.7:80"))

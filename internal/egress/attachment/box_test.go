@@ -84,7 +84,7 @@ func (h *handler) drops() []string {
 	return append([]string(nil), h.dropped...)
 }
 
-// open makes a link with a box at its end.
+// open makes a link with a sandbox at its end.
 func open(t testing.TB, h attachment.Handler, o attachment.Options) (attachment.Attachment, *box) {
 	t.Helper()
 	l, end := openRaw(t, h, o)

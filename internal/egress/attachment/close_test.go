@@ -157,7 +157,7 @@ func TestLinksLeaveNothing(t *testing.T) {
 	}
 }
 
-// ours counts goroutines, without those of the test box's card, which lives as
+// ours counts goroutines, without those of the test sandbox's card, which lives as
 // long as the process.
 func ours() int {
 	stacks := make([]byte, 4<<20)
@@ -183,7 +183,7 @@ func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, des
 		}
 		goroutines, descriptors = ours(), 0
 		for _, e := range entries {
-			// The test box's card leaves others.
+			// The test sandbox's card leaves others.
 			if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "socket:") {
 				descriptors++
 			}

@@ -140,7 +140,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A box that stops reading blocks one writer, and that only until its
+// A sandbox that stops reading blocks one writer, and that only until its
 // deadline.
 func TestSlowReaderBlocksOnlyUntilTheDeadline(t *testing.T) {
 	h, conns := accepting(t)

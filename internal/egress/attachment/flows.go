@@ -106,7 +106,7 @@ func (f *flows) reap(now time.Time) int {
 	return left
 }
 
-// over says whether a connection has nothing left to send or to wait for.
+// over reports whether a connection has nothing left to send or to wait for.
 func over(e tcpip.Endpoint) bool {
 	switch tcp.EndpointState(e.State()) {
 	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait:

@@ -131,7 +131,7 @@ func (p *packet) udp(source netip.Addr, body []byte) {
 	}
 }
 
-// unicast says whether an address is one machine's, which is not the sandbox
+// unicast reports whether an address is one machine's, which is not the sandbox
 // itself. What only some machines are at, like loopback and link-local, the
 // handler sees and refuses with a record, except where the stack could
 // mistake it for itself.
@@ -149,7 +149,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// intact says whether the checksums of the IP header and of UDP hold. Those of TCP are
+// intact reports whether the checksums of the IP header and of UDP hold. Those of TCP are
 // the stack's to check.
 func (p *packet) intact() bool {
 	if checksum(p.ip[:ipHeader]) != 0 {

@@ -246,7 +246,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	}
 }
 
-// What a hostile box sends neither stops the link nor reaches another address
+// What a hostile sandbox sends neither stops the link nor reaches another address
 // than its own, and whatever is answered goes back to it.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)), frame(6, boxAddress, elsewhere, segment(4000, 80, ack, 2, 1)))

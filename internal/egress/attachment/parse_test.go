@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Whatever a frame holds, what is let on comes from the box, goes to one
-// machine that is not the box, and is no more than the frame.
+// Whatever a frame holds, what is let on comes from the sandbox, goes to one
+// machine that is not the sandbox, and is no more than the frame.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x60})

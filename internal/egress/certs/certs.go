@@ -1,6 +1,6 @@
 // Package certs owns the certificate authority of each sandbox: the leaves that
 // the causeway shows inside, the files and variables by which programs in the
-// box come to trust them, and the roots that upstream servers are verified
+// sandbox come to trust them, and the roots that upstream servers are verified
 // against.
 package certs
 
@@ -28,9 +28,9 @@ const (
 	// keeps a connection open for hours a leaf that is still valid.
 	leafLife    = 24 * time.Hour
 	renewBefore = 6 * time.Hour
-	// slack is how far a box's clock may be behind ours.
+	// slack is how far a sandbox's clock may be behind ours.
 	slack = time.Hour
-	// mostLeaves are kept. It is the number of names a box may use.
+	// mostLeaves are kept. It is the number of names a sandbox may use.
 	mostLeaves = names.MostNames
 )
 
@@ -43,7 +43,7 @@ type Authority struct {
 	root    *x509.Certificate
 	key     *ecdsa.PrivateKey
 	// leafKey is shared by all leaves, as making one costs more than signing.
-	// It is not the authority's own: TLS shows uses of it to the box.
+	// It is not the authority's own: TLS shows uses of it to the sandbox.
 	leafKey *ecdsa.PrivateKey
 
 	mu     sync.Mutex
@@ -101,7 +101,7 @@ func (a *Authority) Certificate() []byte {
 
 // Leaf returns a certificate for exactly one name, with its key. The same one
 // is returned until it nears its end. The caller must have checked that the
-// policy lets the box reach the name.
+// policy lets the sandbox reach the name.
 func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 	// A name such as *.example.com or one with a NUL would make a leaf that
 	// stands for other names too.

@@ -71,7 +71,7 @@ func TestLeafRefusesWhatIsNoName(t *testing.T) {
 	}
 }
 
-// An authority signs leaves, not authorities: a box that got hold of one leaf's
+// An authority signs leaves, not authorities: a sandbox that got hold of one leaf's
 // key could otherwise make more.
 func TestLeafCannotSign(t *testing.T) {
 	a := authority(t, time.Now)

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// together is the file that a box makes of an addition.
+// together is the file that a sandbox makes of an addition.
 func together(old []byte, f certs.File) []byte {
 	return slices.Concat(f.Around.Head, old[f.Around.From:f.Around.To], f.Data)
 }

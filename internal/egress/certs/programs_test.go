@@ -141,7 +141,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 		}, doubt: []string{
 			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
 		}, want: "Verify return code: 0 (ok)"},
-		// The option stands for the file at its place in a box, which is the
+		// The option stands for the file at its place in a sandbox, which is the
 		// one that GnuTLS looks at.
 		{program: "apt", argv: []string{
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
@@ -150,7 +150,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"download-file", "https://" + site + "/a", "a",
 		}},
-		// The property stands for the file at its place in a box.
+		// The property stands for the file at its place in a sandbox.
 		{program: "java", argv: append(javaArgs, "-Djavax.net.ssl.trustStore="+filepath.Join(root, certs.JavaPath), source),
 			doubt: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
 	} {

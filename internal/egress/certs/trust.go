@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// File is one file of the box. Either Data is its content or Link is where it
+// File is one file of the sandbox. Either Data is its content or Link is where it
 // points to as a symbolic link.
 type File struct {
 	Path string
@@ -28,14 +28,14 @@ type Around struct {
 	Length   int // of the file whose part it is
 }
 
-// Trust is what a box needs so that its programs accept the authority's
+// Trust is what a sandbox needs so that its programs accept the authority's
 // leaves. Files replace what stands at their paths, links included.
 type Trust struct {
 	Files []File
 	Env   map[string]string
 }
 
-// Paths of the trust in a box.
+// Paths of the trust in a sandbox.
 const (
 	// BundlePath holds all roots. It is where Debian, Alpine and Arch have
 	// theirs, so that programs find it without any variable.
@@ -48,7 +48,7 @@ const (
 )
 
 // otherBundles are where other distributions and languages look. Links cost no
-// memory in the box, a bundle is 200 KiB.
+// memory in the sandbox, a bundle is 200 KiB.
 var otherBundles = []string{
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL: curl, git, Go
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL: OpenSSL
@@ -72,9 +72,9 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
-// A Bundle is the world's roots, as every box gets them for connections that
+// A Bundle is the world's roots, as every sandbox gets them for connections that
 // pass unopened. Reading one costs milliseconds, so it is read once and not for
-// each box. It does not change and can be shared.
+// each sandbox. It does not change and can be shared.
 type Bundle struct {
 	pem   []byte
 	java  []byte // entries of a Java trust store
@@ -135,8 +135,8 @@ func around(own []byte, root *x509.Certificate) Trust {
 	return t
 }
 
-// Addition is Trust for a box that has a bundle at BundlePath already, to
-// which a certificate is added: nothing large travels into the box. Java's
+// Addition is Trust for a sandbox that has a bundle at BundlePath already, to
+// which a certificate is added: nothing large travels into the sandbox. Java's
 // store, which cannot be added to, is not part of it.
 func Addition(certificate []byte) (Trust, error) {
 	root, err := certificates(certificate)
@@ -160,8 +160,8 @@ func JavaStore(b *Bundle, certificate []byte) (File, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, root[0])}, nil
 }
 
-// JavaAddition is JavaStore for a box that has a store at JavaPath already:
-// next to nothing travels into the box. It is false for a store that cannot be
+// JavaAddition is JavaStore for a sandbox that has a store at JavaPath already:
+// next to nothing travels into the sandbox. It is false for a store that cannot be
 // added to.
 func JavaAddition(store, certificate []byte) (File, bool, error) {
 	root, err := certificates(certificate)
@@ -173,7 +173,7 @@ func JavaAddition(store, certificate []byte) (File, bool, error) {
 }
 
 // certificates reads a PEM bundle. Blocks of other kinds are left out, so that a
-// private key that is kept beside a certificate never enters a box. A bundle without
+// private key that is kept beside a certificate never enters a sandbox. A bundle without
 // any certificate is an error: it is a mistaken path, not a request to trust none.
 func certificates(bundle []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate

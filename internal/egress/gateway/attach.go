@@ -53,7 +53,7 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 	return reply, nil
 }
 
-// assemble makes the box. After an error nothing of it is left but the files.
+// assemble makes the sandbox. After an error nothing of it is left but the files.
 func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ attachReply, err error) {
 	var none attachReply
 	p, _, err := policy.Compile(req.Policy...)

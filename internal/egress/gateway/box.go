@@ -30,7 +30,7 @@ type box struct {
 	judge   judge
 	link    attachment.Attachment
 	asking  atomic.Int64
-	gone    chan struct{} // closed first when the box ends
+	gone    chan struct{} // closed first when the sandbox ends
 
 	// changing keeps two updates apart.
 	changing sync.Mutex

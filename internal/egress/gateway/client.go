@@ -197,7 +197,7 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 // Attach gives a sandbox a network. It returns the sandbox's end of the link,
 // for an engine, and the PEM certificate that the sandbox must trust. The
 // network ends when the last descriptor of that end is closed. With a Link there is
-// no such end: box is nil, and the network ends with Detach or with the device.
+// no such end: sandbox is nil, and the network ends with Detach or with the device.
 func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {

@@ -228,7 +228,7 @@ func (f askFunc) Ask(ctx context.Context, q egress.Question) (egress.Answer, err
 	return f(ctx, q)
 }
 
-// beController attaches a sandbox, hands the box's end to the test, and waits
+// beController attaches a sandbox, hands the sandbox's end to the test, and waits
 // to be killed.
 func beController() {
 	dir := os.Args[1]

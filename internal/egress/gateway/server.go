@@ -178,7 +178,7 @@ func (s *server) reserve(id string) error {
 	return nil
 }
 
-// settle puts the box into its place, or frees it where b is nil. It reports
+// settle puts the sandbox into its place, or frees it where b is nil. It reports
 // whether the process still runs.
 func (s *server) settle(id string, b *box) bool {
 	s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *server) settle(id string, b *box) bool {
 	return true
 }
 
-// find returns a box that is attached.
+// find returns a sandbox that is attached.
 func (s *server) find(id string) (*box, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +203,7 @@ func (s *server) find(id string) (*box, error) {
 		WithHint("pause and resume the sandbox: it has a new network then")
 }
 
-// drop closes a box and forgets it. It may be called more than once.
+// drop closes a sandbox and forgets it. It may be called more than once.
 func (s *server) drop(b *box, reason string) {
 	b.close()
 	s.mu.Lock()

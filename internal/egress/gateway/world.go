@@ -67,7 +67,7 @@ func (w *World) prepare() error {
 	return err
 }
 
-// judge completes what judges one box.
+// judge completes what judges one sandbox.
 func (w *World) judge(c proxy.Config) (judge, error) {
 	own, err := w.own.now()
 	if err != nil {

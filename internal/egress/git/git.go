@@ -71,13 +71,13 @@ type Command struct {
 	Old, New string // object IDs in hex; all zeros is none
 }
 
-// Creates says whether the ref is not to exist yet.
+// Creates reports whether the ref is not to exist yet.
 func (c Command) Creates() bool { return isZero(c.Old) }
 
-// Deletes says whether the ref is not to exist afterwards.
+// Deletes reports whether the ref is not to exist afterwards.
 func (c Command) Deletes() bool { return isZero(c.New) }
 
-// MayForce says whether the command can drop commits. Whether the old tip is
+// MayForce reports whether the command can drop commits. Whether the old tip is
 // an ancestor of the new one is not on the wire, so this is so for every
 // change of a ref that exists, also for what is a fast-forward in truth. A
 // deletion is its own thing.
@@ -106,7 +106,7 @@ type Request struct {
 	Decoded bool
 }
 
-// Probe says whether this is the empty request by which git finds out
+// Probe reports whether this is the empty request by which git finds out
 // whether it must authenticate before it sends a large pack. It changes
 // nothing and has to pass.
 func (r *Request) Probe() bool { return len(r.Commands) == 0 }

@@ -170,7 +170,7 @@ func TestParseIsBounded(t *testing.T) {
 	if _, err := git.Parse(strings.NewReader(many.String()+flush), ""); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("many commands: %v", err)
 	}
-	// A box that never ends its list must not fill our memory.
+	// A sandbox that never ends its list must not fill our memory.
 	endless := &repeat{text: pkt("shallow " + one)}
 	if _, err := git.Parse(endless, ""); fault.KindOf(err) != fault.Exhausted || endless.n > 2<<20 {
 		t.Errorf("after %d bytes: %v", endless.n, err)

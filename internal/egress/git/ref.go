@@ -9,7 +9,7 @@ import (
 // longestRef is more than file systems and forges take.
 const longestRef = 1024
 
-// isRef says whether a ref is a full one that git's own rules take
+// isRef reports whether a ref is a full one that git's own rules take
 // (git-check-ref-format). Others would be refused by the server at best, and
 // read as another ref at worst.
 func isRef(ref string) bool {
@@ -31,7 +31,7 @@ func isRef(ref string) bool {
 	return true
 }
 
-// printable says whether a text can be shown to a person as it is: refs and
+// printable reports whether a text can be shown to a person as it is: refs and
 // options stand in questions, and one that moves the cursor or turns the
 // direction of writing could make a question read as another.
 func printable(s string) bool { return text.Printable(s) }

@@ -79,7 +79,7 @@ func lines(note string) []byte {
 }
 
 // oneLine makes a text inert: it ends up on a terminal, and parts of it can
-// come from the box. It drops what others mark: no decision depends on it, and refs
+// come from the sandbox. It drops what others mark: no decision depends on it, and refs
 // with anything hidden in them are refused before.
 func oneLine(s string) string {
 	s = strings.ReplaceAll(text.Line(s, 4*longestReason), "\ufffd", "")

@@ -26,7 +26,7 @@ type pushRules struct {
 	// also of a listed one: with Deny a branch can be created and not moved.
 	Force egress.Effect
 	// Move are globs of refs that may be moved in spite of Force, be it by a
-	// fast-forward or not: a box's own branches, where commits that are
+	// fast-forward or not: a sandbox's own branches, where commits that are
 	// dropped are its own. They must be listed as well.
 	Move []string
 	// Tags is for tags that Allow does not list. An unlisted tag needs

@@ -18,7 +18,7 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 	if !a.IsValid() {
 		return fault.New(fault.Denied, "address_invalid", "an address is not one")
 	}
-	// A zone picks an interface of this machine, which is never the box's
+	// A zone picks an interface of this machine, which is never the sandbox's
 	// business.
 	if a.Zone() != "" {
 		return fault.New(fault.Denied, "address_zoned", "an address names an interface of this machine")
@@ -51,7 +51,7 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 }
 
 // refuse makes an error that has the address in its cause only. Its text goes
-// into the box, which must not learn from it what names inside the operator's
+// into the sandbox, which must not learn from it what names inside the operator's
 // network resolve to.
 func refuse(a netip.Addr, what, code, text string) *fault.Error {
 	return fault.Wrap(fmt.Errorf("%s is %s", a, what), fault.Denied, code, text)
@@ -80,7 +80,7 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
 	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
 		// ISATAP, RFC 5214 section 6.1, below any prefix; the bit left out
-		// says whether the IPv4 address is globally unique.
+		// reports whether the IPv4 address is globally unique.
 		return last, true
 	}
 	return netip.Addr{}, false
@@ -101,7 +101,7 @@ func find(table []span, a netip.Addr) (span, bool) {
 	return span{}, false
 }
 
-// The tables are made on first use: this binary starts once per box, and most
+// The tables are made on first use: this binary starts once per sandbox, and most
 // starts never dial.
 var (
 	unicast    = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("2000::/3") })     // RFC 4291 section 2.4, IANA's only allocation

@@ -24,8 +24,8 @@ type Asked struct {
 }
 
 const (
-	// ttl is how long a box may keep an address. The address stays the
-	// name's, so the number only bounds how stale a box's view of a changed
+	// ttl is how long a sandbox may keep an address. The address stays the
+	// name's, so the number only bounds how stale a sandbox's view of a changed
 	// policy is.
 	ttl = 60
 	// payload is what our EDNS record offers: one Ethernet frame.

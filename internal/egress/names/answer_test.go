@@ -28,7 +28,7 @@ func query(t testing.TB, name string, kind dnsmessage.Type, change ...func(*dnsm
 	return b
 }
 
-// known is a box's view: good.test and all below wild.test.
+// known is a sandbox's view: good.test and all below wild.test.
 func known(table *names.Table) func(string) (netip.Addr, bool) {
 	return func(name string) (netip.Addr, bool) {
 		if name != "good.test" && !strings.HasSuffix(name, ".wild.test") {
@@ -98,7 +98,7 @@ func TestAnswerTypes(t *testing.T) {
 	}
 }
 
-// Row N3: a box that writes data into names, types and servers moves nothing,
+// Row N3: a sandbox that writes data into names, types and servers moves nothing,
 // as only a dial looks anything up.
 func TestNoQueryLeaves(t *testing.T) {
 	r := &resolver{answers: [][]netip.Addr{addresses("93.184.216.34")}}

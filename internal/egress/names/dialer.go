@@ -18,7 +18,7 @@ type Resolver interface {
 }
 
 // System is the host's resolver. It ends each name with the root's dot, so
-// that a box that asks for "metadata" does not get "metadata.internal.example"
+// that a sandbox that asks for "metadata" does not get "metadata.internal.example"
 // through the host's search domains.
 type System struct{}
 

@@ -1,6 +1,6 @@
 // Package names owns what a host, an authority, a path and an address may look
 // like at the causeway, the synthetic addresses that stand for names inside a
-// box, the answers to a box's DNS queries, and the only way to dial outwards.
+// sandbox, the answers to a sandbox's DNS queries, and the only way to dial outwards.
 // It decides nothing by policy: it makes sure that there is one reading of what
 // the policy is asked about.
 package names
@@ -97,7 +97,7 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// isAddress says whether some resolver would take the name for an address: a
+// isAddress reports whether some resolver would take the name for an address: a
 // last label that is a number, decimal or hexadecimal, is what the URL standard
 // calls "ends in a number", and inet_aton takes all of these.
 func isAddress(name string) bool {

@@ -20,7 +20,7 @@ type PathOptions struct {
 // digits, without the semicolon and with the brackets that Go's net/url leaves.
 const plain = "/-._~!$&'()*+,=:@[]"
 
-// Path says whether an escaped path, without its query, has one reading only.
+// Path reports whether an escaped path, without its query, has one reading only.
 // A rule matches the path that stands here while the server acts on what it
 // makes of it, so every spelling that servers decode, cut or tidy up in their
 // own ways is an error: dots and slashes behind %, double encoding, doubled
@@ -72,7 +72,7 @@ func escape(s string, o PathOptions) error {
 	return nil
 }
 
-// clean says whether no server would tidy the path up. A segment counts up to
+// clean reports whether no server would tidy the path up. A segment counts up to
 // its first semicolon: "..;" is ".." to servers that know path parameters.
 func clean(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {

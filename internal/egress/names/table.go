@@ -8,11 +8,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// MostNames is how many names of one box have an address at a time. A box that
+// MostNames is how many names of one sandbox have an address at a time. A sandbox that
 // asks for more, say below a wildcard, gets none: what it costs us is bounded.
 const MostNames = 4096
 
-// Table gives each name of one box an address of its own out of
+// Table gives each name of one sandbox an address of its own out of
 // egress.Synthetic, so that the address of a connection says which name it is
 // for. An address is never given to a second name. It is safe for concurrent
 // use.

@@ -14,7 +14,7 @@ var (
 	registries = []string{"npmjs.org", "npmjs.com", "yarnpkg.com", "pypi.org", "crates.io", "rubygems.org", "docker.io", "docker.com", "ghcr.io", "quay.io", "gcr.io", "pkg.dev", "github.com", "amazonaws.com", "azurecr.io", "jsr.io", "nuget.org", "packagist.org", "hex.pm"}
 )
 
-// guarded says whether what passes to a host must be looked at for pushes or
+// guarded reports whether what passes to a host must be looked at for pushes or
 // publications.
 func (p *Policy) guarded(host string) bool {
 	if p.remotes[host] {

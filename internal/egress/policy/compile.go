@@ -91,7 +91,7 @@ func withLevel(layers []Layer) ([]Layer, error) {
 	return append([]Layer{{Kind: LayerLevel, Document: level}}, below...), nil
 }
 
-// complete says whether a document can be a level: what no level says,
+// complete reports whether a document can be a level: what no level says,
 // nothing says.
 func complete(d Document) bool {
 	if d.Level == "" || d.Network.Hosts != nil || d.Git.Remotes != nil || d.Secrets.Bind != nil ||

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Reachable says whether anything at all could get through to a host, so
+// Reachable reports whether anything at all could get through to a host, so
 // that its name is answered.
 func (p *Policy) Reachable(host string) bool {
 	a, isAddress := address(host)
@@ -86,7 +86,7 @@ func tunnel(governs []*block) bool {
 	return len(governs) > 0
 }
 
-// inspects says whether TLS must be opened. Where nothing may pass unseen,
+// inspects reports whether TLS must be opened. Where nothing may pass unseen,
 // everything is opened: an unopened connection is as good as a tunnel.
 func (p *Policy) inspects(q *question, v verdict) bool {
 	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||

@@ -58,7 +58,7 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes says whether a path, relative to the workspace, is one of those that
+// Takes reports whether a path, relative to the workspace, is one of those that
 // may come out at all. Where no layer names any, all are.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {

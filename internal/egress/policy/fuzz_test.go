@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // A decision is always one of three, names a rule, and is the one that
-// Explain gives. Nothing that a box sends is allowed by a slip.
+// Explain gives. Nothing that a sandbox sends is allowed by a slip.
 func FuzzRequest(f *testing.F) {
 	p := sample(f, "light")
 	f.Add("api.github.com", 443, "GET", "/repos/acme/pay/issues", true, false)

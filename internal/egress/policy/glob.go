@@ -39,7 +39,7 @@ func MatchPath(pattern, escaped string) bool {
 	return ok && newGlob(pattern).match(t.exact, false)
 }
 
-// begins says whether a path, without the slash before it, could match.
+// begins reports whether a path, without the slash before it, could match.
 func (g *glob) begins(path string, fold bool) bool {
 	if len(path) < len(g.literal) {
 		return false
@@ -50,7 +50,7 @@ func (g *glob) begins(path string, fold bool) bool {
 	return path[:len(g.literal)] == g.literal
 }
 
-// match says whether the pattern covers the path. A box chooses the path, so
+// match reports whether the pattern covers the path. A sandbox chooses the path, so
 // this never goes back further than to the last **, and the time is bounded
 // by the product of both lengths.
 func (g *glob) match(path string, fold bool) bool {
@@ -129,7 +129,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// covers says whether all that narrow matches is surely matched by wide too.
+// covers reports whether all that narrow matches is surely matched by wide too.
 // It may miss some that are.
 func covers(wide, narrow string) bool {
 	if apart(wide, narrow) {
@@ -154,7 +154,7 @@ func covers(wide, narrow string) bool {
 	return len(w) == len(n)
 }
 
-// apart says whether two patterns differ before the first star of either, and
+// apart reports whether two patterns differ before the first star of either, and
 // so match nothing in common. Each rule of a block is compared with each
 // other, and nearly all of a thousand are apart.
 func apart(a, b string) bool {
@@ -170,7 +170,7 @@ func apart(a, b string) bool {
 	return false
 }
 
-// coversAll says whether every path of narrow is surely one of wide. None is
+// coversAll reports whether every path of narrow is surely one of wide. None is
 // all paths.
 func coversAll(wide, narrow []string) bool {
 	if len(wide) == 0 {

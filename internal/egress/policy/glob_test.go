@@ -106,7 +106,7 @@ func FuzzCovers(f *testing.F) {
 	})
 }
 
-// A box chooses the path, so the worst one must not cost more than the
+// A sandbox chooses the path, so the worst one must not cost more than the
 // product of the lengths.
 func TestGlobDoesNotBlowUp(t *testing.T) {
 	g := newGlob("/" + strings.Repeat("**/a*a*a*a*b/", 30) + "x")

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// validName says whether a host name is in the one form that rules are
+// validName reports whether a host name is in the one form that rules are
 // compared in: lower-case letters, digits and hyphens between dots, ASCII
 // only, and no last label that could make it an address.
 func validName(h string) bool {
@@ -71,7 +71,7 @@ func checkPattern(h string) error {
 	return nil
 }
 
-// sharedSuffix says whether a wildcard covers names that a provider hands
+// sharedSuffix reports whether a wildcard covers names that a provider hands
 // out to anybody.
 func sharedSuffix(pattern string) bool {
 	name, wild := strings.CutPrefix(pattern, "*.")

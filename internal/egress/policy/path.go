@@ -35,7 +35,7 @@ func readPath(p string) (target, bool) {
 	return target{exact: p, loose: trimSlash(p)}, true
 }
 
-// dotted says whether a rest of a path begins with an empty segment, unless
+// dotted reports whether a rest of a path begins with an empty segment, unless
 // nothing follows, or with one that goes nowhere or up.
 func dotted(rest string) bool {
 	if rest != "" && rest[0] == '/' {

@@ -128,7 +128,7 @@ func (d *Document) add(s string) error {
 	return nil
 }
 
-// Refuses says whether a block of addresses denies what a name resolved to.
+// Refuses reports whether a block of addresses denies what a name resolved to.
 // A name that is allowed must not lead where its address is denied. It is
 // asked for each address before it is dialled.
 func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {

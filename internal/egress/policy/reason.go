@@ -93,7 +93,7 @@ func flag(q *question) string {
 	return q.host + ":" + strconv.Itoa(q.port)
 }
 
-// entry is the part of a rule that would match. A path of the box's choosing
+// entry is the part of a rule that would match. A path of the sandbox's choosing
 // is quoted, and left out where it is long.
 func entry(q *question) string {
 	if q.mode != judge || q.method == "" {

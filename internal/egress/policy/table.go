@@ -173,7 +173,7 @@ const (
 
 func (q *question) read() bool { return q.method == "GET" || q.method == "HEAD" }
 
-// match says whether the rule is about the request, and whether it is at
+// match reports whether the rule is about the request, and whether it is at
 // least about one that a server could take for it.
 func (r *rule) match(q *question) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0

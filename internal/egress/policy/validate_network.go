@@ -102,7 +102,7 @@ func (c *checker) host(field string, h *Host) {
 
 var verbs = map[egress.Effect]string{egress.Allow: "allows", egress.Ask: "asks about", egress.Deny: "denies"}
 
-// shadows says whether rule s decides all that r could.
+// shadows reports whether rule s decides all that r could.
 func shadows(s, r *Rule) bool {
 	if s == r || r.Do.Stricter(s.Do) || s.Do == r.Do && (s.Limits != RuleLimits{} || r.Limits != RuleLimits{}) {
 		return false
@@ -110,7 +110,7 @@ func shadows(s, r *Rule) bool {
 	return coversMethods(s.Methods, r.Methods) && coversAll(s.Paths, r.Paths)
 }
 
-// coversMethods says whether wide holds all of narrow. None is all methods.
+// coversMethods reports whether wide holds all of narrow. None is all methods.
 func coversMethods(wide, narrow []string) bool {
 	if len(wide) == 0 {
 		return true

@@ -121,7 +121,7 @@ func meetPaths(a, b []string) bool {
 	return false
 }
 
-// cleanPath says whether p is an absolute path in its one form.
+// cleanPath reports whether p is an absolute path in its one form.
 func cleanPath(p string) bool {
 	return len(p) <= longestGlob && strings.HasPrefix(p, "/") && path.Clean(p) == p &&
 		!strings.ContainsAny(p, "*?[]{}\\") && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })

@@ -47,7 +47,7 @@ func (h *Host) opens() bool {
 	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do != egress.Deny })
 }
 
-// storesFreely says whether a rule allows writing to any path.
+// storesFreely reports whether a rule allows writing to any path.
 func (h *Host) storesFreely() bool {
 	return slices.ContainsFunc(h.Rules, func(r Rule) bool {
 		reads := len(r.Methods) > 0 && !slices.ContainsFunc(r.Methods, func(m string) bool { return m != "GET" && m != "HEAD" })

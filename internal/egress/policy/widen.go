@@ -163,7 +163,7 @@ func (w *widening) hosts(kind string, after *Policy, a, b []Host) {
 	}
 }
 
-// covered says whether anything in the policy could allow what a block that
+// covered reports whether anything in the policy could allow what a block that
 // is gone governed.
 func (p *Policy) covered(kind string, gone Host) bool {
 	if p.said.unlisted.value != "deny" || kind == LayerOrganisation && p.top.unlisted.value != "deny" {
@@ -183,12 +183,12 @@ func (p *Policy) covered(kind string, gone Host) bool {
 	return false
 }
 
-// restrains says whether a block has rules that deny or ask.
+// restrains reports whether a block has rules that deny or ask.
 func (h Host) restrains() bool {
 	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do.Strictness() > 0 })
 }
 
-// hides says whether a block takes the place of one that restrains.
+// hides reports whether a block takes the place of one that restrains.
 func (h Host) hides(list []Host) bool {
 	return slices.ContainsFunc(list, func(o Host) bool {
 		suffix, wild := strings.CutPrefix(o.Host, "*")
@@ -206,7 +206,7 @@ func coversPorts(wide, narrow Ports) bool {
 	return true
 }
 
-// narrows says whether a block is surely no wider than the one it replaces.
+// narrows reports whether a block is surely no wider than the one it replaces.
 func narrows(now, old Host) bool {
 	if !coversPorts(old.ports(), now.ports()) || now.Tunnel != old.Tunnel || now.EncodedSlash && !old.EncodedSlash ||
 		old.WebSocket.Stricter(now.WebSocket) && old.WebSocket != "" || old.WebSocket != "" && now.WebSocket == "" ||
@@ -235,7 +235,7 @@ func narrows(now, old Host) bool {
 	return true
 }
 
-// noLooser says whether limits are no looser than others.
+// noLooser reports whether limits are no looser than others.
 func noLooser(now, old RuleLimits) bool {
 	return now == old || tighter(old.limits(""), now.limits("")) == now.limits("")
 }

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// stall is how long a write to the box may wait. A program that does not
+	// stall is how long a write to the sandbox may wait. A program that does not
 	// read holds an upstream connection and our buffers.
 	stall = time.Minute
 	// stallStep spares a timer for each write.
 	stallStep = 10 * time.Second
 )
 
-// client is the box's end of a flow. It gives what was read ahead once more.
+// client is the sandbox's end of a flow. It gives what was read ahead once more.
 type client struct {
 	net.Conn
 	flow *flow

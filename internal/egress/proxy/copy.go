@@ -10,7 +10,7 @@ const (
 	largeBuffer = 64 << 10
 )
 
-// Buffers are shared by all boxes: an idle one holds none.
+// Buffers are shared by all sandboxes: an idle one holds none.
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}

@@ -23,7 +23,7 @@ func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, er
 		return nil, err
 	}
 	// The transport continues to dial when its request is gone, but not when
-	// the box is.
+	// the sandbox is.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()

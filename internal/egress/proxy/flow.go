@@ -24,7 +24,7 @@ type incoming interface {
 	Refuse()
 }
 
-// flow is one connection of the box. Only its own goroutine changes what is
+// flow is one connection of the sandbox. Only its own goroutine changes what is
 // below mu, but others read it when a policy changes.
 type flow struct {
 	box   *Box
@@ -58,7 +58,7 @@ type flow struct {
 	exchanges map[*exchange]struct{}
 }
 
-// TCP takes a connection attempt of the box.
+// TCP takes a connection attempt of the sandbox.
 func (b *Box) TCP(f *attachment.Flow) { b.take(f) }
 
 func (b *Box) take(in incoming) {
@@ -69,7 +69,7 @@ func (b *Box) take(in incoming) {
 	}
 	handed := false
 	defer func() {
-		// This process serves other boxes too: what one of them can make go
+		// This process serves other sandboxes too: what one of them can make go
 		// wrong here must not end them.
 		if p := recover(); p != nil {
 			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "a fault of ours"), fmt.Sprint(p))

@@ -29,7 +29,7 @@ var hopByHop = []string{
 }
 
 // dropHops removes them, and what Connection names: also a header that the
-// box wants removed on the way, before a secret is set in its place.
+// sandbox wants removed on the way, before a secret is set in its place.
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -64,7 +64,7 @@ func (x *exchange) forward() *refusal {
 }
 
 // outgoing makes the request that goes out. Its host is the one that was
-// judged, not what the box wrote.
+// judged, not what the sandbox wrote.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
@@ -227,7 +227,7 @@ func (x *exchange) commit() *refusal {
 	return nil
 }
 
-// failed is what an upstream's failure is to the box.
+// failed is what an upstream's failure is to the sandbox.
 func (x *exchange) failed(err error) *refusal {
 	x.record.Status = http.StatusBadGateway
 	x.flow.mu.Lock()

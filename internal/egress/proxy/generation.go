@@ -78,8 +78,8 @@ func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *gene
 	return g, nil
 }
 
-// newTransport makes the upstream side. No box shares one: a connection that
-// one box opened carries nothing of another.
+// newTransport makes the upstream side. No sandbox shares one: a connection that
+// one sandbox opened carries nothing of another.
 func (b *Box) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            b.dialUpstream,
@@ -97,9 +97,9 @@ func (b *Box) newTransport() *http.Transport {
 		HTTP2: &http.HTTP2Config{
 			// A server that is gone without a word is noticed.
 			SendPingTimeout: 30 * time.Second,
-			// What a box asks for and does not read is held here. net/http's own
-			// 4 MiB for each request would let one box and a server that works
-			// with it use up what all boxes share.
+			// What a sandbox asks for and does not read is held here. net/http's own
+			// 4 MiB for each request would let one sandbox and a server that works
+			// with it use up what all sandboxes share.
 			MaxReceiveBufferPerStream: 512 << 10,
 		},
 	}

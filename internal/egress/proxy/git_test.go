@@ -113,7 +113,7 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 		t.Errorf("approved: %q", body)
 	}
 	hosttest.Eventually(t, "records of pushes", func() bool { return len(b.records.all(egress.KindGit)) == 15 })
-	// The empty push by which git looks whether it must log in.
+	// The empty push by which git checks whether it must log in.
 	if code, body := send("acme/pay"); code != 200 || !strings.HasPrefix(body, "hello") {
 		t.Errorf("probe: %d %s", code, body)
 	}

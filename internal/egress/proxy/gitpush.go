@@ -114,7 +114,7 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 		// tags.
 		d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".tags", "a tag that no rule lists as one"
 	}
-	// Under a pattern, branches are the box's own: what it drops there is its
+	// Under a pattern, branches are the sandbox's own: what it drops there is its
 	// own too.
 	if !c.MayForce() || x.listed(c.Ref, func(glob string) bool { return !tag && strings.Contains(glob, "*") }) {
 		return d
@@ -133,7 +133,7 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 	return d
 }
 
-// listed says whether one of the repository's push globs that fit covers the
+// listed reports whether one of the repository's push globs that fit covers the
 // ref.
 func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	for _, m := range x.gen.policy.Document().Git.Remotes {

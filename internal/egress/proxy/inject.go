@@ -71,7 +71,7 @@ func seal(s egress.Secret, uses int64) (*sealed, error) {
 	return &sealed{Secret: s, place: place{host, port}, header: header, line: line, uses: uses}, nil
 }
 
-// clashes says whether both could be set on one header of one request.
+// clashes reports whether both could be set on one header of one request.
 func (s *sealed) clashes(o *sealed) bool {
 	if s.place != o.place || s.header != o.header {
 		return false
@@ -83,7 +83,7 @@ func (s *sealed) clashes(o *sealed) bool {
 	return methods && paths
 }
 
-// fits says whether the secret belongs on a request. Globs cover what those of a
+// fits reports whether the secret belongs on a request. Globs cover what those of a
 // rule that allows do.
 func (s *sealed) fits(host string, port int, method, path string) bool {
 	return s.place == place{host, port} &&

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Limits bound what one box may cost. Zero in a field is the default, never
+// Limits bound what one sandbox may cost. Zero in a field is the default, never
 // unlimited.
 type Limits struct {
 	Connections int           // at one time; 256
@@ -49,7 +49,7 @@ func number[T ~int | ~int64](v *T, def T) {
 	}
 }
 
-// What one box may put into the records by what costs it nothing.
+// What one sandbox may put into the records by what costs it nothing.
 const (
 	queriesPerSecond  = 200
 	packetsPerSecond  = 20

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// handover is the listener of a box's HTTP server: connections come to it
+// handover is the listener of a sandbox's HTTP server: connections come to it
 // when their first bytes are judged.
 type handover struct {
 	conns chan net.Conn

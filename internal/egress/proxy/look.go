@@ -49,7 +49,7 @@ func (l *looks) expect(p *policy.Policy) {
 	l.left = left
 }
 
-// take says whether a record is of such a try, and counts it.
+// take reports whether a record is of such a try, and counts it.
 func (l *looks) take(r egress.Record) bool {
 	host := r.Host
 	if a, err := netip.ParseAddr(host); err == nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// masked says whether the answer comes from a host that may know a secret.
+// masked reports whether the answer comes from a host that may know a secret.
 func (x *exchange) masked() bool { return x.gen.masked[x.host] || len(x.secrets) > 0 }
 
 // inName reports whether the name of a header or trailer holds what is masked. As
-// a name, a secret would reach the box in another case and be found by no mask of
+// a name, a secret would reach the sandbox in another case and be found by no mask of
 // values.
 func (g *generation) inName(name string) bool {
 	return g.bytes.InName(name) || g.text.String(name) != name
 }
 
-// misleading headers offer the box ways around us, or speak of a proxy.
+// misleading headers offer the sandbox ways around us, or speak of a proxy.
 func dropMisleading(h http.Header) {
 	delete(h, "Alt-Svc")
 	for name := range h {
@@ -123,7 +123,7 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	}
 }
 
-// errShortAnswer says that the box took less than what was sent.
+// errShortAnswer says that the sandbox took less than what was sent.
 var errShortAnswer = errors.New("the program did not take the answer")
 
 func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {

@@ -27,7 +27,7 @@ import (
 
 var _ attachment.Handler = (*Box)(nil)
 
-// Config is what a box is made of. All but the fields with a default must be
+// Config is what a sandbox is made of. All but the fields with a default must be
 // set.
 type Config struct {
 	Sandbox  string
@@ -37,10 +37,10 @@ type Config struct {
 	Recorder egress.Recorder
 	Asker    egress.Asker
 	Dialer   *names.Dialer
-	// Roots verify upstream servers. The box's own authority is not among
+	// Roots verify upstream servers. The sandbox's own authority is not among
 	// them.
 	Roots *x509.CertPool
-	// Limits bound what the box may cost. Zero in a field is the default.
+	// Limits bound what the sandbox may cost. Zero in a field is the default.
 	Limits Limits
 	// After is the number of the sandbox's last record: a process that takes
 	// over continues from there.
@@ -95,7 +95,7 @@ type Box struct {
 	empty   chan struct{} // closed when closed and no flow is left
 }
 
-// New makes a box and records that it is there: one whose records cannot be
+// New makes a sandbox and records that it is there: one whose records cannot be
 // kept does not begin.
 func New(c Config) (*Box, error) {
 	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
@@ -141,7 +141,7 @@ func (b *Box) httpServer() *http.Server {
 		MaxHeaderBytes:    b.limits.Header,
 		ConnState:         b.state,
 		ConnContext:       withFlow,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the box's, and in the records
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the sandbox's, and in the records
 		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
 		DisableGeneralOptionsHandler: true,
 		// A sandbox is near: small windows do not slow it down.
@@ -185,7 +185,7 @@ func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 	return nil
 }
 
-// Close ends every connection and returns when nothing of the box runs.
+// Close ends every connection and returns when nothing of the sandbox runs.
 func (b *Box) Close() {
 	b.mu.Lock()
 	first := !b.closed

@@ -18,7 +18,7 @@ func plainName(name string) string {
 }
 
 // dropRanges removes the headers that ask for a piece of an answer. With them, a
-// box read out a secret that a server had kept, ten bytes at a time.
+// sandbox read out a secret that a server had kept, ten bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
 	// With a POST, what is read is often asked for in a body; where a write goes, a PUT or PATCH says.
 	reads := slices.ContainsFunc(x.readings, func(r reading) bool {

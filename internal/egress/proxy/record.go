@@ -18,7 +18,7 @@ type records struct {
 	lost error // of the last record, if it could not be kept
 }
 
-// longestField bounds what of a box's own words a record holds.
+// longestField bounds what of a sandbox's own words a record holds.
 const longestField = 2 << 10
 
 // add keeps a record under a new number.
@@ -33,7 +33,7 @@ func (l *records) add(r egress.Record, g *generation) error {
 	return l.keep(r, g)
 }
 
-// ready says whether records can be kept.
+// ready reports whether records can be kept.
 func (l *records) ready(g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +65,7 @@ func (l *records) keep(r egress.Record, g *generation) error {
 	return l.lost
 }
 
-// clean makes a text that the box had a hand in fit for a record: without
+// clean makes a text that the sandbox had a hand in fit for a record: without
 // secrets, without what moves a terminal's cursor, and bounded.
 func (g *generation) clean(text string) string {
 	if text == "" {

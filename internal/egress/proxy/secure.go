@@ -115,7 +115,7 @@ func (b *Box) serverTLS() *tls.Config {
 	}
 }
 
-// unseal ends the box's TLS here and gives the connection to the server.
+// unseal ends the sandbox's TLS here and gives the connection to the server.
 func (f *flow) unseal(c *client) (handed bool) {
 	t := tls.Server(c, f.box.tls)
 	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)

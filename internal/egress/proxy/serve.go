@@ -61,7 +61,7 @@ type exchange struct {
 	address string // of the upstream
 }
 
-// serve is called for each request of the box.
+// serve is called for each request of the sandbox.
 func (b *Box) serve(w http.ResponseWriter, r *http.Request) {
 	f, _ := r.Context().Value(flowKey{}).(*flow)
 	if f == nil {
@@ -132,7 +132,7 @@ func (x *exchange) onStop(do func()) bool {
 	return x.why == ""
 }
 
-// fits says whether a new policy still allows an exchange. flow.mu is held.
+// fits reports whether a new policy still allows an exchange. flow.mu is held.
 func (x *exchange) fits(g *generation) bool {
 	if !x.known {
 		return true // it will be judged by g

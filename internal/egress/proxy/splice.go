@@ -164,7 +164,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	return err
 }
 
-// guarded makes an error of a panic: this process serves other boxes too.
+// guarded makes an error of a panic: this process serves other sandboxes too.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

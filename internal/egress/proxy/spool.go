@@ -17,7 +17,7 @@ import (
 // errTooLarge says that a body is longer than what is held for a question.
 var errTooLarge = errors.New("the body is longer than what can be held")
 
-// errSpoolFull says that other bodies of this box hold all the room.
+// errSpoolFull says that other bodies of this sandbox hold all the room.
 var errSpoolFull = errors.New("too many bodies are held at once")
 
 // inMemory is how much of one body stays in memory.
@@ -28,11 +28,11 @@ type spool struct {
 	box    *Box
 	memory []byte
 	file   *os.File
-	// fileless is set where no file can be made. The box's room bounds what
+	// fileless is set where no file can be made. The sandbox's room bounds what
 	// memory takes then.
 	fileless bool
 	size     int64
-	taken    int64 // of the box's room
+	taken    int64 // of the sandbox's room
 	sum      hash.Hash
 }
 

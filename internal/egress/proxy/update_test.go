@@ -35,7 +35,7 @@ func ends(t *testing.T, what string, c net.Conn) {
 	}
 }
 
-// unhurried is a box in which nothing ends for being slow.
+// unhurried is a sandbox in which nothing ends for being slow.
 func unhurried(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
@@ -240,7 +240,7 @@ network:
 	if got := b.raw(c, "GET /few HTTP/1.1\r\nHost: api.good.test\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") && !strings.Contains(got, "reset") {
 		t.Errorf("a long header: %.80s", got)
 	}
-	// A header that comes too slowly, a hello that does not come: in a box of
+	// A header that comes too slowly, a hello that does not come: in a sandbox of
 	// its own, whose limit is too short for a handshake on a busy machine.
 	hasty := w.box(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {

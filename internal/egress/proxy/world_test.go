@@ -280,7 +280,7 @@ func (w *world) box(text string, change ...func(*Config)) *box {
 	return b
 }
 
-// attempt is a connection attempt of the box.
+// attempt is a connection attempt of the sandbox.
 type attempt struct {
 	dst     netip.AddrPort
 	inside  net.Conn
@@ -352,7 +352,7 @@ func query(t testing.TB, name string, kind dnsmessage.Type) []byte {
 	return b
 }
 
-// resolve asks the box's name server.
+// resolve asks the sandbox's name server.
 func (b *box) resolve(name string) (netip.Addr, error) {
 	b.t.Helper()
 	var m dnsmessage.Message
@@ -367,7 +367,7 @@ func (b *box) resolve(name string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no such host: " + m.RCode.String())
 }
 
-// dial is what a program in the box does to reach a name.
+// dial is what a program in the sandbox does to reach a name.
 func (b *box) dial(name string, port int) (net.Conn, error) {
 	a, err := netip.ParseAddr(name)
 	if err != nil {
@@ -378,7 +378,7 @@ func (b *box) dial(name string, port int) (net.Conn, error) {
 	return b.to(netip.AddrPortFrom(a, uint16(port)))
 }
 
-// client is an HTTP client in the box.
+// client is an HTTP client in the sandbox.
 func (b *box) client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {

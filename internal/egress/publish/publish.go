@@ -73,7 +73,7 @@ type request struct {
 	header       http.Header
 }
 
-// Detect says whether a request publishes. The host is canonical, and the path
+// Detect reports whether a request publishes. The host is canonical, and the path
 // has passed names.Path, with encoded slashes or without. It is judged as a
 // server would decode it, and letters' case is not told apart: a
 // request that is taken for a publication and is none costs a question, the
@@ -103,7 +103,7 @@ func Detect(method, host, escapedPath string, header http.Header) (Publication, 
 	return Publication{}, false
 }
 
-// at says whether the path has these segments from position i on; "*" is any.
+// at reports whether the path has these segments from position i on; "*" is any.
 func (r request) at(i int, want ...string) bool {
 	if i < 0 || i+len(want) > len(r.segments) {
 		return false

@@ -137,5 +137,5 @@ func isSeparator(b byte) bool {
 	return b <= ' ' && (b == ' ' || b == '\n' || b == '\r' || b == '\t') || b == '\\'
 }
 
-// isEscaped says whether a backslash makes a separator of the letter.
+// isEscaped reports whether a backslash makes a separator of the letter.
 func isEscaped(b byte) bool { return b == 'n' || b == 'r' || b == 't' }

@@ -1,4 +1,4 @@
-// Package redact owns the redaction of secrets in bytes that leave: answers to a box,
+// Package redact owns the redaction of secrets in bytes that leave: answers to a sandbox,
 // command output, logs, records. It recognizes known values in all the forms in which
 // an echo usually shows them, and on request unknown tokens by their form.
 //
@@ -65,7 +65,7 @@ func New(values []Value, o Options) (*Redactor, error) {
 	}, nil
 }
 
-// Check says whether a value can be masked without eating other text.
+// Check reports whether a value can be masked without eating other text.
 func Check(data []byte) error {
 	if len(data) < MinValue {
 		return fault.Newf(fault.Invalid, "secret_too_short",

@@ -77,7 +77,7 @@ func (a *automaton) begin(add func(a, b, c byte)) bool {
 	return true
 }
 
-// local says whether the state before buf[i] is local, and which byte makes
+// local reports whether the state before buf[i] is local, and which byte makes
 // it so.
 func (s *Stream) local(i int) bool {
 	if s.t.skip == nil || i == 0 || len(s.tokens) > 0 || s.escape {

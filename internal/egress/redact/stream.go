@@ -109,7 +109,7 @@ func (s *Stream) hit(n node) {
 }
 
 // back finds where the last depth letters began, separators not counted. It
-// is not ok if there are more separators than letters: without a bound, a box
+// is not ok if there are more separators than letters: without a bound, a sandbox
 // could have us hold an endless run of blanks.
 func (s *Stream) back(depth int) (start int, ok bool) {
 	i := s.pos - s.base
@@ -127,7 +127,7 @@ func (s *Stream) back(depth int) (start int, ok bool) {
 	return s.base + i, true
 }
 
-// separates says whether the byte at an index of buf is a separator.
+// separates reports whether the byte at an index of buf is a separator.
 func (s *Stream) separates(i int) bool {
 	if !isEscaped(s.buf[i]) {
 		return isSeparator(s.buf[i])

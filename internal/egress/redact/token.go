@@ -42,7 +42,7 @@ func (s *Stream) open(start int, pattern int32) {
 	s.tokens = append(s.tokens, token{rule: r, pattern: pattern, start: start})
 }
 
-// wordStart says whether a word begins at a position: "task-force" holds no
+// wordStart reports whether a word begins at a position: "task-force" holds no
 // key. A letter that belongs to an escape, as in \n or %3D, is no part of one.
 func (s *Stream) wordStart(start int) bool {
 	i := start - s.base

@@ -190,7 +190,7 @@ func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
 	return v.Store.Secrets(ctx, who.Owner)
 }
 
-// CheckName says whether a secret can have a name.
+// CheckName reports whether a secret can have a name.
 func CheckName(name string) error {
 	bad := len(name) == 0 || len(name) > maxName || strings.HasPrefix(strings.ToLower(name), IDPrefix)
 	for i := 0; i < len(name) && !bad; i++ {

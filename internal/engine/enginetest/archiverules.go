@@ -46,7 +46,7 @@ var archiveRules = []rule{
 	{"archive/large-files-cost-no-box", largeFiles},
 }
 
-// filesComeBack wants the files of a box in another that boots with its archive, and
+// filesComeBack wants the files of a sandbox in another that boots with its archive, and
 // nothing of its programs.
 func filesComeBack(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
@@ -119,9 +119,9 @@ func extract(t testing.TB, c *Config, busy string) {
 	}
 }
 
-// largeFiles wants that the files of a box are written down that do not fit
+// largeFiles wants that the files of a sandbox are written down that do not fit
 // into its memory, and that one that fits nowhere costs an error and not the
-// box.
+// sandbox.
 func largeFiles(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
@@ -133,7 +133,7 @@ func largeFiles(t testing.TB, c *Config) {
 	if list := tarList(t, f); !strings.Contains(list, "home/user/holes") {
 		t.Errorf("the archive has only\n%s", list)
 	}
-	// A box whose disk is small could fill the host's otherwise.
+	// A sandbox whose disk is small could fill the host's otherwise.
 	if info, err := f.Stat(); err != nil || info.Size() < 600<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 100<<20 {
 		t.Errorf("holes are on the disk: %+v, %v", info, err)
 	}

@@ -62,7 +62,7 @@ var benchmarks = []benchmark{
 }
 
 // Benchmarks measures how long the engine under test makes its callers wait, as
-// sub-benchmarks: for a box to come and go, for a command, for a state to be
+// sub-benchmarks: for a sandbox to come and go, for a command, for a state to be
 // written, and for a copy and its first command.
 func Benchmarks(b *testing.B, c Config) {
 	for _, m := range benchmarks {

@@ -37,7 +37,7 @@ func describe(t testing.TB, path string) string {
 	return fmt.Sprintf("%d %o %d:%d %d links, %d bytes %x, %v %v %q", s.Ino, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, sum[:8], s.Mtim, s.Ctim, attributes[:max(n, 0)])
 }
 
-// shownFile makes a file of the host below a directory that boxes see, which
+// shownFile makes a file of the host below a directory that sandboxes see, which
 // everybody may write, and returns its directory's directory and its path.
 func shownFile(t testing.TB, parent string) (dir, path string) {
 	t.Helper()
@@ -64,13 +64,13 @@ func shownFile(t testing.TB, parent string) (dir, path string) {
 	return dir, path
 }
 
-// shownPlaces are directories of the host that boxes see, each with the path
+// shownPlaces are directories of the host that sandboxes see, each with the path
 // that leads there inside.
 var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
 
 func hostFilesDoNotChange(t testing.TB, c *Config) {
 	wantChanged(t)
-	// What boxes are shown: the template's tree, which is the server's own, and
+	// What sandboxes are shown: the template's tree, which is the server's own, and
 	// programs of the host, among which root can put some for each persona. The
 	// host's are not tried, since a wall that broke would cost the machine.
 	shown := []string{c.Image.View().Dir}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factFiles say what is one machine's alone. A box has files of some of these
+// factFiles say what is one machine's alone. A sandbox has files of some of these
 // names, with other words in them.
 var factFiles = []string{
 	"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/etc/hostname",

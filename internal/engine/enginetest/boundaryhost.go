@@ -14,13 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// hostPlaces are directories of which a box sees nothing of the host's.
+// hostPlaces are directories of which a sandbox sees nothing of the host's.
 var hostPlaces = []string{
 	"/boot", "/dev/shm", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp",
 	"/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
 }
 
-// wellKnown are files of the host, if it has them, for which a box has none of
+// wellKnown are files of the host, if it has them, for which a sandbox has none of
 // its own.
 var wellKnown = []string{
 	"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
@@ -28,7 +28,7 @@ var wellKnown = []string{
 	"/root/.ssh/*", "/home/*/.ssh/*", "/root/.*_history", "/home/*/.*_history", "/root/.bashrc", "/root/.gitconfig",
 }
 
-// absentDirs are directories of the host, if it has them, that a box has not.
+// absentDirs are directories of the host, if it has them, that a sandbox has not.
 var absentDirs = []string{
 	"/boot", "/etc/ssh", "/etc/ssl/private", "/lost+found", "/media", "/mnt", "/old_root", "/opt", "/run/dbus", "/run/systemd", "/srv",
 	"/var/backups", "/var/lib/dpkg", "/var/spool", "/home/[!u]*",
@@ -170,7 +170,7 @@ func wantReached(t testing.TB, paths []string) {
 	}
 }
 
-// filesOfABox are some of what the host keeps for another box.
+// filesOfABox are some of what the host keeps for another sandbox.
 func filesOfABox(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)

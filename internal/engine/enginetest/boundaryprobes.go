@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// probe runs the probe program in a box.
+// probe runs the probe program in a sandbox.
 func (b *box) probe(t testing.TB, c *Config, as persona, args ...string) []answer {
 	t.Helper()
 	user := string(as)

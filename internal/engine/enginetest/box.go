@@ -41,7 +41,7 @@ type box struct {
 	client *http.Client
 }
 
-// result is what a command in a box gave.
+// result is what a command in a sandbox gave.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -66,7 +66,7 @@ func guestConfig(id string, absent ...string) []byte {
 	return config
 }
 
-// start makes a box and removes it when the test ends.
+// start makes a sandbox and removes it when the test ends.
 func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) *box {
 	t.Helper()
 	spec := c.spec(newID())
@@ -84,7 +84,7 @@ func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spe
 	return attach(t, e, spec.ID)
 }
 
-// attach makes a handle for a box that exists.
+// attach makes a handle for a sandbox that exists.
 func attach(t testing.TB, e engine.Engine, id string) *box {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return e.Dial(ctx, id, guestboot.Port)

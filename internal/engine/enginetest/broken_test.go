@@ -223,7 +223,7 @@ func (e writesReadOnly) Create(ctx context.Context, spec engine.Spec) error {
 	return e.like.Create(ctx, spec)
 }
 
-// It removes what the box is to remove from its own view alone.
+// It removes what the sandbox is to remove from its own view alone.
 func (e writesTheHost) Create(ctx context.Context, spec engine.Spec) error {
 	return errors.Join(e.like.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
 }

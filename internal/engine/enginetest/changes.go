@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// guestBox reads a box's files through its guest.
+// guestBox reads a sandbox's files through its guest.
 type guestBox struct{ *box }
 
 // Tree implements changeset.Box.
@@ -55,7 +55,7 @@ func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser
 	return res.Body, nil
 }
 
-// changesRules say what a comparison of a box's files can rely on.
+// changesRules say what a comparison of a sandbox's files can rely on.
 var changesRules = []rule{
 	// P37
 	{"changes/what-comes-out-is-what-is-inside", whatComesOut},
@@ -64,7 +64,7 @@ var changesRules = []rule{
 	{"changes/a-racing-program-shows-nothing-else", racingProgram},
 }
 
-// changed is a box with a workspace, and what is known about it.
+// changed is a sandbox with a workspace, and what is known about it.
 type changed struct {
 	guestBox
 	dir  string
@@ -129,7 +129,7 @@ func whatComesOut(t testing.TB, c *Config) {
 	}
 	b.want(t, `cd /workspace && echo three >> a.txt && rm -r gone dir && mkdir -p new/deep && echo '#!/bin/sh' > new/deep/run &&
 		chmod 755 new/deep/run && ln -s ../a.txt new/link && echo done`, "done")
-	// The host's file changes, which the box does not see.
+	// The host's file changes, which the sandbox does not see.
 	if err := os.WriteFile(filepath.Join(b.dir, "same"), []byte("of the host's"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func forgedTimes(t testing.TB, c *Config) {
 	if r := b.sh(t, "stat -c %s,%Y /workspace/forged"); strings.TrimSpace(r.stdout) != fmt.Sprintf("%d,%d", info.Size(), info.ModTime().Unix()) {
 		t.Fatalf("the forgery did not work: %q", r.stdout)
 	}
-	// Nor can the superuser of the box set its clock back to then.
+	// Nor can the superuser of the sandbox set its clock back to then.
 	if r := b.shAs(t, "root", "date -s @"+fmt.Sprint(info.ModTime().Unix())); r.code == 0 {
 		t.Error("root sets the clock")
 	}

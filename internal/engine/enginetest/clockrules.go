@@ -27,13 +27,13 @@ const tell = `" ".join(str(x) for x in (time.time(), time.monotonic(), time.cloc
 
 var clockNames = [...]string{"wall clock", "monotonic clock", "boot clock", "uptime"}
 
-// reading is what the clocks of a box said between two looks at ours.
+// reading is what the clocks of a sandbox said between two looks at ours.
 type reading struct {
 	from, to time.Time
 	said     [len(clockNames)]time.Duration
 }
 
-// readClocks has a line in the box print the time, again until that was quick.
+// readClocks has a line in the sandbox print the time, again until that was quick.
 func readClocks(t testing.TB, b *box, line string) (r reading) {
 	t.Helper()
 	hosttest.Eventually(t, "the time is told quickly", func() bool {
@@ -72,7 +72,7 @@ func (r reading) wrong(earlier reading) []string {
 	return out
 }
 
-// knowTheTime checks that every clock is right in a box that is restored from an old
+// knowTheTime checks that every clock is right in a sandbox that is restored from an old
 // state. It checks the program that read the time before, and a new one.
 func knowTheTime(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())

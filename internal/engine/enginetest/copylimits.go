@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What bounds a box and hides things from it is the host's and not part of its
+// What bounds a sandbox and hides things from it is the host's and not part of its
 // state, so it has to be put up anew around each copy.
 var copyLimitRules = []rule{
 	// P6
@@ -68,7 +68,7 @@ print(n)'; pkill -f python3`)
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)
-		// The control: what is looked at sees the one box, in a group.
+		// The control: what is looked at sees the one sandbox, in a group.
 		c.wantGroups(t, dir, 1)
 		saved := save(t, b)
 		c.copyOf(t, e, saved)
@@ -109,12 +109,12 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// goesOn gives a box the guest's configuration of a restored one.
+// goesOn gives a sandbox the guest's configuration of a restored one.
 func goesOn(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.GuestConfig = renewed(s.ID, s.Hostname, how) }
 }
 
-// wantGroups wants that the boxes below a directory are in so many groups of each
+// wantGroups wants that the sandboxes below a directory are in so many groups of each
 // hierarchy that has any.
 func (c *Config) wantGroups(t testing.TB, dir string, want int) {
 	t.Helper()

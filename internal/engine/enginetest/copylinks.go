@@ -25,7 +25,7 @@ open("how", "w").write(how)
 os.rename("how", "said")`
 
 // dialled is the peer's note of a connection to a port without a listener, to which
-// only one box connects.
+// only one sandbox connects.
 func dialled(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
 
 var copyLinkRules = []rule{
@@ -41,7 +41,7 @@ var copyLinkRules = []rule{
 		if !slices.Equal(p.seen(""), []string{dialled(9000)}) {
 			t.Errorf("the source's peer saw %q", p.seen(""))
 		}
-		// And a box that had none can come back with one.
+		// And a sandbox that had none can come back with one.
 		end, theirs := newPeer(t)
 		defer end.Close()
 		c.copyOf(t, e, save(t, without), linkedBy(end)).want(t, python(dialing("198.18.0.7", 80)), "connected")
@@ -74,7 +74,7 @@ func linkedBy(end *os.File) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
 }
 
-// linksAreTheirOwn makes two copies of a box with a link, after prepare.
+// linksAreTheirOwn makes two copies of a sandbox with a link, after prepare.
 func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
 	e := c.Open(t, t.TempDir())
 	b, p := c.startLinked(t, e)
@@ -115,7 +115,7 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 			t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
 		}
 	}
-	// A link that ends is that of one box.
+	// A link that ends is that of one sandbox.
 	peers[1].link.Close()
 	for i, b := range boxes {
 		if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {

@@ -130,7 +130,7 @@ func readOnlyIsNotChanged(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace = ws }
-	// The control: each works in a box that protects nothing.
+	// The control: each works in a sandbox that protects nothing.
 	free := c.start(t, e, change)
 	for _, attempt := range protectedAttempts {
 		if r := free.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {

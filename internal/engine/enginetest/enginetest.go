@@ -18,7 +18,7 @@ type Config struct {
 	// Open opens the engine on a state directory. Opening the same directory
 	// again is what a restart of the server does.
 	Open func(t testing.TB, dir string) engine.Engine
-	// Image is what boxes start from. Its guest is the test binary itself or
+	// Image is what sandboxes start from. Its guest is the test binary itself or
 	// the real guest.
 	Image engine.Image
 	// Residue counts what the engine owns for a state directory by kind: processes,
@@ -28,7 +28,7 @@ type Config struct {
 	Residue func(t testing.TB, dir string) map[string]int
 	// Parts are the files of a saved state without half of which none is restored.
 	Parts []string
-	// Groups lists, for each hierarchy of control groups, those in which boxes below
+	// Groups lists, for each hierarchy of control groups, those in which sandboxes below
 	// a state directory run, and "" for a process in none of the engine's. Nil is an
 	// engine that makes no groups.
 	Groups func(t testing.TB, dir string) map[string][]string
@@ -41,7 +41,7 @@ type Config struct {
 	// engine was checked in full already and is opened another way now. None are
 	// all rules.
 	Only []string
-	// Cycles is how many boxes the leak rules make and remove.
+	// Cycles is how many sandboxes the leak rules make and remove.
 	Cycles int
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fileRules say what files a box sees. They use lines that every guest runs; what
+// fileRules say what files a sandbox sees. They use lines that every guest runs; what
 // hostile programs try is in the rules of boundary/ and cover/.
 var fileRules = []rule{
 	// P4

@@ -13,7 +13,7 @@ var leakRules = []rule{
 	{"leaks/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
-		// The first box may make what all later ones share.
+		// The first sandbox may make what all later ones share.
 		cycle(t, c, e)
 		before := c.count(t, dir)
 		for range c.Cycles {

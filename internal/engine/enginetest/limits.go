@@ -33,7 +33,7 @@ var limitRules = []rule{
 		e := c.Open(t, t.TempDir())
 		sibling := c.start(t, e)
 		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
-		// The control: the same program in a box with room for it.
+		// The control: the same program in a sandbox with room for it.
 		sibling.want(t, "python3 -c 'x = b\"x\" * (300 << 20); print(len(x) >> 20)'", "300")
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(2*hosttest.Hang))
 		defer cancel()

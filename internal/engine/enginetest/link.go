@@ -128,7 +128,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 	}},
 }
 
-// peer is the other end of a box's link. It accepts connections to
+// peer is the other end of a sandbox's link. It accepts connections to
 // 198.18.0.7, where port 80 says hello, port 81 says it and holds on once it is
 // answered, and port 82 notes what is said to it. It refuses ports from 9000 on, and all else.
 type peer struct {
@@ -146,7 +146,7 @@ func (p *peer) note(what string) {
 }
 
 // seen returns what the peer noted, from a beginning on. A connection noted twice in
-// a row is there once: a box dials again where a slow peer has not answered yet.
+// a row is there once: a sandbox dials again where a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +167,7 @@ func (p *peer) TCP(f *attachment.Flow) {
 	_, _ = io.WriteString(c, "hello")
 	switch f.Destination().Port() {
 	case 81:
-		// Until it has answered, the box may not know that it is connected.
+		// Until it has answered, the sandbox may not know that it is connected.
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			return
 		}
@@ -188,7 +188,7 @@ func (p *peer) Names(query []byte, _ int) []byte {
 func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + dst.String()) }
 
 // newPeer makes a link with a peer, which ends with the test, and returns the
-// box's end. The caller closes that.
+// sandbox's end. The caller closes that.
 func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
 	end, ours, err := attachment.Pair(attachment.Packets)
@@ -204,7 +204,7 @@ func newPeer(t testing.TB) (*os.File, *peer) {
 	return end, p
 }
 
-// startLinked makes a box with a link.
+// startLinked makes a sandbox with a link.
 func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
 	t.Helper()
 	end, p := newPeer(t)
@@ -255,7 +255,7 @@ except OSError as e: print(errno.errorcode[e.errno])`), "ECONNREFUSED")
 	if got := p.seen(""); !slices.Equal(got, want) {
 		t.Errorf("the peer saw %q, want %q", got, want)
 	}
-	// Whatever the box may say, the peer is the only one that can hear it.
+	// Whatever the sandbox may say, the peer is the only one that can hear it.
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

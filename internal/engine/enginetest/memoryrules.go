@@ -39,7 +39,7 @@ var memoryRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
-		// No box looks before all are made: the pages that were read exist by then.
+		// No sandbox looks before all are made: the pages that were read exist by then.
 		all := []*box{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))

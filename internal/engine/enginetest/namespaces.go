@@ -33,7 +33,7 @@ func confinedByNamespaces(t testing.TB, c *Config) {
 	b.want(t, "unshare --user --map-root-user id -u && unshare -Um --map-current-user id -u", "0\n1000")
 	b.want(t, "unshare -Urmpiunf --mount-proc sh -c 'echo $$; hostname mine && hostname; mount -t tmpfs none /mnt 2>/dev/null || mount -t tmpfs none /tmp; ls -A /tmp'; hostname",
 		"1\nmine\nbox")
-	// Root of a namespace of one's own is not root of the box.
+	// Root of a namespace of one's own is not root of the sandbox.
 	for _, attempt := range []string{
 		"touch /etc/new", "chown 12345 /workspace", "mount -o remount,rw /sys", "hostname other", "cat /etc/shadow", "mknod /tmp/sda b 8 0",
 	} {
@@ -42,7 +42,7 @@ func confinedByNamespaces(t testing.TB, c *Config) {
 		}
 	}
 	b.want(t, "unshare -Urn python3 -c '"+newAddress+"'", "0 -22")
-	// The box's own network is not its to change.
+	// The sandbox's own network is not its to change.
 	b.want(t, "python3 -c '"+newAddress+"'", "-1 -1")
 }
 

@@ -14,7 +14,7 @@ type needs struct {
 	shows    []engine.Limit
 	egress   engine.EgressKind
 	// programs of a Linux image are run. That takes an image that has any, and a
-	// boundary: without one they would do to this machine what they are to do to a box.
+	// boundary: without one they would do to this machine what they are to do to a sandbox.
 	programs bool
 	// config names a field of Config that must be set.
 	config string

@@ -35,7 +35,7 @@ const (
 )
 
 // ProbeRole lets a test binary run the probes. The same binary runs inside a
-// box, where a probe must be refused, and on the host as root, where it must
+// sandbox, where a probe must be refused, and on the host as root, where it must
 // not be: without that control a refusal proves nothing.
 func ProbeRole() reexec.Role {
 	return reexec.Role{
@@ -128,7 +128,7 @@ func apart(try func() error) error {
 	return <-done
 }
 
-// probe is an attempt that must be refused inside a box for every user. Dangerous
+// probe is an attempt that must be refused inside a sandbox for every user. Dangerous
 // calls are made with arguments that a kernel which permits them rejects as bad, so
 // that nothing happens where they are permitted.
 type probe struct {

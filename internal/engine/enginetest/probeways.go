@@ -13,7 +13,7 @@ import (
 )
 
 // ways are attempts to get at a file or a socket by its path on the host. Each
-// of them succeeds on the host, and inside with a file of the box's own.
+// of them succeeds on the host, and inside with a file of the sandbox's own.
 var ways = map[string]func(path string) error{
 	"open":            take,
 	"dots":            func(path string) error { return take("/../../../../.." + path) },
@@ -116,7 +116,7 @@ func throughDescriptor(path string) error {
 func scratch(beside string, try func(name string) error) error {
 	parent := "/tmp"
 	if _, err := os.Stat(beside); err == nil {
-		parent = filepath.Dir(beside) // only on the host, or with the box's own
+		parent = filepath.Dir(beside) // only on the host, or with the sandbox's own
 	}
 	dir, err := os.MkdirTemp(parent, "crannog-way-")
 	if err != nil {

@@ -53,7 +53,7 @@ func (v *eventFile) more(t testing.TB) []events.Event {
 	}
 }
 
-// watched makes a box of which everything is written down.
+// watched makes a sandbox of which everything is written down.
 func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *eventFile) {
 	t.Helper()
 	v := newEvents(t)

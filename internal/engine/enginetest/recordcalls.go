@@ -70,7 +70,7 @@ except OSError as e: print(e)
 '; rm -rf w`
 
 var recordCallRules = []rule{
-	// P32: our system calls in an observed box return what gVisor's return.
+	// P32: our system calls in an observed sandbox return what gVisor's return.
 	{"record/calls-answer-as-in-a-box-without-a-watcher", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		watched, _ := c.watched(t, e)

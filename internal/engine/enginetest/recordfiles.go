@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// changes are the file events of a box since the last look, path and op.
+// changes are the file events of a sandbox since the last look, path and op.
 func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedElsewhere wants that a process which watches a box does not take the
-// end of what another process has replaced for the end of the box.
+// replacedElsewhere wants that a process which watches a sandbox does not take the
+// end of what another process has replaced for the end of the sandbox.
 func replacedElsewhere(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)

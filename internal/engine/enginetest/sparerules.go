@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// spareRules say what holds for boxes that take over a kernel that is there.
+// spareRules say what holds for sandboxes that take over a kernel that is there.
 var spareRules = []rule{
 	{"spares/are-used-and-dropped", func(t testing.TB, c *Config) {
 		b, gone := c.counted(t)

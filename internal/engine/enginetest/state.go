@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// renewed returns the configuration of a box that is restored from a saved state.
+// renewed returns the configuration of a sandbox that is restored from a saved state.
 func renewed(id, hostname string, how guest.Renewal) []byte {
 	return marshal(renewal(id, hostname, how))
 }
@@ -28,7 +28,7 @@ func renewal(id, hostname string, how guest.Renewal) guest.Config {
 	}
 }
 
-// archived is that of a box that boots with the files of another.
+// archived is that of a sandbox that boots with the files of another.
 func archived(id string) []byte {
 	return marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: id, AccessToken: accessToken, ControlToken: controlToken,
@@ -47,7 +47,7 @@ func marshal(config guest.Config) []byte {
 // saver is the engine's ability to save and go on, for rules that need it.
 func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
-// save writes a box's state to a new directory. The box keeps running.
+// save writes a sandbox's state to a new directory. The sandbox keeps running.
 func save(t testing.TB, b *box) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,8 +57,8 @@ func save(t testing.TB, b *box) string {
 	return dir
 }
 
-// Saved makes a box, runs a line in it, and writes its state to a new directory.
-// The box is removed when the test ends.
+// Saved makes a sandbox, runs a line in it, and writes its state to a new directory.
+// The sandbox is removed when the test ends.
 func (c *Config) Saved(t testing.TB, line string) (dir string) {
 	t.Helper()
 	b := c.start(t, c.Open(t, t.TempDir()))
@@ -68,7 +68,7 @@ func (c *Config) Saved(t testing.TB, line string) (dir string) {
 	return save(t, b)
 }
 
-// copyOf makes another box from a state, and removes it when the test ends.
+// copyOf makes another sandbox from a state, and removes it when the test ends.
 func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *box {
 	t.Helper()
 	id := newID()

@@ -191,13 +191,13 @@ var stateRules = []rule{
 	}},
 }
 
-// counted starts a box in an engine of its own. What it returns removes the box
+// counted starts a sandbox in an engine of its own. What it returns removes the sandbox
 // and waits until no more is there than before it.
 func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 	t.Helper()
 	dir := t.TempDir()
 	e := c.Open(t, dir)
-	cycle(t, c, e) // the first box may make what all later ones share
+	cycle(t, c, e) // the first sandbox may make what all later ones share
 	before := c.count(t, dir)
 	b = c.start(t, e)
 	return b, func() {

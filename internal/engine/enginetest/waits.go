@@ -11,13 +11,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// waitFor waits for a box under a name that stillWaits finds.
+// waitFor waits for a sandbox under a name that stillWaits finds.
 func waitFor(ctx context.Context, e engine.Engine, id string) (engine.Exit, error) {
 	return e.Wait(ctx, id)
 }
 
 // stillWaits returns when n goroutines are inside waitFor: a wait that begins after
-// the box is gone is for an unknown box. A box that runs must not be reported as
+// the sandbox is gone is for an unknown sandbox. A sandbox that runs must not be reported as
 // ended.
 func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
 	t.Helper()
@@ -29,7 +29,7 @@ func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
 	}
 }
 
-// waiting counts the goroutines that wait for a box and for nothing before it.
+// waiting counts the goroutines that wait for a sandbox and for nothing before it.
 func waiting() (n int) {
 	stacks := make([]byte, 4<<20)
 	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {

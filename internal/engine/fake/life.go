@@ -103,7 +103,7 @@ func (e *Engine) at(ctx context.Context, step Step, id string) error {
 	return context.Cause(ctx)
 }
 
-// take removes a box from the world, so that one caller stops it.
+// take removes a sandbox from the world, so that one caller stops it.
 func (e *Engine) take(id string) *box {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()

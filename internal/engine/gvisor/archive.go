@@ -21,9 +21,9 @@ import (
 const architecture = runtime.GOARCH
 
 // Archive implements engine.Archiver. gVisor reads each file whole into its
-// kernel's memory before it writes it, so a large one would cost the box its
+// kernel's memory before it writes it, so a large one would cost the sandbox its
 // life, and a file with holes may be larger than any memory. So what is read is
-// a copy of the box, in which nothing runs and which may use more.
+// a copy of the sandbox, in which nothing runs and which may use more.
 func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error) {
 	b, err := e.find(id)
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was made by a version that kept too little of it to copy it", id)
 	}
 	// The directory is named as a spare kernel's, so that the cleanup of dead
-	// processes removes what a crash leaves: it may be as large as the box's memory.
+	// processes removes what a crash leaves: it may be as large as the sandbox's memory.
 	dir, err := e.spareDirOf(ownName(*b.rec.Spec))
 	if err != nil {
 		return err

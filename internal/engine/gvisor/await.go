@@ -11,12 +11,12 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 )
 
-// Waiting for the end of a box goes through Go's poller. gVisor's own client
-// and a plain poll would each hold a thread per box, and a server has
-// hundreds of boxes that do nothing.
+// Waiting for the end of a sandbox goes through Go's poller. gVisor's own client
+// and a plain poll would each hold a thread per sandbox, and a server has
+// hundreds of sandboxes that do nothing.
 
 // awaitEnd returns when the process has ended. What cannot be told now is asked
-// again: a program without a descriptor left would take all its boxes for dead.
+// again: a program without a descriptor left would take all its sandboxes for dead.
 func (p process) awaitEnd() {
 	for !p.ended() {
 		time.Sleep(askAgain)

@@ -21,14 +21,14 @@ import (
 
 // A sandbox that is restored from another one's state needs a host name and a boot ID
 // of its own. gVisor lets programs with CAP_SYS_ADMIN set the host name, lets none
-// set the boot ID, and gives no program of a box that capability. So our kernel has
+// set the boot ID, and gives no program of a sandbox that capability. So our kernel has
 // one more system call, which only the first process may use: all programs of the
 // user are its descendants.
 
 // nameBytes is the most of a host name, as in Linux.
 const nameBytes = 64
 
-// callTables are the system calls of a box's kernel.
+// callTables are the system calls of a sandbox's kernel.
 func callTables() []*sentry.SyscallTable {
 	return []*sentry.SyscallTable{linux.AMD64, linux.ARM64}
 }
@@ -46,7 +46,7 @@ func addBecome() {
 
 // become sets the host name to the string at the first argument with the
 // length of the second, unless that is 0, and draws a new boot ID if the third
-// is 1. Before, it puts in force what the box's user owns.
+// is 1. Before, it puts in force what the sandbox's user owns.
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM

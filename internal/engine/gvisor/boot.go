@@ -25,9 +25,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// bootArg0 is the name of the child that makes one box's kernel and ends. A
+// bootArg0 is the name of the child that makes one sandbox's kernel and ends. A
 // panic in gVisor's code ends this child and not the server, and gVisor takes
-// the box's stdio from the process's own.
+// the sandbox's stdio from the process's own.
 const bootArg0 = "crannog-boot"
 
 // bootRequest travels to the child on descriptor 3.
@@ -47,7 +47,7 @@ type bootRequest struct {
 	ReadOnly    []string
 	// Owners lists the files that the user owns inside.
 	Owners owners.Plan
-	// CPUs keeps the box on this many processors, where there is no group
+	// CPUs keeps the sandbox on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
 	// Platform is what programs run on.
@@ -70,7 +70,7 @@ func runBoot() {
 	// Everything that follows changes the thread's namespaces and mounts.
 	runtime.LockOSThread()
 	// This process lives for a few hundredths of a second: collecting its
-	// garbage would only make the box wait.
+	// garbage would only make the sandbox wait.
 	debug.SetGCPercent(-1)
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
@@ -220,7 +220,7 @@ func throughDescriptor(dir string) (path string, done func(), err error) {
 }
 
 // runtimeConfig is gVisor's configuration, with its root directory and the
-// box's own. What is not named here has gVisor's default.
+// sandbox's own. What is not named here has gVisor's default.
 func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
@@ -235,9 +235,9 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		// without root.
 		"ignore-cgroups": "true",
 		"host-settings":  "ignore",
-		// Writes go to a file without a name in the box's directory: they
+		// Writes go to a file without a name in the sandbox's directory: they
 		// cost disk and not memory, the kernel frees it with the last
-		// descriptor, and its size is the box's disk limit.
+		// descriptor, and its size is the sandbox's disk limit.
 		"overlay2":  fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
 		"rootless":  fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
 		"panic-log": filepath.Join(box, wordsName),
@@ -252,7 +252,7 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	return config.NewFromFlags(flags)
 }
 
-// highDescriptor is open in the child that boots a box, so that the kernel
+// highDescriptor is open in the child that boots a sandbox, so that the kernel
 // gives it, and the processes that it starts, a large descriptor table when it
 // is made and still has one thread. gVisor places its stdio at 253 to 255;
 // growing the table of a process with many threads waits for an RCU grace

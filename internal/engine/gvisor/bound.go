@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// rootName is where the root of a box is in the mounts of its kernel, which has
-// the files of the box open itself.
+// rootName is where the root of a sandbox is in the mounts of its kernel, which has
+// the files of the sandbox open itself.
 const rootName = "/root"
 
 // CheckpointBound implements engine.Binder. When gVisor restores a state, it opens
@@ -52,7 +52,7 @@ func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engi
 	return list, true, nil
 }
 
-// boundTo finds the open files of a box that are the host's, and closes the others.
+// boundTo finds the open files of a sandbox that are the host's, and closes the others.
 func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 	slices.SortFunc(open, func(a, b hostfiles.Open) int { return strings.Compare(a.Path, b.Path) })
 	var others hostfiles.List

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// box is the handle of one box. It holds nothing that could not be found
+// box is the handle of one sandbox. It holds nothing that could not be found
 // again from its record.
 type box struct {
 	e   *Engine
@@ -35,7 +35,7 @@ type box struct {
 	mu      sync.Mutex
 	exit    engine.Exit
 	removed bool // Remove was called: the exit that follows is ours
-	// Another process has put another box in its place; right once done is
+	// Another process has put another sandbox in its place; right once done is
 	// closed.
 	replaced bool
 
@@ -61,7 +61,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	}
 	b, err := e.find(id)
 	if fault.KindOf(err) == fault.NotFound {
-		// A box's directory is made first and goes last, so without one there is
+		// A sandbox's directory is made first and goes last, so without one there is
 		// nothing to look for.
 		if _, err := os.Lstat(e.boxDir(id)); errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -82,7 +82,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-// destroy ends the box's processes and frees everything it held. It may be
+// destroy ends the sandbox's processes and frees everything it held. It may be
 // called at any stage of creation and any number of times.
 func (b *box) destroy() error {
 	b.mu.Lock()
@@ -102,14 +102,14 @@ func (b *box) destroy() error {
 		errs = append(errs, b.e.groups.RemoveNamed(b.rec.Kernel))
 	}
 	errs = append(errs, b.removeRuntimeFiles())
-	// The directory comes last: as long as it exists, List names the box.
+	// The directory comes last: as long as it exists, List names the sandbox.
 	if errors.Join(errs...) == nil {
 		errs = append(errs, removeDir(b.dir))
 	}
 	return errors.Join(errs...)
 }
 
-// removeDir deletes a box's directory. Another process that waits for the box
+// removeDir deletes a sandbox's directory. Another process that waits for the sandbox
 // writes down how it ended, and may do so just between the last file and the
 // directory itself.
 func removeDir(dir string) error {
@@ -135,8 +135,8 @@ func removeDir(dir string) error {
 	return err
 }
 
-// removeRuntimeFiles deletes what gVisor keeps for the box outside its
-// directory: state, lock and control socket, all named after the box.
+// removeRuntimeFiles deletes what gVisor keeps for the sandbox outside its
+// directory: state, lock and control socket, all named after the sandbox.
 func (b *box) removeRuntimeFiles() error {
 	var errs []error
 	root := b.e.runtimeRoot()

@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// channelDescriptor is where the child that makes a box's kernel finds the
-// box's end of its channel: what it reads, and after it what it writes.
+// channelDescriptor is where the child that makes a sandbox's kernel finds the
+// sandbox's end of its channel: what it reads, and after it what it writes.
 const channelDescriptor = 5
 
-// The channel's two pipes have names in the box's directory, so that the next
+// The channel's two pipes have names in the sandbox's directory, so that the next
 // server takes the channel over. One process at a time has it, which a lock on
 // the one that it reads tells; all others have ports forwarded.
 const (
@@ -24,8 +24,8 @@ const (
 	fromGuestName = "from-guest"
 )
 
-// makeChannel makes a channel's pipes in a directory and returns the box's
-// ends and ours. The box reads from a pipe that it also holds open for
+// makeChannel makes a channel's pipes in a directory and returns the sandbox's
+// ends and ours. The sandbox reads from a pipe that it also holds open for
 // writing: it sees no end when a server dies.
 func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error) {
 	for _, name := range []string{toGuestName, fromGuestName} {
@@ -61,7 +61,7 @@ func openChannel(dir string) (*relay.Channel, error) {
 		read.Close()
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	// For both, since the box's own end may not be open yet.
+	// For both, since the sandbox's own end may not be open yet.
 	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		read.Close()
@@ -94,10 +94,10 @@ func widen(pipes ...*os.File) {
 	}
 }
 
-// openedChannel returns the box's channel, or nil if another process has it or it
-// is broken. A box of an earlier version has none.
+// openedChannel returns the sandbox's channel, or nil if another process has it or it
+// is broken. A sandbox of an earlier version has none.
 func (b *box) openedChannel(ctx context.Context) *relay.Channel {
-	// A guest that does not read makes this slow, and ending the box needs b.mu. So
+	// A guest that does not read makes this slow, and ending the sandbox needs b.mu. So
 	// one open runs at a time, and without that lock.
 	select {
 	case b.opening <- struct{}{}:
@@ -141,7 +141,7 @@ func (b *box) nudge() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()
-	// A box of an earlier version has no channel, and one that has ended no
+	// A sandbox of an earlier version has no channel, and one that has ended no
 	// reader: there is nothing to look at.
 	pipe, err := os.OpenFile(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

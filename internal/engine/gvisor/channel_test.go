@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// unread is a box whose guest reads nothing of its channel, which is full.
+// unread is a sandbox whose guest reads nothing of its channel, which is full.
 func unread(t *testing.T) *box {
 	t.Helper()
 	b := newBox(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
@@ -55,13 +55,13 @@ func ends(t *testing.T, what string, do func()) {
 	}
 }
 
-// Who saves a box does not wait for a guest that does not read.
+// Who saves a sandbox does not wait for a guest that does not read.
 func TestNudgeOfAFullChannel(t *testing.T) {
 	b := unread(t)
 	ends(t, "the nudge", b.nudge)
 }
 
-// Who ends a box does not wait for one who opens its channel, and that ends.
+// Who ends a sandbox does not wait for one who opens its channel, and that ends.
 func TestOpeningAFullChannel(t *testing.T) {
 	b := unread(t)
 	opened := make(chan bool, 1)

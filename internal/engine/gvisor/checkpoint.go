@@ -64,12 +64,12 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 	return sure, nil
 }
 
-// save writes the box's state. look, if not nil, is called when the box has open
+// save writes the sandbox's state. look, if not nil, is called when the sandbox has open
 // what its state refers to, and nothing else; sure says that it stood still until
 // look returned.
 func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
-	// Changes are reported only by the box that made them: a box that is restored
+	// Changes are reported only by the sandbox that made them: a sandbox that is restored
 	// from its state begins with none.
 	if err := b.surveyFirst(ctx); err != nil {
 		return false, err
@@ -119,7 +119,7 @@ func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool,
 	return sure, nil
 }
 
-// forwarding is what gVisor says of a box into which a port is forwarded: the
+// forwarding is what gVisor says of a sandbox into which a port is forwarded: the
 // copying is done by its kernel itself, and not by a program that could stand
 // still.
 const forwarding = "waiter.ChannelNotifier"
@@ -185,7 +185,7 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 	return e.launch(ctx, k, spec, dir)
 }
 
-// kernelFor is a kernel in the directory of the box's ID, a spare one if there
+// kernelFor is a kernel in the directory of the sandbox's ID, a spare one if there
 // is one.
 func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
 	k := e.takeSpareOf(kind, spec)
@@ -235,7 +235,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
-	// The old box stands still, so that nothing is done twice, and continues if the
+	// The old sandbox stands still, so that nothing is done twice, and continues if the
 	// new one fails.
 	if err := old.standStill(pausePatience); err != nil {
 		k.discard()
@@ -252,14 +252,14 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	return e.exchange(old, k.b, spec.ID)
 }
 
-// exchange replaces a box with another running one, and ends the old one.
+// exchange replaces a sandbox with another running one, and ends the old one.
 func (e *Engine) exchange(old, next *box, id string) error {
 	if err := old.makeWay(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}
 	e.publish(next)
-	// The old box stands still and no longer has the ID, so no caller has to wait for
+	// The old sandbox stands still and no longer has the ID, so no caller has to wait for
 	// its end. What a crash leaves of it is in a spare kernel's directory.
 	e.spares.done.Go(func() {
 		if err := old.destroy(); err != nil {

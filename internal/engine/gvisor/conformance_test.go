@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// residue counts what this engine has for a state directory: processes of its boxes,
+// residue counts what this engine has for a state directory: processes of its sandboxes,
 // also of those that are booted or spare, and control groups.
 func residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
@@ -27,7 +27,7 @@ sys.exit(1 if (libc.syscall(1999, b"other", 5, 1), ctypes.get_errno()) == (-1, 1
 // outside stands for the group of a process that is in none of ours.
 const outside = ""
 
-// groupsOf lists, for each hierarchy in which any of the boxes below a directory
+// groupsOf lists, for each hierarchy in which any of the sandboxes below a directory
 // is in a group of ours, the groups that their processes are in.
 func groupsOf(t testing.TB, dir string) map[string][]string {
 	t.Helper()

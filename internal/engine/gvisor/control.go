@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// controlConns is a small pool of connections to one box's control socket. A
+// controlConns is a small pool of connections to one sandbox's control socket. A
 // connection carries one call at a time.
 type controlConns struct {
 	mu     sync.Mutex
@@ -23,7 +23,7 @@ type controlConns struct {
 	closed bool
 }
 
-// maxIdle bounds what an idle box costs in descriptors.
+// maxIdle bounds what an idle sandbox costs in descriptors.
 const maxIdle = 4
 
 func (c *controlConns) setSocket(path string) {
@@ -32,7 +32,7 @@ func (c *controlConns) setSocket(path string) {
 	c.socket = path
 }
 
-// call makes one call and gives it up when the context ends: a box that does
+// call makes one call and gives it up when the context ends: a sandbox that does
 // not answer must not hold its callers.
 func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
 	if ctx.Err() != nil {

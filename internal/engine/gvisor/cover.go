@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 )
 
-// cover puts what the policy hides and protects out of the box's reach. What
+// cover puts what the policy hides and protects out of the sandbox's reach. What
 // is hidden is covered twice: here in the tree that gVisor's file server is
-// given, so that not even a taken-over kernel of the box could read it, and
+// given, so that not even a taken-over kernel of the sandbox could read it, and
 // once more inside, where the cover cannot be written to or removed. What is to
 // be absent is covered here alone: inside, the guest removes the empty file, and
 // below it in the overlay there is nothing to come back.
@@ -69,7 +69,7 @@ func (r *bootRequest) cover() error {
 	return nil
 }
 
-// mountCover mounts a cover inside. What is the user's is covered by the box's
+// mountCover mounts a cover inside. What is the user's is covered by the sandbox's
 // kernel, below the translation of owners: a file with mode 0600 that is
 // protected is to be read by the sandbox's user.
 func (r *bootRequest) mountCover(c owners.Cover) {
@@ -130,7 +130,7 @@ func makeEmpty(path string) error {
 	return f.Close()
 }
 
-// target is a place in the box's root.
+// target is a place in the sandbox's root.
 type target struct {
 	file      *os.File
 	inside    string // its path there, without links
@@ -142,8 +142,8 @@ type target struct {
 // the root is never seen, so that a cover would cover nothing.
 var unmasked = []string{"/proc", "/sys", "/dev"}
 
-// openInside finds a path as a program in the box would: a link in somebody's
-// workspace leads to the box's files and never to the host's.
+// openInside finds a path as a program in the sandbox would: a link in somebody's
+// workspace leads to the sandbox's files and never to the host's.
 func openInside(root *os.File, path string, flags uint64) (target, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return target{}, errors.New("not a clean absolute path below the root")

@@ -62,7 +62,7 @@ func ready(spec *engine.Spec) error {
 }
 
 // launch starts the guest in a kernel, or lets it go on from the state in a
-// directory, and makes the box known. After an error nothing of it is left.
+// directory, and makes the sandbox known. After an error nothing of it is left.
 func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if err := e.startIn(ctx, k, spec, image); err != nil {
 		k.discard()
@@ -72,12 +72,12 @@ func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image 
 	return nil
 }
 
-// startIn starts a box that others may go before until it is ready.
+// startIn starts a sandbox that others may go before until it is ready.
 func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if !spec.Unhurried {
 		return e.start(ctx, k, spec, image)
 	}
-	// A spare kernel was made before its box was known.
+	// A spare kernel was made before its sandbox was known.
 	if err := k.yield(true); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image
 	return k.yield(false)
 }
 
-// publish makes a running box known and watches it.
+// publish makes a running sandbox known and watches it.
 func (e *Engine) publish(b *box) {
 	e.mu.Lock()
 	e.boxes[b.rec.ID] = b

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// Dial implements engine.Engine. Streams go through the box's channel, which
+// Dial implements engine.Engine. Streams go through the sandbox's channel, which
 // one process has; from any other each is a forwarded port.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
@@ -55,7 +55,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return conn, nil
 }
 
-// A box's kernel that has no descriptor left cannot take a stream's, and says
+// A sandbox's kernel that has no descriptor left cannot take a stream's, and says
 // so in these words. Programs that used them up give them back when they end,
 // which takes it a moment.
 const (
@@ -64,7 +64,7 @@ const (
 	descriptorPause    = 50 * time.Millisecond
 )
 
-// forwardPatiently is forward, again and again while the box's kernel is out
+// forwardPatiently is forward, again and again while the sandbox's kernel is out
 // of descriptors.
 func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
 	for began := time.Now(); ; {
@@ -81,7 +81,7 @@ func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
 }
 
 // forward opens a stream to the guest's relay. One end of a socket pair is given to gVisor,
-// which connects it to the relay on the box's loopback, and the relay to
+// which connects it to the relay on the sandbox's loopback, and the relay to
 // ports. It needs no network and works for any process that can open
 // the control socket. The relay is there because gVisor drops what does not
 // fit into the port's send buffer.
@@ -98,7 +98,7 @@ func (b *box) forward(ctx context.Context) (net.Conn, error) {
 		Port:        guestboot.RelayPort,
 	}
 	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
-	theirs.Close() // the box has its own copy, and its end must be seen
+	theirs.Close() // the sandbox has its own copy, and its end must be seen
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// over reports whether the box is known to have ended. Another process may have made
+// over reports whether the sandbox is known to have ended. Another process may have made
 // one of the same ID since.
 func (b *box) over() bool {
 	select {
@@ -22,7 +22,7 @@ func (b *box) over() bool {
 	}
 }
 
-// watch waits for the end of the box in the background, once.
+// watch waits for the end of the sandbox in the background, once.
 func (b *box) watch() {
 	b.watching.Do(func() {
 		b.conns.setSocket(b.rec.Socket)
@@ -49,7 +49,7 @@ func (b *box) watch() {
 	})
 }
 
-// ended records why the box stopped. It runs before the group is removed,
+// ended records why the sandbox stopped. It runs before the group is removed,
 // which holds the kernel's word about memory.
 func (b *box) ended(status *unix.WaitStatus) {
 	b.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// frozenName is the file in a frozen box's directory. gVisor counts how often a
+// frozenName is the file in a frozen sandbox's directory. gVisor counts how often a
 // kernel was paused and crashes on a resume too many, so what was done is written
-// down for later processes. After a crash between the pause and the file, the box
+// down for later processes. After a crash between the pause and the file, the sandbox
 // stands still until it is removed.
 const frozenName = "frozen"
 
@@ -44,7 +44,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		} else if err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
-		// The file is gone: a caller that leaves now must not leave the box so.
+		// The file is gone: a caller that leaves now must not leave the sandbox so.
 		if err := b.resume(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
@@ -52,7 +52,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	})
 }
 
-// exclusively finds a running box and locks its directory against other processes
+// exclusively finds a running sandbox and locks its directory against other processes
 // and callers that freeze or thaw it.
 func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mark string) error) error {
 	b, err := e.find(id)
@@ -90,7 +90,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mar
 	return nil
 }
 
-// frozen reports whether the box stands still because a caller froze it.
+// frozen reports whether the sandbox stands still because a caller froze it.
 func (b *box) frozen() bool {
 	_, err := os.Lstat(b.frozenMark())
 	return err == nil

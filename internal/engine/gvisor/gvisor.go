@@ -1,5 +1,5 @@
 // Package gvisor owns the engine that isolates with a user-space kernel: it
-// starts gVisor by re-executing this binary, finds its boxes again after a
+// starts gVisor by re-executing this binary, finds its sandboxes again after a
 // restart, and speaks to them over their control sockets. No other package
 // knows gVisor.
 package gvisor
@@ -42,7 +42,7 @@ type Options struct {
 	NoCgroups bool
 }
 
-// Engine runs boxes on gVisor. It implements engine.Engine and engine.Meter.
+// Engine runs sandboxes on gVisor. It implements engine.Engine and engine.Meter.
 type Engine struct {
 	dir      string // StateDir/run
 	runtime  string // the program that plays Roles
@@ -160,18 +160,18 @@ func runtimeVersion() string {
 	return version.Version()
 }
 
-// boxDir is where a box's own files are.
+// boxDir is where a sandbox's own files are.
 func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
 
-// runtimeRoot is gVisor's own state directory, one for all boxes. The dot
-// keeps it apart from the boxes' directories.
+// runtimeRoot is gVisor's own state directory, one for all sandboxes. The dot
+// keeps it apart from the sandboxes' directories.
 func (e *Engine) runtimeRoot() string { return filepath.Join(e.dir, ".runsc") }
 
-// rootPoint is an empty directory. Each box's creator mounts the box's root on
+// rootPoint is an empty directory. Each sandbox's creator mounts the sandbox's root on
 // it in a mount namespace of its own.
 func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
 
-// find returns the handle of a box that this or an earlier process made.
+// find returns the handle of a sandbox that this or an earlier process made.
 func (e *Engine) find(id string) (*box, error) {
 	e.mu.Lock()
 	known := e.boxes[id]
@@ -216,7 +216,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		if unreadable(err) {
 			return nil, fmt.Errorf("gvisor: list: %w", err)
 		}
-		// A directory without a record is a box whose creation was cut short:
+		// A directory without a record is a sandbox whose creation was cut short:
 		// it is listed as stopped, so that it gets removed.
 		if err == nil {
 			status.Created = rec.Created

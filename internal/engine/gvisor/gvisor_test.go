@@ -56,7 +56,7 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
 		Open: open(noCgroups), Image: root(t), Residue: residue, Forbidden: []string{become},
-		// Pages are read while programs already run: half of them ends the box later.
+		// Pages are read while programs already run: half of them ends the sandbox later.
 		Parts: []string{"checkpoint.img", "pages_meta.img"},
 	}
 	if !noCgroups {
@@ -68,7 +68,7 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	// Hundreds are tests/cycles': through a server, on this engine. Here is enough
-	// to see what each box leaves, and where.
+	// to see what each sandbox leaves, and where.
 	cycles := 30
 	if hosttest.Full() {
 		cycles = 100
@@ -100,7 +100,7 @@ func only(rules ...string) []string {
 }
 
 // Without groups the engine falls back to what it says in Info().Notes. Other
-// code bounds a box, finds its processes and ends them.
+// code bounds a sandbox, finds its processes and ends them.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
@@ -111,7 +111,7 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// P14: an unprivileged user gets the same boxes where user namespaces allow.
+// P14: an unprivileged user gets the same sandboxes where user namespaces allow.
 // Users, mounts, networks and the rights of the engine's own processes are made
 // in another way; what the kernel inside does of itself is the same.
 func TestConformanceRootless(t *testing.T) {

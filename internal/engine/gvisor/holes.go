@@ -18,7 +18,7 @@ const hole = 4096
 const pipeBytes = 1 << 20
 
 // throughHoles gives do a file to write to, and writes what comes out of it to
-// w, but for zeros. A box may have files that are larger than its disk, of
+// w, but for zeros. A sandbox may have files that are larger than its disk, of
 // nothing but holes, and gVisor writes those out: the host's disk would be full
 // before anybody had looked at how much there is.
 func throughHoles(w *os.File, do func(*os.File) error) error {

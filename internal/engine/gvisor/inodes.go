@@ -20,14 +20,14 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
-// What a box writes lies in a file system of gVisor's that can bound the
+// What a sandbox writes lies in a file system of gVisor's that can bound the
 // number of its files. gVisor hands it the size alone, so the number is added
 // in the kernel process itself, after it has read its arguments.
 
 // inodesKey is the annotation that tells the kernel process the number.
 const inodesKey = "dev.crannog.inodes"
 
-// sharedInodes bounds the files of each file system in memory that a box has
+// sharedInodes bounds the files of each file system in memory that a sandbox has
 // besides its root: one for each page of 64 MiB, however large they are.
 const sharedInodes = 16384
 
@@ -103,7 +103,7 @@ func annotations(f *flag.FlagSet) (map[string]string, error) {
 }
 
 // limitRoot adds the limit to the settings of the file system that holds what
-// the box writes to its root.
+// the sandbox writes to its root.
 func limitRoot(f *flag.FlagSet, text string) error {
 	limit, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || limit < 1 {

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// kernel is a box in which nothing runs yet: its processes, its root and its
+// kernel is a sandbox in which nothing runs yet: its processes, its root and its
 // limits are there, and it waits for a guest to start or to go on.
 type kernel struct {
 	b *box
@@ -108,7 +108,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	return k, nil
 }
 
-// yield says whether other boxes go before this one, where groups can do that.
+// yield reports whether other sandboxes go before this one, where groups can do that.
 func (k *kernel) yield(yes bool) error {
 	if k.b.rec.Group == nil {
 		return nil
@@ -154,7 +154,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
 	if k.b.rec.Group != nil {
-		// The box is under its limits before anything of it exists.
+		// The sandbox is under its limits before anything of it exists.
 		start = func() error { return k.b.rec.Group.Start(cmd) }
 	}
 	if err := start(); err != nil {
@@ -231,7 +231,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 func (e *Engine) bootAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS,
-		// Signals for the server's terminal are not for its boxes.
+		// Signals for the server's terminal are not for its sandboxes.
 		Setsid: true,
 	}
 	if e.rootless {

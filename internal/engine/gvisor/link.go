@@ -14,12 +14,12 @@ import (
 // egressKinds are the kinds of egress that gVisor's network stack takes.
 var egressKinds = []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
 
-// loopback is the network of a box that has no other.
+// loopback is the network of a sandbox that has no other.
 func loopback() *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 }
 
-// linked is the network of a box with a link: one interface, whose packets
+// linked is the network of a sandbox with a link: one interface, whose packets
 // are datagrams on the descriptor. There is no network namespace in which
 // they could take another way, and no IPv6. Neither end computes checksums,
 // because nothing between them changes a bit.

@@ -6,16 +6,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// memoryLook is how often a box without a group is looked at. A program can
+// memoryLook is how often a sandbox without a group is looked at. A program can
 // pass the limit for this long.
 const memoryLook = 250 * time.Millisecond
 
-// mostSilence is how long the kernel of such a box may leave open how much it
+// mostSilence is how long the kernel of such a sandbox may leave open how much it
 // holds: longer than a question about a large memory takes, or the moment in
 // which it takes over a saved state.
 const mostSilence = time.Minute
 
-// boundMemory begins to watch the memory of a box without a group, once. It must
+// boundMemory begins to watch the memory of a sandbox without a group, once. It must
 // come before anything runs inside for long.
 func (b *box) boundMemory() {
 	if b.rec.Group == nil {
@@ -26,7 +26,7 @@ func (b *box) boundMemory() {
 	}
 }
 
-// watchMemory ends the box when it holds more than its limit, or does not tell.
+// watchMemory ends the sandbox when it holds more than its limit, or does not tell.
 // It stands in for the kernel where no group can be made.
 func (b *box) watchMemory(id string, silence time.Duration) {
 	tick := time.NewTicker(memoryLook)

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A box without a group that does not tell how much memory it holds is ended as
+// A sandbox without a group that does not tell how much memory it holds is ended as
 // one that holds too much. One that tells is not.
 func TestMemoryThatIsNotTold(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "not told": false} {

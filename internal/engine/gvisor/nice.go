@@ -9,7 +9,7 @@ import (
 	_ "unsafe" // for go:linkname
 )
 
-// programNice is how much nicer the programs inside a box are than the kernel
+// programNice is how much nicer the programs inside a sandbox are than the kernel
 // process that serves them. Both are in one control group, so its weight is the
 // same. With this, a kernel that has a system call, a request or a start of a
 // program to serve gets nine times the share of a program that only computes,
@@ -36,9 +36,9 @@ var behindOnce sync.Once
 // mostNice is the kernel's largest nice value.
 const mostNice = 19
 
-// setBehind keeps a box without a control group behind all that is not nice.
+// setBehind keeps a sandbox without a control group behind all that is not nice.
 // Where the host's kernel groups processes by sessions, a nice value counts only
-// within one, and a session has its own. The programs of a box are one session
+// within one, and a session has its own. The programs of a sandbox are one session
 // and its kernel another. It is done as far as this user may: the kernel limits
 // how often users other than root change it.
 func (b *box) setBehind() {

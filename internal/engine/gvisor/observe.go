@@ -64,7 +64,7 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	return nil
 }
 
-// observeAgain makes a box that stands still go on behind the last event of a
+// observeAgain makes a sandbox that stands still go on behind the last event of a
 // file to which another has written.
 func (b *box) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
@@ -142,13 +142,13 @@ func (b *box) survey(ctx context.Context) error {
 	return nil
 }
 
-// notWatched is the code of a box without a file of events.
+// notWatched is the code of a sandbox without a file of events.
 const notWatched = "not_watched"
 
-// lastLook bounds how long the end of a box waits for what was changed last.
+// lastLook bounds how long the end of a sandbox waits for what was changed last.
 const lastLook = 10 * time.Second
 
-// surveyFirst is a survey before a box's state is taken. A box that is not observed
+// surveyFirst is a survey before a sandbox's state is taken. A sandbox that is not observed
 // has none.
 func (b *box) surveyFirst(ctx context.Context) error {
 	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
@@ -165,7 +165,7 @@ func (b *box) surveyLast() {
 	b.mu.Lock()
 	removed := b.removed
 	b.mu.Unlock()
-	// Who removes a box asks before, and then ends the kernel that would answer.
+	// Who removes a sandbox asks before, and then ends the kernel that would answer.
 	if err != nil && !removed {
 		b.e.log.Warn("last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
-// workspaceDir is where a box's workspace is inside.
+// workspaceDir is where a sandbox's workspace is inside.
 const workspaceDir = "/workspace"
 
 // ownersOf says which of the host's files the sandbox's user owns inside.
@@ -48,11 +48,11 @@ func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	return nil
 }
 
-// owned is the plan of the box that this process is the kernel of.
+// owned is the plan of the sandbox that this process is the kernel of.
 var owned owners.Plan
 
 // installOwners puts the plan in force before the first process does anything
-// else. A box without it would have its user locked out of the workspace, and
+// else. A sandbox without it would have its user locked out of the workspace, and
 // paths of it not covered that are to be.
 func installOwners(t *sentry.Task) error {
 	if err := owners.Install(t, owned); err != nil {

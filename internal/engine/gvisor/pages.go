@@ -54,8 +54,8 @@ func readOnlySpans(maps, path string) []span {
 }
 
 // letGo unmaps what the start has touched of the program. It stays in the
-// kernel's cache, and what a box still needs of it comes back by itself; most
-// of it was for the start alone, and would count as this box's for its whole
+// kernel's cache, and what a sandbox still needs of it comes back by itself; most
+// of it was for the start alone, and would count as this sandbox's for its whole
 // life.
 func letGo(spans []span) {
 	for _, s := range spans {

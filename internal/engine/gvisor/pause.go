@@ -14,12 +14,12 @@ import (
 // pausePatience bounds how long one may take to stand still.
 const pausePatience = time.Minute
 
-// resumePatience bounds how long a call may take to a box that was to be replaced,
-// before the box continues.
+// resumePatience bounds how long a call may take to a sandbox that was to be replaced,
+// before the sandbox continues.
 const resumePatience = 5 * time.Second
 
-// standStill makes a box stand still. The caller's context does not end it, because
-// only a box that is known to stand still can be told to continue. A box that stands
+// standStill makes a sandbox stand still. The caller's context does not end it, because
+// only a sandbox that is known to stand still can be told to continue. A sandbox that stands
 // still too late is told to continue at once.
 func (b *box) standStill(within time.Duration) error {
 	answer := make(chan error, 1)
@@ -42,8 +42,8 @@ func (b *box) standStill(within time.Duration) error {
 	return fmt.Errorf("the sandbox does not stand still within %v", within)
 }
 
-// goOnAgain lets a box go on that was to be replaced. The one in its place may
-// have written events, and has taken numbers. Whatever becomes of that, the box
+// goOnAgain lets a sandbox go on that was to be replaced. The one in its place may
+// have written events, and has taken numbers. Whatever becomes of that, the sandbox
 // is told to go on, and has its own time for it.
 func (b *box) goOnAgain(ctx context.Context, spec engine.Spec, within time.Duration) error {
 	observing, cancel := context.WithTimeout(ctx, within)

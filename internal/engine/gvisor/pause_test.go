@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// actedKernel returns a box whose kernel is played by answer, which reports whether a
+// actedKernel returns a sandbox whose kernel is played by answer, which reports whether a
 // call is answered at all.
 func actedKernel(t *testing.T, answer func(method string) bool) *box {
 	t.Helper()
@@ -59,7 +59,7 @@ func arrives(t *testing.T, what string, signal <-chan struct{}) {
 	}
 }
 
-// That its events cannot be gone on with takes a box none of the time in which
+// That its events cannot be gone on with takes a sandbox none of the time in which
 // it is told to go on.
 func TestGoesOnWithoutItsEvents(t *testing.T) {
 	resumed := make(chan struct{})
@@ -86,7 +86,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	}
 }
 
-// P46: a box that stands still only after its caller gave up continues.
+// P46: a sandbox that stands still only after its caller gave up continues.
 func TestStandsStillTooLate(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
 	b := actedKernel(t, func(method string) bool {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// pipe is one direction between the server and the child that makes a box's
-// kernel, or the box.
+// pipe is one direction between the server and the child that makes a sandbox's
+// kernel, or the sandbox.
 type pipe struct{ read, write *os.File }
 
 // send writes data and ends the stream. An error means that the reader is gone, which
@@ -40,8 +40,8 @@ func (p *pipe) close() {
 	}
 }
 
-// pipes are the streams of a new kernel. Descriptors that a box's kernel holds
-// are pipes and nothing else: a socket would not be one any more after the box
+// pipes are the streams of a new kernel. Descriptors that a sandbox's kernel holds
+// are pipes and nothing else: a socket would not be one any more after the sandbox
 // went on from a saved state.
 type pipes struct {
 	config  pipe // to the guest's standard input
@@ -66,7 +66,7 @@ func (p *pipes) all() []*pipe {
 	return []*pipe{&p.config, &p.output, &p.request, &p.result}
 }
 
-// closeTheirs closes what the child and the box hold.
+// closeTheirs closes what the child and the sandbox hold.
 func (p *pipes) closeTheirs() {
 	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write} {
 		f.Close()

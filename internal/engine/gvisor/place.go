@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errReplaced is what a box is told whose directory is another's by now.
+// errReplaced is what a sandbox is told whose directory is another's by now.
 var errReplaced = errors.New("another process has put another box in its place")
 
-// kept opens the directory of a box and reads its record. Another process may
-// exchange it with another box's at any time: the path leads to one and the
+// kept opens the directory of a sandbox and reads its record. Another process may
+// exchange it with another sandbox's at any time: the path leads to one and the
 // same, until done is called. b.mu must be held.
 func (b *box) kept() (rec record, dir string, done func(), err error) {
 	dir, done, err = throughDescriptor(b.dir)
@@ -28,8 +28,8 @@ func (b *box) kept() (rec record, dir string, done func(), err error) {
 	return rec, dir, done, err
 }
 
-// move gives a box an ID and the directory of it. With RENAME_EXCHANGE its
-// former directory is that of the box that had the ID.
+// move gives a sandbox an ID and the directory of it. With RENAME_EXCHANGE its
+// former directory is that of the sandbox that had the ID.
 func (b *box) move(id string, flags uint) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,8 +47,8 @@ func (b *box) move(id string, flags uint) error {
 	return nil
 }
 
-// adopt records that this process has to remove what is left of a replaced box. The
-// process that made the box may live on for long, and after a crash of this one no
+// adopt records that this process has to remove what is left of a replaced sandbox. The
+// process that made the sandbox may live on for long, and after a crash of this one no
 // process would remove it.
 func (b *box) adopt() error {
 	b.mu.Lock()
@@ -66,8 +66,8 @@ func (b *box) adopt() error {
 	return kept.write(dir)
 }
 
-// makeWay gives this box's directory to a running box. A caller that finds this box
-// dead waits until the move is done and each box's directory is known.
+// makeWay gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
+// dead waits until the move is done and each sandbox's directory is known.
 func (b *box) makeWay(next *box, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,16 +2,16 @@ package gvisor
 
 import "time"
 
-// places is how many goroutines more than there are processors a box's kernel
+// places is how many goroutines more than there are processors a sandbox's kernel
 // and its file server may run at once.
 //
 // Go counts a goroutine in a system call as running until its monitor, which
 // sleeps for up to 10 ms, has found it there twice. gVisor's kernel has several
 // that wait in calls of which Go knows nothing but that they may take long: one
-// for each connection to the file server, which looks whether that is alive,
+// for each connection to the file server, which checks whether that is alive,
 // one for events of the host's files, one for calls of ours. They begin to wait
-// as soon as a box runs; then two processors had no place left, and all
-// programs of the box waited for the monitor.
+// as soon as a sandbox runs; then two processors had no place left, and all
+// programs of the sandbox waited for the monitor.
 const places = 6
 
 // alone is how long a kernel does without them from when it makes its platform.
@@ -23,7 +23,7 @@ const alone = 20 * time.Millisecond
 const serving = 300 * time.Millisecond
 
 // Where others wait for the processors too, there are no gaps to spare, and more
-// places are only more threads that take turns: a hundred boxes at once took a
+// places are only more threads that take turns: a hundred sandboxes at once took a
 // tenth longer with them. It shows in how late a timer is. By more than crowded,
 // it is tried again after recheck.
 const (

@@ -13,7 +13,7 @@ import (
 )
 
 // waits tells from its arguments whether a kernel process was made to wait for
-// a box that will go on in it.
+// a sandbox that will go on in it.
 func waits(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		dir, ok := strings.CutPrefix(arg, "--bundle=")
@@ -31,11 +31,11 @@ const heated = 8 << 20
 // occupied is set once a guest runs in this kernel.
 var occupied atomic.Bool
 
-// preheat makes a spare kernel take from the host, while no caller waits, what a box
+// preheat makes a spare kernel take from the host, while no caller waits, what a sandbox
 // that is restored in it will touch at once. That is memory for the state's objects,
 // and the pages of this program. Each of them is a page fault otherwise, and page
 // faults were a quarter of the time of a restore. Unneeded memory is given back when
-// the box has settled.
+// the sandbox has settled.
 func preheat(pages []span) {
 	if occupied.Load() {
 		return

@@ -91,8 +91,8 @@ func TestUnknownIsNotDead(t *testing.T) {
 	}
 }
 
-// A record that cannot be read costs no box its life: only one that is not there
-// lets a box be removed.
+// A record that cannot be read costs no sandbox its life: only one that is not there
+// lets a sandbox be removed.
 func TestUnreadableRecord(t *testing.T) {
 	e := emptyEngine(t)
 	if err := os.MkdirAll(e.boxDir("iaaaaaaaaaaaaaaaaaaa")+"/"+recordName, 0o700); err != nil {

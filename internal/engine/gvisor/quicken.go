@@ -29,12 +29,12 @@ const settled = 2 * time.Second
 const startMemory = 64 << 20
 
 // quicken takes from the start of a gVisor process what costs time and gives
-// a box nothing.
+// a sandbox nothing.
 func quicken(name string) {
 	// gVisor drops some 35 capabilities on all threads, one after the other,
 	// and each drop wakes each thread: 20 ms of a boot with a thread for each
 	// processor, of which one leaves a quarter. The kernel process sets the
-	// number that the box gets itself before it reads it; the file server's
+	// number that the sandbox gets itself before it reads it; the file server's
 	// is set here.
 	processors := early.Processors
 	runtime.GOMAXPROCS(1) // early has done so
@@ -54,7 +54,7 @@ func quicken(name string) {
 
 // collectLater leaves garbage until the process has started. One that has just
 // started has next to none, and collecting it costs the kernel's start 5 ms. A
-// box that is busy from its first moment has some. A kernel in which nothing
+// sandbox that is busy from its first moment has some. A kernel in which nothing
 // runs yet has not started. What it returns does the same once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
 	debug.SetGCPercent(-1) // early has done so
@@ -90,7 +90,7 @@ var tracePoints sync.Once
 func forgoTracePoints() { tracePoints.Do(func() {}) }
 
 // watchPlatform makes a kernel postpone garbage collection again when it makes its
-// platform, as at its start. That is when a box that was saved elsewhere is restored
+// platform, as at its start. That is when a sandbox that was saved elsewhere is restored
 // in it, which may be long after the start.
 func watchPlatform(again func(), pages []span) {
 	if systrap, err := platform.Lookup(running); err == nil {

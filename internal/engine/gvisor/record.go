@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// record is what a box's directory says about it. The first version is
+// record is what a sandbox's directory says about it. The first version is
 // written before anything is made, so that a crash at any step leaves enough
 // to find and free the rest.
 type record struct {
@@ -23,7 +23,7 @@ type record struct {
 	Created time.Time     `json:"created"`
 	Creator process       `json:"creator"`
 	Limits  engine.Limits `json:"limits"`
-	// Spec is what the box was made of, but for its guest's configuration.
+	// Spec is what the sandbox was made of, but for its guest's configuration.
 	Spec   *engine.Spec  `json:"spec,omitempty"`
 	Group  *cgroup.Group `json:"group,omitempty"`
 	Sentry process       `json:"sentry"`

@@ -61,7 +61,7 @@ func runRuntime() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// Of gVisor's commands a box needs three.
+	// Of gVisor's commands a sandbox needs three.
 	cli.Run(nil, map[util.SubCommand]string{
 		bootCommand{new(sentrycmd.Boot)}: "",
 		new(cmd.Gofer):                   "",

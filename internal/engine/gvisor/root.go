@@ -13,9 +13,9 @@ import (
 // imageKinds are the kinds of images of which assembleRoot makes a root.
 var imageKinds = []engine.ImageKind{engine.ImageHostView}
 
-// assembleRoot puts the box's root together in this process's own mount
+// assembleRoot puts the sandbox's root together in this process's own mount
 // namespace: the template's directory, the host directories shown in it, and
-// the workspace. The mounts end with the last process of the box; none of
+// the workspace. The mounts end with the last process of the sandbox; none of
 // them is ever visible to the host, so none can be left behind.
 func (r *bootRequest) assembleRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -60,7 +60,7 @@ func bindReadOnly(source, target string) error {
 }
 
 // shadowMeminfo makes gVisor believe that the machine has as much memory as
-// the box may use, so that programs inside size themselves by the limit. It
+// the sandbox may use, so that programs inside size themselves by the limit. It
 // reads the total from /proc/meminfo in this process.
 func (r *bootRequest) shadowMeminfo() error {
 	path := filepath.Join(r.BoxDir, "meminfo")

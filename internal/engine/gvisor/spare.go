@@ -15,15 +15,15 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// spareDir is the beginning of a spare kernel's directory, which no box's ID
+// spareDir is the beginning of a spare kernel's directory, which no sandbox's ID
 // can be. The kernel's name follows, and the process that makes it: it may be
 // killed before it writes a record.
 const spareDir = "spare-"
 
 // Names of kernels begin with what they are for.
 const (
-	startingName = "k" // a box that starts at once
-	waitingName  = "w" // a box that is not known yet
+	startingName = "k" // a sandbox that starts at once
+	waitingName  = "w" // a sandbox that is not known yet
 )
 
 // kindOf names all that cannot change once a kernel is made.
@@ -45,9 +45,9 @@ func ownName(spec engine.Spec) string {
 	return use + strings.ToLower(rand.Text()[:19])
 }
 
-// kernelName returns the name of a new box's kernel, which is the box's, so that its
+// kernelName returns the name of a new sandbox's kernel, which is the sandbox's, so that its
 // group on the host can be recognized. While the removal of an earlier kernel of the
-// box is not finished, the name is another one. A name stands for the group, the
+// sandbox is not finished, the name is another one. A name stands for the group, the
 // control socket and the processes that are being removed.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
@@ -97,7 +97,7 @@ func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel,
 	return k, nil
 }
 
-// sweepSpares removes kernels and replaced boxes whose process is dead.
+// sweepSpares removes kernels and replaced sandboxes whose process is dead.
 func (e *Engine) sweepSpares() {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
@@ -128,7 +128,7 @@ func (e *Engine) sweepSpares() {
 			continue
 		}
 		if named {
-			// It held what a box was before it was put back, whose kernel of
+			// It held what a sandbox was before it was put back, whose kernel of
 			// now came from here and has the name. It must not be ended.
 			err = removeDir(dir)
 		} else {

@@ -15,7 +15,7 @@ const refillAfter = 250 * time.Millisecond
 // spareTime bounds the making of a spare kernel.
 const spareTime = time.Minute
 
-// spares are kernels that wait for a box to go on in them.
+// spares are kernels that wait for a sandbox to go on in them.
 type spares struct {
 	mu     sync.Mutex
 	stocks []*stock // of the kinds that are wanted
@@ -137,7 +137,7 @@ func (e *Engine) refill() {
 	})
 }
 
-// refillLater makes the next spare kernel once the box that took one has started in
+// refillLater makes the next spare kernel once the sandbox that took one has started in
 // it: making one takes as much of the processors as that start. e.spares.mu must be
 // held.
 func (e *Engine) refillLater() {
@@ -176,7 +176,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 	return nil
 }
 
-// Close drops the spare kernels. Boxes go on.
+// Close drops the spare kernels. Sandboxes go on.
 func (e *Engine) Close() error {
 	e.balance.Stop()
 	s := &e.spares

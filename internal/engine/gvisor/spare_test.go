@@ -57,9 +57,9 @@ func TestSparesWithoutARecord(t *testing.T) {
 	}
 }
 
-// What a box was before it was put back lies in a directory that has the name
-// of the box's kernel of now. A server that is killed after it removed the
-// record there, and before the directory, must not cost the box its kernel.
+// What a sandbox was before it was put back lies in a directory that has the name
+// of the sandbox's kernel of now. A server that is killed after it removed the
+// record there, and before the directory, must not cost the sandbox its kernel.
 func TestDirectoryOfAReplacedBox(t *testing.T) {
 	e := emptyEngine(t)
 	earlier := processOf(os.Getpid())
@@ -103,8 +103,8 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	_ = held.Wait() // it was killed
 }
 
-// What is left of a replaced box is its replacer's to remove: the process that
-// made the box may live for long after a crash of the other.
+// What is left of a replaced sandbox is its replacer's to remove: the process that
+// made the sandbox may live for long after a crash of the other.
 func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	e := emptyEngine(t)
 	made := func(rec record, dir string) *box {
@@ -126,7 +126,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Kernel != "knext" {
 		t.Errorf("the new one: %+v, %v", rec, err)
 	}
-	// Who still takes the old one for the box changes nothing of the new one.
+	// Who still takes the old one for the sandbox changes nothing of the new one.
 	stale := newBox(e, old.rec, e.boxDir(id))
 	if err := stale.adopt(); !errors.Is(err, errReplaced) {
 		t.Errorf("a replaced box was adopted: %v", err)
@@ -137,7 +137,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	}
 }
 
-// A box that was put back and is made again has no kernel of the name of one
+// A sandbox that was put back and is made again has no kernel of the name of one
 // that is still being removed.
 func TestNoNameTwice(t *testing.T) {
 	e := emptyEngine(t)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killStrays ends processes of this box that no record names, because the
+// killStrays ends processes of this sandbox that no record names, because the
 // server or the child that made them was killed before it could write them
 // down. They are known by their program name and their last argument, the
-// box's kernel; only processes of our own user can be signalled at all. A child
+// sandbox's kernel; only processes of our own user can be signalled at all. A child
 // that still boots may start more while we look, so it goes first and we look
 // until nothing is found.
 func (b *box) killStrays() error {
@@ -33,7 +33,7 @@ func (b *box) killStrays() error {
 	}
 }
 
-// strays lists the box's processes, the booting child first.
+// strays lists the sandbox's processes, the booting child first.
 func (b *box) strays() ([]process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -14,7 +14,7 @@ type timeline struct {
 	Rooted  time.Time // limits joined, root assembled, settings made
 	Made    time.Time // gVisor's kernel and file server run
 	heard   time.Time // the child's answer is here
-	wanted  time.Time // a box was to run in the kernel, which may have waited for it
+	wanted  time.Time // a sandbox was to run in the kernel, which may have waited for it
 	started time.Time // the network is up and the guest was asked to start
 }
 

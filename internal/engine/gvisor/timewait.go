@@ -12,8 +12,8 @@ import (
 
 // timeWait is how long a connection that was closed is remembered, lest late
 // packets of it are taken for those of another. Outside that is a minute. A
-// box's packets cross memory, or the datagrams between it and the causeway, and
-// are never late; but each connection that is remembered takes memory of the box, and
+// sandbox's packets cross memory, or the datagrams between it and the causeway, and
+// are never late; but each connection that is remembered takes memory of the sandbox, and
 // a program that tries out its server makes thousands.
 const timeWait = 2 * time.Second
 

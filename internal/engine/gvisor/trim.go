@@ -16,7 +16,7 @@ import (
 // there is not.
 const notGoingOn = "sandbox is not being restored"
 
-// settle waits, once, until a restored box has read all of its state. gVisor reads
+// settle waits, once, until a restored sandbox has read all of its state. gVisor reads
 // pages in the background, and its reader holds each page for longer than that.
 // Memory that a program gives back during that time is freed when the reader is done.
 // A save that reads the same tables at that moment writes some of it wrongly.

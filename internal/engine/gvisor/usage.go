@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// usage reads what the box uses from its group, or without one from its
+// usage reads what the sandbox uses from its group, or without one from its
 // processes.
 func (b *box) usage() engine.Usage {
 	if b.rec.Group != nil {
@@ -28,7 +28,7 @@ func (b *box) usage() engine.Usage {
 	return u
 }
 
-// bounds reads the limits that hold on the host: of the box's group, or without one
+// bounds reads the limits that hold on the host: of the sandbox's group, or without one
 // the processors on which its kernel may run. All others are bounded by the kernel
 // inside, which shows them.
 func (b *box) bounds() engine.Limits {
@@ -42,7 +42,7 @@ func (b *box) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory is what a box without a group holds. With an error it is what its
+// memory is what a sandbox without a group holds. With an error it is what its
 // processes hold, and not what the programs inside do.
 func (b *box) memory() (int64, error) {
 	// The memory of the programs inside is gVisor's to tell: its pages are in
@@ -55,7 +55,7 @@ func (b *box) memory() (int64, error) {
 	return total, err
 }
 
-// usageTime bounds a question to a box that may be too busy to answer.
+// usageTime bounds a question to a sandbox that may be too busy to answer.
 const usageTime = 5 * time.Second
 
 // programMemory is what the programs and files in memory inside use.
@@ -69,7 +69,7 @@ func (b *box) programMemory() (int64, error) {
 	return int64(out.Event.Data.Memory.Usage.Usage), nil
 }
 
-// processes lists the box's host processes: gVisor's two and the stubs that
+// processes lists the sandbox's host processes: gVisor's two and the stubs that
 // carry the programs inside.
 func (b *box) processes() []int {
 	var out []int

@@ -16,15 +16,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// wordsName is the file in a box's directory to which its kernel's own
+// wordsName is the file in a sandbox's directory to which its kernel's own
 // standard error leads: what Go's runtime says of a crash.
 const wordsName = "panic"
 
-// mostWords is how much of it is read. A box that has broken into its kernel
+// mostWords is how much of it is read. A sandbox that has broken into its kernel
 // may write as much as it likes.
 const mostWords = 512
 
-// patience bounds the wait for the end of a box that does not answer.
+// patience bounds the wait for the end of a sandbox that does not answer.
 const patience = 5 * time.Second
 
 // errSilent is the end of what a guest prints before it was ready, and nothing
@@ -75,13 +75,13 @@ func (b *box) silence(ctx context.Context) error {
 	return errKernelEnded
 }
 
-// unanswered is an error of a call that the box's kernel did not answer.
+// unanswered is an error of a call that the sandbox's kernel did not answer.
 type unanswered struct{ error }
 
 func (u *unanswered) Unwrap() error { return u.error }
 
-// endedMeanwhile explains an error of a call to the box's kernel if it is that
-// the box has ended, as one does that uses up its memory.
+// endedMeanwhile explains an error of a call to the sandbox's kernel if it is that
+// the sandbox has ended, as one does that uses up its memory.
 func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
 		return err
@@ -107,12 +107,12 @@ func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 	return ended
 }
 
-// lastWords is the first line of what the box's kernel said of its crash, or
-// "". It may be of the box's making: show it quoted.
+// lastWords is the first line of what the sandbox's kernel said of its crash, or
+// "". It may be of the sandbox's making: show it quoted.
 func (b *box) lastWords() string {
 	f, err := os.OpenFile(filepath.Join(b.dir, wordsName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return "" // a box of an older version
+		return "" // a sandbox of an older version
 	}
 	defer f.Close()
 	said, err := io.ReadAll(io.LimitReader(f, mostWords))

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// In this test's program alone, the kernel of a restored box crashes when the guest
+// In this test's program alone, the kernel of a restored sandbox crashes when the guest
 // makes itself ready: the guest looks at files then.
 func init() {
 	for table, look := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} { // newfstatat
@@ -32,10 +32,10 @@ func init() {
 	}
 }
 
-// crashes is the name of the box whose kernel does.
+// crashes is the name of the sandbox whose kernel does.
 const crashes = "crashes"
 
-// The error of a box whose kernel crashed has the kernel's last words.
+// The error of a sandbox whose kernel crashed has the kernel's last words.
 func TestCrashIsTold(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := enginetest.Config{Open: open(false), Image: root(t)}

@@ -1,12 +1,12 @@
 package changeset
 
-// Bounds of what is read from a box. Zero in a field is the default, never
+// Bounds of what is read from a sandbox. Zero in a field is the default, never
 // unlimited.
 type Bounds struct {
 	// Files is the most that a tree may have.
 	Files int
 	// FileBytes is the most that one file may have to come out, and Bytes all
-	// files together. Holes count, so that a small box cannot fill a disk.
+	// files together. Holes count, so that a small sandbox cannot fill a disk.
 	FileBytes, Bytes int64
 	// TextBytes is the largest file whose text is compared, and AllText the most
 	// of all texts together.

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// A box that tells of more files than anybody compares, or of longer names,
+// A sandbox that tells of more files than anybody compares, or of longer names,
 // is not listened to until the server has no memory left.
 func TestTreesAreBounded(t *testing.T) {
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)

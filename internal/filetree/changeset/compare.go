@@ -16,7 +16,7 @@ type Options struct {
 	// Lines counts lines, and Text keeps them too.
 	Lines, Text bool
 	// Protected tells which paths a policy protects, and Ignore which it keeps
-	// out of the box. Paths are relative. Nil is none.
+	// out of the sandbox. Paths are relative. Nil is none.
 	Protected, Ignore func(path string) bool
 	// Ways follows what Protected matches from the state Start on, for paths that
 	// lead over symbolic links. Nil follows none.
@@ -28,7 +28,7 @@ type Options struct {
 	Bounds Bounds
 }
 
-// Compare tells what a box has changed. It reads names and times of
+// Compare tells what a sandbox has changed. It reads names and times of
 // everything, and the content only where these do not settle it: a program
 // inside can set the time of a change, and cannot set when that was done.
 func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
@@ -67,7 +67,7 @@ func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
 	return set, nil
 }
 
-// trio is one path: as the box got it, as it is outside, as it is inside.
+// trio is one path: as the sandbox got it, as it is outside, as it is inside.
 type trio struct {
 	start, host, now *Entry
 	// brought says that start is what an earlier Apply left outside.
@@ -98,7 +98,7 @@ type found struct {
 	masked, wasMasked, equal bool
 }
 
-// look lists the trees. The box comes first: it may show files of the host that
+// look lists the trees. The sandbox comes first: it may show files of the host that
 // change during the comparison.
 func (c *comparison) look() error {
 	inside, err := c.list(TreeRequest{Dir: c.o.Dir})
@@ -157,7 +157,7 @@ func (c *comparison) list(req TreeRequest) ([]Entry, error) {
 }
 
 // hidden reports whether a path cannot be compared: the policy keeps it out of the
-// box, something is mounted there, or it may not be read.
+// sandbox, something is mounted there, or it may not be read.
 func (c *comparison) hidden(name string) bool {
 	if c.o.Ignore != nil && c.o.Ignore(name) {
 		return true
@@ -173,7 +173,7 @@ func (c *comparison) hidden(name string) bool {
 	return false
 }
 
-// sums asks for the content of what is touched. What the box says now stands
+// sums asks for the content of what is touched. What the sandbox says now stands
 // for what it said before: each file by itself is described as it was read.
 func (c *comparison) sums() error {
 	var ask []string

@@ -69,7 +69,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		// A directory goes inside that got a file outside.
 		remove(t, in("d"))
 		put(t, out("d/new"), "333")
-		// A directory became a link outside in which the box made a file.
+		// A directory became a link outside in which the sandbox made a file.
 		put(t, in("e/y"), "22")
 		remove(t, out("e"))
 		lay(t, b.host, map[string]string{"e": "-> /etc"})
@@ -115,7 +115,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 
 func TestCompareReadsOnlyWhatIsTouched(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1", "b": "1"})
-	// A box that shows the host's own files, as one does that changed nothing.
+	// A sandbox that shows the host's own files, as one does that changed nothing.
 	b.box.dir = b.host
 	if set := b.compare(t); len(set.Changes) != 0 || b.box.asked != 0 {
 		t.Errorf("got %q, and %d files were read", short(set), b.box.asked)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Base is what a box's files are compared with.
+// Base is what a sandbox's files are compared with.
 type Base struct {
-	// Start is the tree as the box got it.
+	// Start is the tree as the sandbox got it.
 	Start []Entry
 	// Brought are files of Outside as an earlier Apply left them, which stand
 	// for those of Start. One without a type was removed.
@@ -56,7 +56,7 @@ func (h hostFiles) open(e *Entry) (*os.File, error) {
 	return f, nil
 }
 
-// was opens what a file was before the box changed it.
+// was opens what a file was before the sandbox changed it.
 func (c *comparison) was(t *trio) (io.ReadCloser, error) {
 	if t.start == nil || t.start.Type != Regular {
 		return nil, errUnknown
@@ -93,7 +93,7 @@ func (p patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// sameOutside reports whether a host file is as it was when the box began. The change
+// sameOutside reports whether a host file is as it was when the sandbox began. The change
 // time does not count, which a new name, owner or link changes too: putting a file
 // back after a failed Apply changes it.
 func sameOutside(was, now *Entry) bool {

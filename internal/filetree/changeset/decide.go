@@ -14,7 +14,7 @@ func touched(t *trio, outside bool) bool {
 	case t.now == nil:
 		return t.start != nil && (t.host != nil || !outside)
 	case t.host != nil && same(t.now, t.host), t.start != nil && same(t.now, t.start):
-		return false // the box shows what was there, or what is there by now
+		return false // the sandbox shows what was there, or what is there by now
 	}
 	return true
 }
@@ -162,7 +162,7 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 	return sum == t.now.Sum, err
 }
 
-// changedOutside reports whether a host file differs from the one that the box got.
+// changedOutside reports whether a host file differs from the one that the sandbox got.
 func (c *comparison) changedOutside(t *trio) (bool, error) {
 	if t.host.Type == Dir && t.start.Type == Dir {
 		return false, nil // what is in it is told by itself
@@ -227,7 +227,7 @@ func (c *comparison) below(all []*found) {
 		if t.host == nil || changed[name] != nil && changed[name].change.Op == Removed {
 			continue
 		}
-		// A directory is to go that has something in it that the box never had.
+		// A directory is to go that has something in it that the sandbox never had.
 		for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 			f := changed[name[:i]]
 			if f != nil && f.change.Old != nil && f.change.Old.Type == Dir && (f.change.New == nil || f.change.New.Type != Dir) && f.change.Conflict == "" {

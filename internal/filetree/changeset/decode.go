@@ -20,7 +20,7 @@ import (
 const maxLine = 2*6*maxPath + 1024
 
 // ReadTree reads what a guest answered to a TreeRequest, and returns it by
-// path. A box may write anything here: whatever is not plainly a tree is a
+// path. A sandbox may write anything here: whatever is not plainly a tree is a
 // fault, as is a stream that was cut.
 func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 	b = b.OrDefault()

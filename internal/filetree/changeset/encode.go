@@ -32,7 +32,7 @@ func (e *Encoder) Put(x Entry) error {
 	return e.lines.Encode(&l)
 }
 
-// textOrRaw keeps a name whole that JSON would garble: two names of a box's
+// textOrRaw keeps a name whole that JSON would garble: two names of a sandbox's
 // must never become one.
 func textOrRaw(name string) (string, []byte) {
 	if utf8.ValidString(name) {

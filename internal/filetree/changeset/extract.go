@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Stage fetches the content of changes out of a box into a directory of ours.
+// Stage fetches the content of changes out of a sandbox into a directory of ours.
 // That of changes[n] becomes the file "n" there, without what must not be seen.
 // It returns the changes with the sums of what is there.
 func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
@@ -42,7 +42,7 @@ func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.
 func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 
 // Extract reads the content of changes as a guest packs it, into files of ours
-// that are called by their numbers. Nothing that a box writes becomes a name, a
+// that are called by their numbers. Nothing that a sandbox writes becomes a name, a
 // mode or a link. Each file must be, byte for byte, the one that the change
 // was made from, and all must be there; else what was shown is not what would
 // come out, and it is a fault. What must not be seen is masked on the way, and
@@ -121,7 +121,7 @@ func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide,
 }
 
 // copySparse leaves holes where there are only zeros: a file that is all hole
-// costs a box nothing, and must not cost the host its disk.
+// costs a sandbox nothing, and must not cost the host its disk.
 func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
 	buffer := make([]byte, 256<<10)
 	var at int64

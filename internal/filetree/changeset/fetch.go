@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Fetch brings the content of changes out of a box for a look at it, into a directory
+// Fetch brings the content of changes out of a sandbox for a look at it, into a directory
 // of ours in which each is called by its number. It masks nothing: nothing of it is to
 // be handed on. It returns those that came and are what was listed, by their paths.
 func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
@@ -51,8 +51,8 @@ func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Roo
 	return came, err
 }
 
-// Replace makes what a box says of some files what they are to be outside. What it
-// returns is the box with those contents, by their paths.
+// Replace makes what a sandbox says of some files what they are to be outside. What it
+// returns is the sandbox with those contents, by their paths.
 func Replace(box Box, dir string, contents map[string][]byte) Box {
 	return replaced{box, dir, contents}
 }
@@ -63,14 +63,14 @@ type replaced struct {
 	contents map[string][]byte
 }
 
-// Pack implements Box.
+// Pack implements Sandsandbox.
 func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	if req.Dir != b.dir {
 		return b.Box.Pack(ctx, req)
 	}
 	rest := req
 	rest.Paths = nil
-	var places []int // of the box's paths among all
+	var places []int // of the sandbox's paths among all
 	for i, p := range req.Paths {
 		if _, ours := b.contents[string(p)]; !ours {
 			rest.Paths, places = append(rest.Paths, p), append(places, i)
@@ -97,8 +97,8 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	return r, nil
 }
 
-// merge writes the files of the box and the contents that replace some of them, in the
-// order of the request. theirs is the box's answer about the paths at places, or nil if
+// merge writes the files of the sandbox and the contents that replace some of them, in the
+// order of the request. theirs is the sandbox's answer about the paths at places, or nil if
 // there are none.
 func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places []int) error {
 	out := tar.NewWriter(w)
@@ -113,7 +113,7 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 		_, err := io.Copy(out, r)
 		return err
 	}
-	// ours writes our contents up to a place. Paths that the box has left out are skipped.
+	// ours writes our contents up to a place. Paths that the sandbox has left out are skipped.
 	ours := func(place int) error {
 		for at < place {
 			text, ok := b.contents[string(req.Paths[at])]

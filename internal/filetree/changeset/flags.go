@@ -7,7 +7,7 @@ import (
 )
 
 // stagePrefix begins the name of the directory in which Apply keeps what it
-// is about to bring. No box may bring such a name out.
+// is about to bring. No sandbox may bring such a name out.
 const stagePrefix = ".crannog-apply-"
 
 // flag says why somebody should look at each change.

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// flagged are the flags of files that a box makes.
+// flagged are the flags of files that a sandbox makes.
 func flagged(t *testing.T, files map[string]string, protected func(string) bool) map[string][]changeset.Flag {
 	t.Helper()
 	b := newBench(t, nil)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Graft returns a box in whose directory dir the files of another directory have
+// Graft returns a sandbox in whose directory dir the files of another directory have
 // names too: what is under/x there is x in partDir of part. Only Pack knows these
 // names: trees are listed of each by itself.
 func Graft(box Box, dir, under string, part Box, partDir string) Box {
@@ -24,7 +24,7 @@ type grafted struct {
 	partDir    string
 }
 
-// Pack implements Box.
+// Pack implements Sandsandbox.
 func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	var runs []PackRequest
 	theirs := false // what the last run is of
@@ -78,7 +78,7 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 	return r, nil
 }
 
-// repack copies the entries of one box's archive to out, under other names, and
+// repack copies the entries of one sandbox's archive to out, under other names, and
 // closes the archive. The reader of the whole checks the names.
 func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 	defer r.Close()

@@ -24,7 +24,7 @@ const (
 	rotated = "tk-sealed-Lx4vB9cd7y"
 )
 
-// hides is what a service hides of a box's files.
+// hides is what a service hides of a sandbox's files.
 func hides(t testing.TB) changeset.Hide {
 	t.Helper()
 	values := []redact.Value{{Name: "KEY", Data: []byte(sealed)}, {Name: "KEY", Data: []byte(rotated)}}

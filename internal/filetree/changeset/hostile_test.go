@@ -57,7 +57,7 @@ func archive(t testing.TB, members ...member) []byte {
 	return b.Bytes()
 }
 
-// P36: whatever a box sends as its files, nothing but the files that were asked
+// P36: whatever a sandbox sends as its files, nothing but the files that were asked
 // for comes to be, where we put them and as we made them.
 func TestExtractTakesNothingElse(t *testing.T) {
 	want := []changeset.Change{file("a", "AAAA"), {Path: "dir", Op: changeset.Created, New: &changeset.Entry{Type: changeset.Dir, Mode: 0o755}}, file("dir/b", "BB")}
@@ -141,7 +141,7 @@ func TestExtractIsBounded(t *testing.T) {
 	}
 }
 
-// Holes that cost a box nothing cost the host nothing either.
+// Holes that cost a sandbox nothing cost the host nothing either.
 func TestHolesStayHoles(t *testing.T) {
 	b := newBench(t, nil)
 	put(t, filepath.Join(b.inside, "sparse"), "x")

@@ -32,7 +32,7 @@ func splitLines(text []byte) []string {
 type edit struct{ from, to, newFrom, newTo int }
 
 // diffLines compares lines. The search between two fixed points is bounded, so
-// that a box cannot keep us busy: what is too different is shown as replaced.
+// that a sandbox cannot keep us busy: what is too different is shown as replaced.
 func diffLines(x, y []string) []edit {
 	var all []edit
 	at, atNew := 0, 0

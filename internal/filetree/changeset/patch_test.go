@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// export is a box with something of each kind that a patch can bring, and the
+// export is a sandbox with something of each kind that a patch can bring, and the
 // patch of it.
 func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
 	t.Helper()

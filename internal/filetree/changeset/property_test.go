@@ -120,7 +120,7 @@ func (g gardener) grow(dir string, n int, binary bool) {
 	}
 }
 
-// bench is a host's directory and a box that changed what it got of it.
+// bench is a host's directory and a sandbox that changed what it got of it.
 func (g gardener) bench(n int, binary bool) *bench {
 	b := newBench(g.t, nil)
 	g.grow(b.host, n, binary)

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// answering is a box with a fixed answer about its files.
+// answering is a sandbox with a fixed answer about its files.
 type answering struct {
 	changeset.Box
 	data []byte

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// local is a box whose guest runs right here, on a directory.
+// local is a sandbox whose guest runs right here, on a directory.
 type local struct {
 	dir string
 	// packing is called before files are packed.
@@ -26,7 +26,7 @@ type local struct {
 	// asked counts files whose sums were asked for.
 	asked int
 	// shown are files as they were in the directory at the start, and as the
-	// host's are that they stand for: as an overlay does, the box shows these
+	// host's are that they stand for: as an overlay does, the sandbox shows these
 	// until it changes them.
 	shown map[string][2]changeset.Entry
 	// hide is what must not be seen.
@@ -40,7 +40,7 @@ func (l *local) Hide() changeset.Hider {
 	return l.hide()
 }
 
-// overlay makes the box show the host's own files where it changed nothing.
+// overlay makes the sandbox show the host's own files where it changed nothing.
 func (l *local) overlay(t testing.TB, host []changeset.Entry) {
 	t.Helper()
 	root, err := os.OpenRoot(l.dir)
@@ -192,7 +192,7 @@ func different(x, y map[string]string) string {
 	return b.String()
 }
 
-// bench is a host's directory and a box that began with it.
+// bench is a host's directory and a sandbox that began with it.
 type bench struct {
 	host, inside, journals string
 	root                   *os.Root
@@ -216,7 +216,7 @@ func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
 	return staged
 }
 
-// newBench copies what is in the host's directory into the box.
+// newBench copies what is in the host's directory into the sandbox.
 func newBench(t testing.TB, files map[string]string) *bench {
 	t.Helper()
 	dir := t.TempDir()
@@ -229,7 +229,7 @@ func newBench(t testing.TB, files map[string]string) *bench {
 	return b
 }
 
-// start copies the host's directory into the box, and looks at it.
+// start copies the host's directory into the sandbox, and looks at it.
 func (b *bench) start(t testing.TB) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-a", b.host, b.inside).CombinedOutput(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Box is where a box's files are read from: its guest, over the control
-// service. What comes from it is to be taken as the box's own words.
+// Box is where a sandbox's files are read from: its guest, over the control
+// service. What comes from it is to be taken as the sandbox's own words.
 type Box interface {
 	// Tree answers what guest.PathTree does.
 	Tree(ctx context.Context, req TreeRequest) (io.ReadCloser, error)

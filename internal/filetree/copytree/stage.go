@@ -175,7 +175,7 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 	return nil
 }
 
-// move moves one file or directory, or looks whether it could be. Files and links replace files and
+// move moves one file or directory, or checks whether it could be. Files and links replace files and
 // links, directories become one with directories, and nothing is written through a link.
 func (s *Stage) move(from, to int, name, path string, check bool) error {
 	path += "/" + name

@@ -152,7 +152,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveAPI answers requests of pages.
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
-	// What a box chose goes out here too. Opened by itself it is no page.
+	// What a sandbox chose goes out here too. Opened by itself it is no page.
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := ownPage(r); err != nil {

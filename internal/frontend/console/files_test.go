@@ -98,7 +98,7 @@ func TestNotBuilt(t *testing.T) {
 	}
 }
 
-// P43: what a box chose is never a page of the console's origin, whatever a
+// P43: what a sandbox chose is never a page of the console's origin, whatever a
 // handler says that it is.
 func TestInert(t *testing.T) {
 	s := newSite(t)

@@ -10,7 +10,7 @@ import (
 
 // inertWriter lets out only what a browser shows as data. Whatever else a
 // handler would send goes out as a file to be saved: a page, a picture with
-// scripts or a style sheet that a box wrote would otherwise be of the
+// scripts or a style sheet that a sandbox wrote would otherwise be of the
 // console's origin.
 type inertWriter struct {
 	http.ResponseWriter

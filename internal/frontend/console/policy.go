@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -226,12 +228,11 @@ type replaced struct{ digest, document string }
 
 // policyIn is which policy an entry begins, and which one it ends.
 func policyIn(e audit.Entry) (string, replaced, error) {
-	if e.Kind == audit.SandboxStarted {
-		var s payload.Started
-		err := json.Unmarshal(e.Data, &s)
-		return s.Policy, replaced{}, err
+	switch d := entrydata.Of(e.Kind, e.Data).(type) {
+	case payload.Started:
+		return d.Policy, replaced{}, nil
+	case payload.Policy:
+		return d.New, replaced{d.Old, d.OldDocument}, nil
 	}
-	var p payload.Policy
-	err := json.Unmarshal(e.Data, &p)
-	return p.New, replaced{p.Old, p.OldDocument}, err
+	return "", replaced{}, fmt.Errorf("entry %d of the audit log, %s, has data of another form", e.Seq, e.Kind)
 }

@@ -60,7 +60,7 @@ func (*machine) Templates() []console.Template {
 	return []console.Template{{ID: "base0000000000000000", Name: "base"}}
 }
 
-// hostile answers as a careless handler would with what a box chose.
+// hostile answers as a careless handler would with what a sandbox chose.
 type hostile struct{ called chan session.Session }
 
 const evil = `<script>fetch("/console/api/v1/keys")</script>`

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// reaches says whether a sandbox's policy lets a connection through.
+// reaches reports whether a sandbox's policy lets a connection through.
 func reaches(t testing.TB, boxes *memory, id, host string) bool {
 	t.Helper()
 	p, err := boxes.Policy(t.Context(), sandbox.Principal{KeyID: "k1"}, id)

@@ -171,7 +171,7 @@ func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox
 	return nil
 }
 
-// templateAlias says whether a reference means a template, or a snapshot of
+// templateAlias reports whether a reference means a template, or a snapshot of
 // the caller.
 func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, who)

@@ -75,7 +75,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(encoded, '\n'))
 }
 
-// navigates says whether a person's browser opens this as a page.
+// navigates reports whether a person's browser opens this as a page.
 func navigates(r *http.Request) bool {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
 		return mode == "navigate"

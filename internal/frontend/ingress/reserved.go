@@ -19,7 +19,7 @@ var controlPaths = map[string]bool{
 // then was written to deceive.
 const maxDecodings = 4
 
-// reserved says whether a path could mean one of the guest's private ones to
+// reserved reports whether a path could mean one of the guest's private ones to
 // any reader: one that decodes once more, that takes a backslash for a
 // slash, that cleans dots and double slashes, or that ignores case. The
 // guest asks for its control token besides; this keeps guesses from getting

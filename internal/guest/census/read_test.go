@@ -59,7 +59,7 @@ func TestReadHostile(t *testing.T) {
 	}
 }
 
-// FuzzRead lets a box answer whatever it likes.
+// FuzzRead lets a sandbox answer whatever it likes.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"processes":[{"pid":1,"args":["a"],"cpu_ns":-1}],"ports":[7],"cut":false}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

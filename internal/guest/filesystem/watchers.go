@@ -70,7 +70,7 @@ func (c *collector) take() ([]*pb.FilesystemEvent, error) {
 	return nil, c.err
 }
 
-// close ends all watchers and says whether it is the first to do so.
+// close ends all watchers and reports whether it is the first to do so.
 func (ws *watchers) close() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -51,7 +51,7 @@ func sparesHost(cfg guest.Config) error {
 	return nil
 }
 
-// arrange writes all files that depend on the configuration, and looks whether
+// arrange writes all files that depend on the configuration, and checks whether
 // what it says holds.
 func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	if err := sparesHost(cfg); err != nil {
@@ -84,7 +84,7 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	return b.check(ctx, cfg)
 }
 
-// check looks whether what the configuration says holds.
+// check checks whether what the configuration says holds.
 func (b *box) check(ctx context.Context, cfg guest.Config) error {
 	user, err := b.users.Lookup(cfg.DefaultUser)
 	if err != nil {

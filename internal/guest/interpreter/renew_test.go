@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// change gives the box other variables, as a new configuration does.
+// change gives the sandbox other variables, as a new configuration does.
 func (b *box) change(values map[string]string) {
 	env := maps.Clone(b.env)
 	maps.Copy(env, values)

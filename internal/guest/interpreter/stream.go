@@ -85,7 +85,7 @@ func (st *stream) keepalive(silence time.Duration) time.Duration {
 	return silence
 }
 
-// started says whether the response has begun.
+// started reports whether the response has begun.
 func (st *stream) started() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -215,7 +215,7 @@ func (w *worker) kill() {
 	w.closePipes()
 }
 
-// alive says whether the worker can take a request.
+// alive reports whether the worker can take a request.
 func (w *worker) alive() bool {
 	select {
 	case <-w.lost:

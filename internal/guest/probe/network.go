@@ -138,7 +138,7 @@ func send(address string) (datagram, error) {
 	return datagram{address, fd}, nil
 }
 
-// late looks whether somebody has answered. Unless what was sent after it is
+// late checks whether somebody has answered. Unless what was sent after it is
 // settled, an answer may still be on its way.
 func (d datagram) late(ctx context.Context, settled bool) error {
 	if d.fd < 0 {

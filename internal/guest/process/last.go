@@ -40,7 +40,7 @@ func answerOf(ctx context.Context) *answer {
 	return own
 }
 
-// hold says whether something follows at once on what is sent next.
+// hold reports whether something follows at once on what is sent next.
 func (a *answer) hold(more bool) {
 	if a != nil {
 		a.more = more

@@ -103,7 +103,7 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// ends says whether a signal is a request to end. The others, such as that
+// ends reports whether a signal is a request to end. The others, such as that
 // of a window's size, change nothing in how the end is awaited.
 func ends(sig syscall.Signal) bool {
 	switch sig {

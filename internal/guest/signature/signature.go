@@ -34,7 +34,7 @@ func Sign(path string, op Op, user, token string, expires int64) string {
 	return version + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Verify says whether got is the signature for these values. It does not
+// Verify reports whether got is the signature for these values. It does not
 // look at the clock: Expired does. The comparison takes the same time
 // wherever the difference is, so that a signature cannot be guessed byte by
 // byte. Without a token nothing verifies: a hash over an empty secret is one
@@ -47,7 +47,7 @@ func Verify(got, path string, op Op, user, token string, expires int64) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// Expired says whether a signature's end has passed at the given Unix second.
+// Expired reports whether a signature's end has passed at the given Unix second.
 func Expired(expires, now int64) bool {
 	return expires != 0 && expires < now
 }

@@ -17,7 +17,7 @@ var errNotRegular = errors.New("not a regular file")
 // openDirectory opens a directory and no link to one. gVisor follows a link in
 // spite of O_NOFOLLOW if O_DIRECTORY is there too, so what was opened is compared
 // with what has the name: a program that swaps the two must not lead us to
-// other files of the box under these names.
+// other files of the sandbox under these names.
 func openDirectory(in int, base string) (int, error) {
 	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -115,7 +115,7 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 			t.gone[name] = true
 			return t.drop(name)
 		}
-		return nil // no program of a box can have made a device
+		return nil // no program of a sandbox can have made a device
 	case tar.TypeBlock:
 		return nil
 	case tar.TypeGNUSparse:

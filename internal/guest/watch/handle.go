@@ -126,7 +126,7 @@ func (w *Watcher) appeared(fd int, dir, name string, isDir bool, found func(dir,
 	return w.send(dir, name, Create)
 }
 
-// unsee forgets that an entry was reported early, and says whether it was.
+// unsee forgets that an entry was reported early, and reports whether it was.
 func (w *Watcher) unsee(dir, name string) bool {
 	names := w.seen[dir]
 	if _, ok := names[name]; !ok {

@@ -131,7 +131,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// The kernel's bytes come from a box's own kernel, which a box may have
+// The kernel's bytes come from a sandbox's own kernel, which a sandbox may have
 // broken.
 func FuzzHandle(f *testing.F) {
 	f.Add(record(1, unix.IN_CREATE, "name"))

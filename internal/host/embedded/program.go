@@ -19,7 +19,7 @@ import (
 
 // Program returns the path of the program src in files, written below dir
 // under a name that its content decides: so an upgrade never changes the file
-// of a box that runs. The error is fs.ErrNotExist if it is not carried.
+// of a sandbox that runs. The error is fs.ErrNotExist if it is not carried.
 func Program(files fs.FS, src, dir string) (string, error) {
 	f, err := files.Open(src)
 	if err != nil {
@@ -85,7 +85,7 @@ func nameOf(f fs.File) (string, int64, error) {
 // piece is how much of a program is written at once. The kernel keeps a file in
 // pages as large as it was written in, and may map such a page whole: large
 // ones make a start a fifth cheaper than small ones, and the largest would count two
-// megabytes for each byte that an idle box still needs.
+// megabytes for each byte that an idle sandbox still needs.
 const piece = 128 << 10
 
 // newFile begins the name of a file that is being written.

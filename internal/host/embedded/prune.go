@@ -60,7 +60,7 @@ func Prune(dir string, keep func(path string) bool) (removed []string, err error
 	return removed, errors.Join(failed...)
 }
 
-// ours says whether a name is one that nameOf makes, or that a crash in the
+// ours reports whether a name is one that nameOf makes, or that a crash in the
 // middle of install left.
 func ours(name string) bool {
 	if strings.HasPrefix(name, newFile) {
@@ -110,7 +110,7 @@ func remove(path string) (gone bool, err error) {
 	return true, nil
 }
 
-// identity is a file whatever its name is: boxes see theirs under others.
+// identity is a file whatever its name is: sandboxes see theirs under others.
 type identity struct{ device, inode uint64 }
 
 func identityOf(info fs.FileInfo) identity {
@@ -182,7 +182,7 @@ func dropInode(list map[identity]string, inode uint64) {
 
 // unreadable is the error of a look into a process that counts. One that has
 // ended has nothing. One that we may not look into is somebody else's, or the
-// host's: a box of this directory is ours. Should it have a file all the same,
+// host's: a sandbox of this directory is ours. Should it have a file all the same,
 // it keeps it without its name; only a start from the same path would fail.
 func unreadable(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {

@@ -10,7 +10,7 @@ import (
 )
 
 // inUse are the programs that this process has asked for. Each is open, with
-// a shared lock on it, until the process ends: a server may start its next box
+// a shared lock on it, until the process ends: a server may start its next sandbox
 // long after it looked for the program.
 var inUse struct {
 	sync.Mutex
@@ -52,7 +52,7 @@ func use(path string) error {
 	return nil
 }
 
-// sameFile says whether the open file is still what the path leads to.
+// sameFile reports whether the open file is still what the path leads to.
 func sameFile(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {

@@ -34,7 +34,7 @@ type Draft struct {
 	sum  hash.Hash
 }
 
-// lockRetry is how often Begin looks whether another writer of the same blob is done.
+// lockRetry is how often Begin checks whether another writer of the same blob is done.
 const lockRetry = 100 * time.Millisecond
 
 // Begin returns a draft of a blob, which continues what an interrupted one has written.

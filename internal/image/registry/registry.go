@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -136,8 +137,10 @@ type Pulled struct {
 }
 
 // Pull fetches an image and all of its blobs into a store. Each registry that may answer
-// is asked in turn: the mirrors, and the one that the reference names.
+// is asked in turn: the mirrors, and the one that the reference names. Blobs are fetched
+// in parallel, and report is called by one of them at a time.
 func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
+	report = oneAtATime(report)
 	if err := c.o.Rules.check(ref.Context()); err != nil {
 		return Pulled{}, err
 	}
@@ -155,6 +158,16 @@ func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platf
 		first = err // the last one is the registry that the reference names
 	}
 	return Pulled{}, first
+}
+
+// oneAtATime lets several goroutines report without a lock of the receiver's own.
+func oneAtATime(report func(Event)) func(Event) {
+	var mu sync.Mutex
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		report(e)
+	}
 }
 
 // worthAnother reports whether another registry may have what one has refused.

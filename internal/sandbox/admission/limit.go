@@ -36,7 +36,7 @@ func newLimit(atOnce, processors int) limit {
 }
 
 // completed counts a start that succeeded, and reports whether the limit has
-// changed. waiting says whether callers wait: without them the rate is theirs and
+// changed. waiting reports whether callers wait: without them the rate is theirs and
 // not the machine's.
 func (l *limit) completed(now time.Time, waiting bool) bool {
 	if l.least == l.most {

@@ -12,10 +12,10 @@ import (
 )
 
 // maxComparing bounds how many comparisons of files go on at once: each holds
-// the lists of several trees, which a box may make as long as it can.
+// the lists of several trees, which a sandbox may make as long as it can.
 const maxComparing = 2
 
-// comparingTime bounds one, or boxes that tell of their files a byte at a time
+// comparingTime bounds one, or sandboxes that tell of their files a byte at a time
 // would keep everybody else from theirs for ever.
 const comparingTime = 5 * time.Minute
 

@@ -118,7 +118,7 @@ func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *co
 	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
 
-// flaggedBytes bounds the paths that an entry names, which a box chooses: with
+// flaggedBytes bounds the paths that an entry names, which a sandbox chooses: with
 // too many of its longest ones, nothing could be put on record any more.
 const flaggedBytes = 32 << 10
 
@@ -145,7 +145,7 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
 }
 
-// told is what the record and who is asked are told of names, which a box
+// told is what the record and who is asked are told of names, which a sandbox
 // chooses: no value of a secret, also where the policy shows values.
 func (s *Service) told(ctx context.Context, o *comparison) func(names string) string {
 	mask := o.mask

@@ -101,7 +101,7 @@ func (j *gitJudge) repository(dir string) *judged {
 	return r
 }
 
-// cameFiles are objects that came out of the box.
+// cameFiles are objects that came out of the sandbox.
 type cameFiles struct {
 	root  *os.Root
 	names map[string]string

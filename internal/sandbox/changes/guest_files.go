@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// guestFiles reads a running box's files through its guest. What leaves it by
+// guestFiles reads a running sandbox's files through its guest. What leaves it by
 // what is read here passes its mask.
 type guestFiles struct {
 	source Source

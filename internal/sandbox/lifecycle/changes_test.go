@@ -334,7 +334,7 @@ func TestNothingComesOutUnrecorded(t *testing.T) {
 // record. Names and counts are a look.
 func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	y := newYard(t, level("light"))
-	// The longest paths that a box can choose fit into an entry.
+	// The longest paths that a sandbox can choose fit into an entry.
 	for i := range 100 {
 		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Many comparisons at once, of each of which a box may make the server hold as
+// Many comparisons at once, of each of which a sandbox may make the server hold as
 // much as it can, wait for each other, and those whose callers leave say so.
 func TestComparisonsTakeTurns(t *testing.T) {
 	y := newYard(t, sandbox.Access{})

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
-// bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
+// bootTimeout bounds a boot. A sandbox is up in tens of milliseconds; a host on
 // which it takes a minute cannot run it.
 const bootTimeout = time.Minute
 

@@ -142,7 +142,7 @@ func TestF16SizeOfSharedMemory(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "limit_out_of_range")
 }
 
-// enforcing is an engine that claims to bound memory.
+// enforcing is an engine that claims to bound memory, as programs inside can see.
 type enforcing struct{ engine.Engine }
 
 func (e enforcing) Info() engine.Info {
@@ -163,7 +163,7 @@ func TestLimitsOfSmallHost(t *testing.T) {
 // What the guest gets is what the sandbox says.
 func TestGuestConfig(t *testing.T) {
 	var spec engine.Spec
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(spy{d.Engines.Default(), &spec}) })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(spy{d.Engines.Default().(*fake.Engine), &spec}) })
 	dir := t.TempDir()
 	sb := r.create(local, func(c *sandbox.CreateRequest) {
 		c.Name, c.Workspace, c.PrivatePorts = "web.1", dir, true
@@ -195,7 +195,7 @@ func TestGuestConfig(t *testing.T) {
 }
 
 type spy struct {
-	engine.Engine
+	*fake.Engine
 	spec *engine.Spec
 }
 

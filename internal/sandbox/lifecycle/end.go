@@ -123,7 +123,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 // gone. The lock of the ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.intake.Retain(id)
-	// Streams are cut before the box dies, so that clients see an abrupt end
+	// Streams are cut before the sandbox dies, so that clients see an abrupt end
 	// rather than a clean one that reads like success.
 	s.cut(id)
 	s.intake.Survey(ctx, id)

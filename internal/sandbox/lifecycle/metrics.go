@@ -14,7 +14,7 @@ import (
 const (
 	sampleEvery = 5 * time.Second
 	keepSamples = 720
-	// sampleTimeout keeps one sick box from stopping the samples of all.
+	// sampleTimeout keeps one sick sandbox from stopping the samples of all.
 	sampleTimeout = time.Second
 )
 
@@ -57,7 +57,7 @@ func (r *ring) between(from, to time.Time) []sandbox.Metric {
 	return out
 }
 
-// measureAll reads the usage of all boxes now and then.
+// measureAll reads the usage of all sandboxes now and then.
 func (s *Service) measureAll() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()

@@ -25,7 +25,7 @@ const (
 
 // pattern is a form with a greatest number of characters. They are counted
 // apart: a bound inside an expression is compiled at every start, also of the
-// processes that carry a box, and takes longer than all other such work.
+// processes that carry a sandbox, and takes longer than all other such work.
 type pattern struct {
 	form *regexp.Regexp
 	most int

@@ -86,7 +86,7 @@ func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
 
 // blind is an engine that cannot wait for a while.
 type blind struct {
-	engine.Engine
+	*fake.Engine
 	until time.Time
 }
 
@@ -101,7 +101,7 @@ func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
 func TestWaitIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) {
-			d.Engines = fake.Registry(blind{d.Engines.Default(), time.Now().Add(10 * time.Second)})
+			d.Engines = fake.Registry(blind{d.Engines.Default().(*fake.Engine), time.Now().Add(10 * time.Second)})
 		})
 		sb := r.create(alice)
 		time.Sleep(5 * time.Second)
@@ -117,9 +117,19 @@ func TestWaitIsRetried(t *testing.T) {
 	})
 }
 
+// unmetered is an engine without a meter. Programs inside see its limits, or it could
+// only claim them.
+type unmetered struct{ engine.Engine }
+
+func (u unmetered) Info() engine.Info {
+	info := u.Engine.Info()
+	info.Shows = info.Enforces
+	return info
+}
+
 // An engine without a meter says so instead of inventing figures.
 func TestMetricsUnsupported(t *testing.T) {
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(struct{ engine.Engine }{d.Engines.Default()}) })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(unmetered{d.Engines.Default()}) })
 	sb := r.create(alice)
 	_, err := r.Metrics(t.Context(), alice, sb.ID, time.Time{}, time.Time{})
 	wantKind(t, err, fault.Unsupported, "metrics_unsupported")

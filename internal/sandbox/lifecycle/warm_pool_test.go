@@ -163,7 +163,7 @@ type walled struct{ engine.Engine }
 
 func (w walled) Info() engine.Info {
 	info := w.Engine.Info()
-	info.Boundary = engine.UserspaceKernel
+	info.Boundary, info.Shows = engine.UserspaceKernel, info.Enforces
 	return info
 }
 

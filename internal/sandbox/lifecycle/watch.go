@@ -61,7 +61,7 @@ func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	}
 }
 
-// reason names what ended a box. The guest ends it by itself when its time is
+// reason names what ended a sandbox. The guest ends it by itself when its time is
 // up, which to the engine is a plain exit.
 func reason(end time.Time, exit engine.Exit) string {
 	byItself := exit.Reason == engine.ReasonExited || exit.Reason == engine.ReasonKilled
@@ -71,7 +71,7 @@ func reason(end time.Time, exit engine.Exit) string {
 	return string(exit.Reason)
 }
 
-// ended records a box that stopped without us, and frees what it held.
+// ended records a sandbox that stopped without us, and frees what it held.
 func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
 	ctx, cancel := lasting(s.work.ctx)
 	defer cancel()

@@ -128,7 +128,7 @@ const maxFinding = 400
 
 // disagreed gives a boot that the guest broke off, because the policy did not
 // hold, an error that says so: who is told of an internal error alone would
-// only try again. The words come out of a box, so they are bounded, and lines
+// only try again. The words come out of a sandbox, so they are bounded, and lines
 // and controls in them are nothing that a terminal or log would act on.
 func disagreed(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Guest starts what a box serves, by port, with the caller as its user. The
+// Guest starts what a sandbox serves, by port, with the caller as its user. The
 // function ends it.
 func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	var cfg guest.Config

@@ -113,7 +113,7 @@ func use(t *testing.T, client *crannog.Client) {
 	}
 }
 
-// holders lists the processes of boxes below a state directory.
+// holders lists the processes of sandboxes below a state directory.
 func holders(t *testing.T, state string) []string {
 	t.Helper()
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {

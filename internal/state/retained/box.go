@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Box answers for a box that is gone, from what was kept of it: all that was
+// Box answers for a sandbox that is gone, from what was kept of it: all that was
 // not changed is as at its start.
 type Box struct {
 	dir   string
@@ -26,12 +26,12 @@ type Box struct {
 
 var _ changeset.Box = (*Box)(nil)
 
-// Box opens what was kept of a sandbox. start is the tree as the box got it.
+// Box opens what was kept of a sandbox. start is the tree as the sandbox got it.
 func (s *Store) Box(id string, start []changeset.Entry) (*Box, error) {
 	return s.Part(id, start, func(name string) (string, bool) { return name, true })
 }
 
-// Part is Box for some of the files: name returns what one is called in the part, and
+// Part is Sandsandbox for some of the files: name returns what one is called in the part, and
 // whether it is of it. start has the names of the part.
 func (s *Store) Part(id string, start []changeset.Entry, name func(string) (string, bool)) (*Box, error) {
 	if _, err := s.Meta(id); err != nil {
@@ -76,7 +76,7 @@ func readTree(name string) ([]changeset.Entry, error) {
 		return nil, fmt.Errorf("kept changes: %w", err)
 	}
 	defer f.Close()
-	// The names are the box's: they are checked as at the first time.
+	// The names are the sandbox's: they are checked as at the first time.
 	return changeset.ReadTree(f, changeset.Bounds{})
 }
 

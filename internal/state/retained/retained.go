@@ -1,5 +1,5 @@
 // Package retained owns what ended sandboxes have left to decide about: their
-// changes, taken out of the box into a directory of ours, for a day.
+// changes, taken out of the sandbox into a directory of ours, for a day.
 package retained
 
 import (

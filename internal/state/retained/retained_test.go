@@ -57,7 +57,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A box that is gone answers as it did when its changes were kept.
+// A sandbox that is gone answers as it did when its changes were kept.
 func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 	s := retained.New(filepath.Join(t.TempDir(), "changes"))
 	keep(t, s, id, time.Now())

@@ -99,7 +99,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest,
 		return fail(damaged(m.ID, why, nil))
 	}
 	sum, err := tree(ctx, f, m.Bulk.Bytes, func(off, n int64) {
-		// Only a hint: Sync below says whether it is on the disk.
+		// Only a hint: Sync below reports whether it is on the disk.
 		_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 	})
 	if errors.Is(err, errShort) {

@@ -53,7 +53,7 @@ const (
 	lockName  = "lock"
 )
 
-// defaultBudget holds some hundred boxes of an ordinary size.
+// defaultBudget holds some hundred sandboxes of an ordinary size.
 const defaultBudget = 20 << 30
 
 // Options configure Open.
@@ -147,7 +147,7 @@ func Open(dir string, o Options) (*Images, error) {
 }
 
 func (s *Images) prepare() error {
-	// A directory that others may enter would let them read memory of boxes.
+	// A directory that others may enter would let them read memory of sandboxes.
 	if err := s.root.Chmod(".", 0o700); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 const (
 	manifestFormat = 1
 	manifestMax    = 8 << 10
-	// bytesMax is beyond any memory or file system that a box could have, and
+	// bytesMax is beyond any memory or file system that a sandbox could have, and
 	// far from where sums of sizes wrap around.
 	bytesMax = 1 << 46
 )

@@ -17,7 +17,7 @@ import (
 
 // A pack is a file of pages and one of their checksums. The checksums only say
 // where to look: pages are the same if their bytes are, so that neither a
-// collision that a box has made up nor a damaged pack gets into an image.
+// collision that a sandbox has made up nor a damaged pack gets into an image.
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 

@@ -93,7 +93,7 @@ func TestImportsOnlyDownward(t *testing.T) {
 }
 
 // Only the engine may know gVisor, so that its types do not spread, and the
-// link to a box gVisor's network stack, as does the far end that tests of the
+// link to a sandbox gVisor's network stack, as does the far end that tests of the
 // link have.
 func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	stack := []string{"gvisor.dev/gvisor/pkg/tcpip", "gvisor.dev/gvisor/pkg/buffer", "gvisor.dev/gvisor/pkg/waiter"}
@@ -173,7 +173,7 @@ func TestNeutralCodeNamesNoEngine(t *testing.T) {
 	}
 }
 
-// The guest is paid for in every box, and the program for gVisor several
+// The guest is paid for in every sandbox, and the program for gVisor several
 // times, so they must not gain weight unseen.
 func TestTheProgramsOfABoxStaySmall(t *testing.T) {
 	heavy := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/server"}

@@ -63,8 +63,8 @@ func Grown(before, after map[string]int) (list []string) {
 	return list
 }
 
-// BoxProcesses lists what runs for boxes below a state directory: the
-// arguments of gVisor's processes name it. A child that boots a box belongs to
+// BoxProcesses lists what runs for sandboxes below a state directory: the
+// arguments of gVisor's processes name it. A child that boots a sandbox belongs to
 // the process that started it; one whose parent has ended is in the list.
 func BoxProcesses(t testing.TB, dir string) (pids []string) {
 	t.Helper()
@@ -97,7 +97,7 @@ func box(pid, dir string) (ours, others bool) {
 	return false, false
 }
 
-// bootsFor reports whether a child that boots a box may do so for a state
+// bootsFor reports whether a child that boots a sandbox may do so for a state
 // directory: this process started it, or one that names the directory, or its
 // parent has ended, so that an ancestor of this process or init adopted it.
 func bootsFor(pid, dir string) bool {
@@ -130,7 +130,7 @@ func parentOf(pid string) string {
 	return fields[1]
 }
 
-// BoxGroups counts the control groups of boxes. Those in which a box of another
+// BoxGroups counts the control groups of sandboxes. Those in which a sandbox of another
 // state directory runs are left out: somebody else may be at work here.
 func BoxGroups(dir string) (n int) {
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {

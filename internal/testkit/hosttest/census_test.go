@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boots starts a process with the name of a child that boots a box, below a
+// boots starts a process with the name of a child that boots a sandbox, below a
 // shell with a state directory in its environment, and returns its number. The
 // shell waits for it, or ends at once.
 func boots(t *testing.T, dir string, waits bool) (pid string) {

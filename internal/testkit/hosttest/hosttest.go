@@ -50,7 +50,7 @@ func unified() bool {
 	return err == nil && slices.Contains(strings.Fields(string(have)), "memory")
 }
 
-// Program is the ability to run a program that boxes see too, so it must be
+// Program is the ability to run a program that sandboxes see too, so it must be
 // below /usr.
 func Program(name string) Ability {
 	return Ability{Name: name + " in /usr/bin or /usr/local/bin", Has: func() bool {

@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Processes counts what runs for boxes below a state directory.
+// Processes counts what runs for sandboxes below a state directory.
 func Processes(t testing.TB, state string) int {
 	t.Helper()
 	return len(hosttest.BoxProcesses(t, state))
 }
 
 // NothingLeft waits until no process, directory, socket or mount of a state
-// directory's boxes is left, and no control group of the named ones.
+// directory's sandboxes is left, and no control group of the named ones.
 func NothingLeft(t testing.TB, state string, ids ...string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
@@ -30,7 +30,7 @@ func NothingLeft(t testing.TB, state string, ids ...string) {
 	})
 }
 
-// traces lists what of boxes is left, other than processes.
+// traces lists what of sandboxes is left, other than processes.
 func traces(t testing.TB, state string, ids []string) []string {
 	t.Helper()
 	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
@@ -41,7 +41,7 @@ func traces(t testing.TB, state string, ids []string) []string {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		// gVisor keeps one empty network namespace for all boxes.
+		// gVisor keeps one empty network namespace for all sandboxes.
 		if strings.Contains(line, state) && !strings.Contains(line, "null-netns") {
 			left = append(left, strings.TrimSpace(line))
 		}
@@ -49,7 +49,7 @@ func traces(t testing.TB, state string, ids []string) []string {
 	return append(left, Groups(ids...)...)
 }
 
-// Groups lists the control groups that are named after boxes.
+// Groups lists the control groups that are named after sandboxes.
 func Groups(ids ...string) []string {
 	var found []string
 	// A group may go while it is looked at, which is what is waited for.

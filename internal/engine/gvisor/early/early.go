@@ -1,10 +1,10 @@
-// Package early owns what a process of a box does, or spares itself, before
+// Package early owns what a process of a sandbox does, or spares itself, before
 // gVisor's packages initialise themselves. Go initialises a package as soon as
 // all that it imports is ready, the first by its path; so this one imports
 // next to nothing, and comes before all of gVisor's. A test watches that.
 //
 // Most of a start of this program is their initialisation: 5 to 7 ms of
-// processor time, three times for each box. Package first comes before this one,
+// processor time, three times for each sandbox. Package first comes before this one,
 // and may import nothing.
 package early
 
@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/first"
 )
 
-// kernelArg0 is the name of the process in which a box's programs run.
+// kernelArg0 is the name of the process in which a sandbox's programs run.
 const kernelArg0 = "runsc-sandbox"
 
 func init() {

@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 )
 
-// The generated file is read in each of a box's processes before anything
+// The generated file is read in each of a sandbox's processes before anything
 // else, where JSON of the same content took 3 ms. It is a row of numbers of
 // four bytes: lists and texts begin with their length.
 

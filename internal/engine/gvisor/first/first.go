@@ -1,4 +1,4 @@
-// Package first owns what a process of a box does before anything else: it takes
+// Package first owns what a process of a sandbox does before anything else: it takes
 // the memory that its start will need, or ends if it has so little to do that
 // nothing else has to be initialised. It imports only what has no imports of its
 // own, so that Go initialises it before the standard library; a test watches that.
@@ -6,7 +6,7 @@ package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
 
-// Known is set in processes of a box that initialise all of gVisor.
+// Known is set in processes of a sandbox that initialise all of gVisor.
 var Known bool
 
 func init() {
@@ -17,7 +17,7 @@ func init() {
 	switch prefault.Base(args) {
 	case "crannog-boot":
 		Known = true
-		// It ends when the box runs, so what it does not touch costs nothing.
+		// It ends when the sandbox runs, so what it does not touch costs nothing.
 		prefault.Data()
 		prefault.Heap(0, 3<<20)
 	case "runsc-gofer":
@@ -34,7 +34,7 @@ func init() {
 // themselves is left to be faulted in: it is a block for each size of object, of
 // which they use the first page or two. So is what comes last, which is mostly
 // stacks of goroutines that use little of them. Populated, those pages would be the
-// box's for its whole life, 1.7 MB of them; of these 3 MB a tenth stays unused.
+// sandbox's for its whole life, 1.7 MB of them; of these 3 MB a tenth stays unused.
 const (
 	sentrySkip = 1 << 20
 	sentryHeap = 3 << 20

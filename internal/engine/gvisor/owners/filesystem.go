@@ -30,7 +30,7 @@ type filesystem struct {
 
 var _ vfs.FilesystemImpl = (*filesystem)(nil)
 
-// lowerOf returns the host's files below the overlay that is a box's root.
+// lowerOf returns the host's files below the overlay that is a sandbox's root.
 func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
 	opts, err := private[overlay.FilesystemOptions](root.Mount().Filesystem().Impl(), "opts")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package owners owns whose the host's files are inside a box: it runs in
+// Package owners owns whose the host's files are inside a sandbox: it runs in
 // gVisor's kernel process and shows what lies below some directories as the
 // sandbox user's own, whichever number the files have on the host.
 package owners
@@ -20,7 +20,7 @@ import (
 // means nothing inside. Without a translation the sandbox's user could only
 // work on them with capabilities that reach past all file permissions. An
 // id-mapped mount of the host would translate too, but not without root, and
-// not on every file system. So the translation is made where the box's kernel
+// not on every file system. So the translation is made where the sandbox's kernel
 // looks at the files of the host, below the overlay that holds what programs
 // write: permissions are then checked with the numbers that are shown.
 
@@ -77,8 +77,8 @@ func (p Plan) Text() (string, error) {
 	return string(data), err
 }
 
-// Install puts a plan in force for a box whose first process calls it before any
-// other program runs. In a restored box the plan is in force already, and Install
+// Install puts a plan in force for a sandbox whose first process calls it before any
+// other program runs. In a restored sandbox the plan is in force already, and Install
 // checks that it is the same.
 func Install(t *sentry.Task, plan Plan) error {
 	root := t.MountNamespace().Root(t)
@@ -173,7 +173,7 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 }
 
 // at is a path as the first process sees it. Links have been followed before
-// the box was made; a new one is not.
+// the sandbox was made; a new one is not.
 func at(root vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(path)}
 }
@@ -185,7 +185,7 @@ func creds(t *sentry.Task) *auth.Credentials {
 
 // private returns a field of a struct of gVisor's that it keeps to itself. A
 // version of gVisor in which it has another name or type is an error, with
-// which no box starts.
+// which no sandbox starts.
 func private[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of)
 	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {

@@ -1,6 +1,6 @@
-// Package trim owns the giving back of memory that the programs of a box have
+// Package trim owns the giving back of memory that the programs of a sandbox have
 // reserved and never touched: it runs in gVisor's kernel process, when it is
-// asked to before the box's state is saved.
+// asked to before the sandbox's state is saved.
 package trim
 
 import (
@@ -19,7 +19,7 @@ import (
 
 // gVisor reserves memory for programs in pieces of 2 MB, and a save reads each
 // page of them to find out which hold something. To read a page makes it, so
-// the pages of a box that holds nothing are made, compared and given back: half
+// the pages of a sandbox that holds nothing are made, compared and given back: half
 // of what a save takes. A program could say that it has no use for them, by
 // madvise; here it is said on its behalf of those that the memory file has no
 // page for.

@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// adopt registers the processes of a restored box, and the files that they may write
+// adopt registers the processes of a restored sandbox, and the files that they may write
 // to.
 func (w *watcher) adopt(k *sentry.Kernel) {
 	pids := k.RootPIDNamespace()

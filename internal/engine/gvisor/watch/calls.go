@@ -88,7 +88,7 @@ var calls = map[string]call{
 var mostly = map[string]func(arch.SyscallArguments) bool{
 	"open":   func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
 	"openat": func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
-	// By these a descriptor may go that was open when the box was saved.
+	// By these a descriptor may go that was open when the sandbox was saved.
 	"close": never, "close_range": never, "dup2": never, "dup3": never,
 }
 

@@ -63,7 +63,7 @@ func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 // between a call's failure and the look.
 const slack = 16
 
-// full looks whether it is the box's disk that has no room: programs can be
+// full checks whether it is the sandbox's disk that has no room: programs can be
 // refused by file systems in memory too, also by such as they have made small
 // themselves.
 func (w *watcher) full(t *sentry.Task, asked uint64) {
@@ -85,7 +85,7 @@ func (w *watcher) full(t *sentry.Task, asked uint64) {
 	}
 }
 
-// crowded looks whether it is the box's limit of processes that was reached: a
+// crowded checks whether it is the sandbox's limit of processes that was reached: a
 // program can set a lower one for itself.
 func (w *watcher) crowded(t *sentry.Task) {
 	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
@@ -113,7 +113,7 @@ type meeting struct {
 	command int32
 }
 
-// again says whether a meeting was told a moment ago.
+// again reports whether a meeting was told a moment ago.
 func (m *met) again(one meeting, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -72,7 +72,7 @@ func (s state) describe(e *events.Event) {
 
 func valid(s string) bool { return utf8.ValidString(s) }
 
-// look is how one survey sees the box's files: with the rights of the kernel,
+// look is how one survey sees the sandbox's files: with the rights of the kernel,
 // from the first process's root.
 type look struct {
 	ctx    context.Context
@@ -164,7 +164,7 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	return ""
 }
 
-// below is what the box started from at a path. gVisor keeps to itself where
+// below is what the sandbox started from at a path. gVisor keeps to itself where
 // that is; where it cannot be found, a file that was opened to be written and
 // was not is said to be changed.
 func (l *look) below(path string) (state, bool) {

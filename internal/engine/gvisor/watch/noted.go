@@ -8,7 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// mostNotes bounds the paths that a survey has to look at. A box has far fewer
+// mostNotes bounds the paths that a survey has to look at. A sandbox has far fewer
 // files; what makes more is a loop of new names.
 const mostNotes = 1_000_000
 
@@ -39,7 +39,7 @@ type inode struct {
 	number       uint64
 }
 
-// files is what of the box's files is to be looked at, and what is known.
+// files is what of the sandbox's files is to be looked at, and what is known.
 type files struct {
 	// names is held while names change. A rename holds it alone, because it moves all
 	// that is below a directory.

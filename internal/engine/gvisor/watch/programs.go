@@ -28,7 +28,7 @@ func fields(context ...seccheck.Field) seccheck.FieldSet {
 	return seccheck.FieldSet{Context: seccheck.MakeFieldMask(context...)}
 }
 
-// guest is the first process of a box. What it makes is a command.
+// guest is the first process of a sandbox. What it makes is a command.
 const guest = 1
 
 // family knows of each process to which command it belongs, also when its
@@ -178,7 +178,7 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	return err
 }
 
-// TaskExit implements seccheck.Sink. With the guest the box ends: it waits
+// TaskExit implements seccheck.Sink. With the guest the sandbox ends: it waits
 // until what was changed is written down.
 func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskExit) error {
 	t, ok := ctx.(*sentry.Task)

@@ -1,4 +1,4 @@
-// Package watch owns what the kernel of a box writes down of the programs in
+// Package watch owns what the kernel of a sandbox writes down of the programs in
 // it: it runs in gVisor's kernel process, hangs itself into gVisor's points
 // and system calls, and adds lines of package witness to a file that it was
 // handed. No program inside takes part in that, so none can forge it.

@@ -118,7 +118,7 @@ const (
 	legacyWeight = 1024
 )
 
-// Yield says whether other groups go before this one when processors are
+// Yield reports whether other groups go before this one when processors are
 // short, or lets it be as others again. Where no group bounds the processors,
 // it changes nothing.
 func (g *Group) Yield(yes bool) error {
@@ -182,7 +182,7 @@ func (g *Group) cpuTime() (time.Duration, error) {
 func unifiedSettings(limits engine.Limits) [][2]string {
 	return [][2]string{
 		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
-		// Swap would let a box exceed its memory at the host's cost. The
+		// Swap would let a sandbox exceed its memory at the host's cost. The
 		// file is absent where the kernel has no swap accounting.
 		{"?memory.swap.max", "0"},
 		{"?memory.oom.group", "1"},
@@ -227,7 +227,7 @@ func bound(dir string, settings [][2]string) error {
 	return nil
 }
 
-// holds says whether a setting is as narrow as it was asked for. Of memory the
+// holds reports whether a setting is as narrow as it was asked for. Of memory the
 // kernel keeps whole pages.
 func holds(name, asked, is string) bool {
 	if asked == is {

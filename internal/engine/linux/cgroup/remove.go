@@ -49,7 +49,7 @@ func removeDir(dir string) error {
 }
 
 // members lists the processes of a group. In version 1 a thread can be in one
-// without its process, as the server's own are while they start a box: such a
+// without its process, as the server's own are while they start a sandbox: such a
 // process is none of them.
 func members(dir string) []int {
 	pids := numbers(filepath.Join(dir, "cgroup.procs"))

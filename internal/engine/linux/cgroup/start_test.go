@@ -115,7 +115,7 @@ func TestStartFailsWithoutTheGroup(t *testing.T) {
 }
 
 // A kernel that cannot do it, or a filter as containers have, is found out
-// before a box needs it.
+// before a sandbox needs it.
 func TestStartsInto(t *testing.T) {
 	if err := startsInto(); err != nil {
 		t.Errorf("control: %v", err)

@@ -75,7 +75,7 @@ func (x *Inside) add(h *hub) (*hub, error) {
 	return h, nil
 }
 
-// room says whether there may be another terminal. x.mu must be held.
+// room reports whether there may be another terminal. x.mu must be held.
 func (x *Inside) room(key hubKey) error {
 	same := 0
 	for k := range x.hubs {

@@ -98,7 +98,7 @@ func (a *asked) drop(id string, f *fleet) {
 	f.touch(one.Sandbox)
 }
 
-// take takes an event, and says whether it is news.
+// take takes an event, and reports whether it is news.
 func (a *asked) take(e api.ApprovalEvent, f *fleet) bool {
 	old, there := a.pending[e.Approval.ID]
 	if e.Approval.State != string(approval.Pending) {

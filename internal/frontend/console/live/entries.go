@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
 )
 
@@ -45,11 +46,8 @@ func (n *line) show() ([]byte, []byte) {
 			// Data that is no JSON cannot be in the record.
 			n.shown = nil
 		}
-		if n.entry.Kind != audit.Flow {
-			return
-		}
-		var f egress.Record
-		if json.Unmarshal(n.entry.Data, &f) != nil {
+		f, ok := entrydata.Of(n.entry.Kind, n.entry.Data).(egress.Record)
+		if !ok {
 			return
 		}
 		f.Sandbox = n.entry.Sandbox
@@ -145,7 +143,7 @@ func (l *Live) take(e audit.Entry) error {
 	return nil
 }
 
-// tellEntries writes the next entries, and says whether there are more.
+// tellEntries writes the next entries, and reports whether there are more.
 func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	t, known := s.topics, l.lines.known

@@ -2,13 +2,14 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/frontend/entrydata"
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
@@ -87,62 +88,36 @@ func (f *facts) ready(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn takes what one entry says. It is data that a box has chosen part of:
+// learn takes what one entry says. It is data that a sandbox has chosen part of:
 // what cannot be read says nothing.
 func (f *fleet) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
 	}
+	data := entrydata.Of(e.Kind, e.Data)
 	switch e.Kind {
 	case audit.CommandStarted:
-		var s observe.Started
-		if json.Unmarshal(e.Data, &s) == nil && s.How != observe.HowConnect {
-			k := f.of(e.Sandbox)
-			argv := s.Argv
-			if s.How == observe.HowCell {
-				argv = []string{s.Code}
-			}
-			k.last, k.n = &Command{Text: commandText(argv), At: e.Time}, s.N
+		if d, ok := data.(observe.Started); ok && d.How != observe.HowConnect {
+			f.of(e.Sandbox).started(d, e.Time)
 		}
 	case audit.CommandEnded:
-		var d observe.Ended
-		if json.Unmarshal(e.Data, &d) != nil {
+		d, ok := data.(observe.Ended)
+		if !ok {
 			return
 		}
-		k := f.of(e.Sandbox)
-		if k.last != nil && k.n == d.N {
-			ended := *k.last
-			ended.ExitCode = d.Exit
-			k.last = &ended
-		}
-		k.oom = k.oom || d.Hit == reasonOOM
+		f.of(e.Sandbox).ended(d)
 	case audit.Flow:
-		var r struct {
-			Effect egress.Effect `json:"effect"`
-			Begins bool          `json:"begins"`
-			Probe  bool          `json:"probe"`
-			Sent   int64         `json:"sent"`
-			Time   time.Time     `json:"time"`
-		}
-		if json.Unmarshal(e.Data, &r) != nil || r.Begins {
+		d, ok := data.(egress.Record)
+		if !ok || d.Begins {
 			return
 		}
-		k := f.of(e.Sandbox)
-		if r.Effect == egress.Deny && !r.Probe && !r.Time.Before(k.since) {
-			k.denied++
-			add(&k.refused, e.Time, 1)
-		}
-		if r.Sent > 0 {
-			add(&k.sent, e.Time, r.Sent)
-		}
+		f.of(e.Sandbox).flowed(d, e.Time)
 	case audit.LimitHit:
-		var d payload.Limit
-		if json.Unmarshal(e.Data, &d) == nil && d.Limit == "memory" {
+		if d, ok := data.(ingest.Limit); ok && d.Limit == string(engine.LimitMemory) {
 			f.of(e.Sandbox).oom = true
 		}
 	case audit.SandboxEnded:
-		var d payload.Ended
-		if json.Unmarshal(e.Data, &d) == nil && d.Reason == reasonOOM {
+		if d, ok := data.(payload.Ended); ok && d.Reason == reasonOOM {
 			f.of(e.Sandbox).oom = true
 		}
 		f.stale = true
@@ -165,6 +140,36 @@ func (f *fleet) learn(e audit.Entry) {
 		return
 	}
 	f.touch(e.Sandbox)
+}
+
+// started notes the command that began last.
+func (f *facts) started(d observe.Started, at time.Time) {
+	argv := d.Argv
+	if d.How == observe.HowCell {
+		argv = []string{d.Code}
+	}
+	f.last, f.n = &Command{Text: commandText(argv), At: at}, d.N
+}
+
+// ended notes how a command ended.
+func (f *facts) ended(d observe.Ended) {
+	if f.last != nil && f.n == d.N {
+		ended := *f.last
+		ended.ExitCode = d.Exit
+		f.last = &ended
+	}
+	f.oom = f.oom || d.Hit == reasonOOM
+}
+
+// flowed counts what left the sandbox, and what was refused to it.
+func (f *facts) flowed(d egress.Record, at time.Time) {
+	if d.Effect == egress.Deny && !d.Probe && !d.Time.Before(f.since) {
+		f.denied++
+		add(&f.refused, at, 1)
+	}
+	if d.Sent > 0 {
+		add(&f.sent, at, d.Sent)
+	}
 }
 
 // of are the facts of a sandbox.

@@ -97,7 +97,7 @@ func (l *Live) refresh(ctx context.Context) {
 	}
 }
 
-// looks says whether the list is to be read.
+// looks reports whether the list is to be read.
 func (f *fleet) looks(now time.Time) bool {
 	if f.stale {
 		f.stale, f.active = false, now

@@ -154,7 +154,7 @@ func (l *Live) place(s *stream) (int64, bool) {
 	return s.entry, l.lines.known
 }
 
-// collect writes what the stream has not had, and says whether there is more
+// collect writes what the stream has not had, and reports whether there is more
 // at once.
 func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()

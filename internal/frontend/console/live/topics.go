@@ -60,7 +60,7 @@ func parseTopics(names, watch []string) (topics, error) {
 	return t, nil
 }
 
-// entries says whether anything of the record is told.
+// entries reports whether anything of the record is told.
 func (t topics) entries() bool { return t.all || len(t.records) > 0 || len(t.networks) > 0 }
 
 // of are the sandboxes whose entries are read, nil for all.

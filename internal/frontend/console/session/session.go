@@ -31,7 +31,7 @@ func (s Scope) String() string {
 	return scopeNames[s]
 }
 
-// Has says whether a session of this scope may do what needs another.
+// Has reports whether a session of this scope may do what needs another.
 func (s Scope) Has(need Scope) bool { return need >= Viewer && s >= need && s <= Admin }
 
 // ParseScope reads a scope's name.

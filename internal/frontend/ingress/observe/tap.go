@@ -109,7 +109,7 @@ const TokenActor = "token"
 
 const tokenHeader = "X-Access-Token"
 
-// opens says whether a request has the sandbox's token. Constant time, so that
+// opens reports whether a request has the sandbox's token. Constant time, so that
 // it cannot be guessed byte by byte.
 func (c Call) opens(r *http.Request) bool {
 	return c.Token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(c.Token)) == 1

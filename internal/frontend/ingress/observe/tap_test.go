@@ -71,7 +71,7 @@ func event(t testing.TB, e *pb.ProcessEvent) []byte {
 	return framed(0, data)
 }
 
-// FuzzEvents lets a box answer whatever it likes. However the answer is cut
+// FuzzEvents lets a sandbox answer whatever it likes. However the answer is cut
 // into pieces, what is put on record of it is the same, and no more is printed
 // than came.
 func FuzzEvents(f *testing.F) {
@@ -389,7 +389,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	})
 }
 
-// FuzzVerdict lets a box say what it likes of a change: it is one of the words
+// FuzzVerdict lets a sandbox say what it likes of a change: it is one of the words
 // of ours, whatever that is.
 func FuzzVerdict(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})

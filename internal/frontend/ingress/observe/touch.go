@@ -33,7 +33,7 @@ const composePath = "/files/compose"
 // maxCompose is the guest's bound of a request to join files.
 const maxCompose = 1 << 20
 
-// changesFiles says whether a call of the service changes anything. The others
+// changesFiles reports whether a call of the service changes anything. The others
 // look, and looking is not on record.
 func changesFiles(where string) bool {
 	switch where {

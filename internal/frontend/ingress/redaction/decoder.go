@@ -17,7 +17,7 @@ type Decoder struct {
 	decoded []byte
 }
 
-// Framed says whether an answer of the guest's services consists of messages
+// Framed reports whether an answer of the guest's services consists of messages
 // with lengths, by its Content-Type, and whether those are JSON.
 func Framed(contentType string) (json, ok bool) {
 	kind, _, err := mime.ParseMediaType(contentType)

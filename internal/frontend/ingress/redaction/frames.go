@@ -71,7 +71,7 @@ type messages struct {
 	large  []byte
 }
 
-// ready says whether the next message is here already.
+// ready reports whether the next message is here already.
 func (m *messages) ready() bool {
 	if m.source.Buffered() < frameHead {
 		return false

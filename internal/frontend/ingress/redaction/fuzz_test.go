@@ -82,7 +82,7 @@ func message(t testing.TB, asJSON bool, from output, data string) []byte {
 	return w.out
 }
 
-// FuzzEvents lets a box write whatever it likes where a process's events
+// FuzzEvents lets a sandbox write whatever it likes where a process's events
 // should be. What comes out is masked, and is what came in but for that.
 func FuzzEvents(f *testing.F) {
 	for _, asJSON := range []bool{true, false} {
@@ -135,7 +135,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// hasEnds says whether something ends within the stream, after which masking
+// hasEnds reports whether something ends within the stream, after which masking
 // begins anew.
 func hasEnds(wire []byte) bool {
 	for len(wire) >= frameHead {

@@ -1,4 +1,4 @@
-// Package guestbin owns the program that runs as PID 1 inside a box, as a
+// Package guestbin owns the program that runs as PID 1 inside a sandbox, as a
 // file on the host: the small guest if this binary was built with one inside,
 // otherwise this binary itself, which can play the guest's role.
 package guestbin

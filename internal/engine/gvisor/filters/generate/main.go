@@ -1,4 +1,4 @@
-// Command generate compiles the seccomp programs that boxes start with and
+// Command generate compiles the seccomp programs that sandboxes start with and
 // writes them down. It takes half a minute; run it when the version of
 // gVisor in go.mod changes.
 package main
