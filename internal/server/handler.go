@@ -33,7 +33,8 @@ func (d *Server) surfaces() *surfaces {
 	var images v1.Images
 	var transfer v1.ImageTransfer
 	if o.Library != nil { // a nil pointer in an interface is not nil
-		images, transfer = o.Library, o.Library
+		library := d.Service.Images(o.Library)
+		images, transfer = library, library
 	}
 	return &surfaces{
 		d:     d,
