@@ -1,4 +1,4 @@
-package audited_test
+package library_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/crannog/crannog/internal/audit"
@@ -16,9 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/image/imagetest"
 	"github.com/crannog/crannog/internal/image/library"
-	"github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
@@ -26,16 +23,10 @@ import (
 func TestImagesAreInTheAuditLog(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "a"})))
-	of, err := library.Open(library.Options{
-		Dir: t.TempDir(), Guest: "/guest", Grace: -1,
-		Registry: registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{Insecure: []string{host}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	of := open(t, t.TempDir(), host)
 	var memory audittest.Record
-	images, who := audited.NewImages(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
-	ctx, ignore := t.Context(), func(library.Progress) {}
+	images, who := library.NewAudited(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
+	ctx := t.Context()
 	file := filepath.Join(t.TempDir(), "image.tar")
 
 	if _, err := images.Pull(ctx, who, host+"/app:1", "", ignore); err != nil {
