@@ -43,7 +43,7 @@ func (t *tally) add(name string, took time.Duration, c perfcount.Counts) {
 	t.scores[4].addTime(name, took)
 }
 
-// report prints the tables. Targets are of issue 21.
+// report prints the tables. The targets are those of docs/internals/performance-cost.md.
 func (t *tally) report(b *bench) {
 	for i, q := range costQuantities {
 		if i == 2 && t.uncounted {

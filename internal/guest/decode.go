@@ -11,12 +11,12 @@ import (
 // maxConfig bounds a configuration. What follows it is not counted.
 const maxConfig = 4 << 20
 
-// Unknown begins what is said of a configuration that asks for what this version
-// does not know.
+// Unknown is the beginning of the error for a configuration with a field that this
+// version does not know.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode reads a configuration, which begins in. Archive reports whether
-// something follows: that is what rest has.
+// Decode reads a configuration from the beginning of in. With Archive set, rest is what
+// follows it.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// keyDesk is the desk of one key with its ways in.
+// keyDesk is the desk of one key, with the HTTP endpoints that serve it.
 type keyDesk struct {
 	*Desk
 	links *links
@@ -89,19 +89,19 @@ func (d *keyDesk) idle() time.Duration {
 	return d.Desk.idle()
 }
 
-// close ends sessions and cuts the ways to the API. What runs in sandboxes
-// runs on.
+// close ends the sessions and closes the connections to the API. Programs in
+// sandboxes go on running.
 func (d *keyDesk) close() {
 	d.mu.Lock()
 	var open []*mcp.ServerSession
 	d.open(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
 	d.mu.Unlock()
-	// Calls end when their ways do, and sessions wait for their calls.
+	// Closing the connections ends the calls that sessions would wait for.
 	d.links.close()
 	for _, s := range open {
-		_ = s.Close() // its client may have left
+		_ = s.Close() // its client may have disconnected
 	}
-	// Labelled sandboxes are not ended by it, so that it cannot fail.
+	// It does not end sandboxes that have a label, so it cannot fail.
 	_ = d.Desk.Close(context.Background())
 	d.said.close()
 }

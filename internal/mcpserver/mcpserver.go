@@ -148,7 +148,7 @@ func (d *Desk) enter() func() {
 	}
 }
 
-// idle says how long nothing has been asked of the desk, zero while something
+// idle returns how long nothing has been asked of the desk, zero while something
 // runs that only it can read or end.
 func (d *Desk) idle() time.Duration {
 	d.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/host/peercred"
+	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/integration/registration"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -33,7 +34,8 @@ func (d *Server) surfaces() *surfaces {
 	var images v1.Images
 	var transfer v1.ImageTransfer
 	if o.Library != nil { // a nil pointer in an interface is not nil
-		images, transfer = o.Library, o.Library
+		audited := library.NewAudited(o.Library, d.Service.AuditLog())
+		images, transfer = audited, audited
 	}
 	return &surfaces{
 		d:     d,

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secureBits keep a program of root's from gaining anything by being root's.
+// secureBits keep a program that root runs from gaining capabilities by being root.
 // They are named in the kernel's header securebits.h: no root, no raising of
 // ambient capabilities, and a lock on each.
 const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
 
-// secure sets them, where it may.
+// secure sets them if the process may.
 func (b *Begun) secure(*Report) error {
 	have, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err != nil {
@@ -27,8 +27,8 @@ func (b *Begun) secure(*Report) error {
 	return err
 }
 
-// dropBounding empties the set that bounds what a program may gain. Only who
-// may gain something can, and must: it comes before the change of user.
+// dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it
+// comes before the change of user.
 func (b *Begun) dropBounding(*Report) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
@@ -72,8 +72,8 @@ func hide() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// verify asks the kernel what holds, rather than believing that each step did
-// what it was told.
+// verify reads back from the kernel what is in force, instead of relying on the
+// results of the steps.
 func verify(report Report) (Report, error) {
 	report.UID = unix.Geteuid()
 	var err error
@@ -95,7 +95,7 @@ func verify(report Report) (Report, error) {
 		question.set(n)
 	}
 	if report.Capabilities || !report.NoNewPrivs || report.Dumpable || !report.Seccomp {
-		return report, fmt.Errorf("confine: the kernel accepted every step and says otherwise: %+v", report)
+		return report, fmt.Errorf("confine: the kernel accepted every step, and reports another state: %+v", report)
 	}
 	return report, nil
 }

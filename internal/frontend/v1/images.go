@@ -22,15 +22,15 @@ import (
 type Images interface {
 	List() ([]library.Image, error)
 	Inspect(ref string) (library.Image, error)
-	Remove(ctx context.Context, ref string) ([]string, error)
-	Prune(ctx context.Context) (library.Pruned, error)
+	Remove(ctx context.Context, who sandbox.Principal, ref string) ([]string, error)
+	Prune(ctx context.Context, who sandbox.Principal) (library.Pruned, error)
 }
 
 // ImageTransfer moves images between this machine, registries and files.
 type ImageTransfer interface {
-	Pull(ctx context.Context, ref, platform string, report func(library.Progress)) (library.Image, error)
-	Push(ctx context.Context, ref, to string, report func(library.Progress)) error
-	Import(ctx context.Context, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
+	Pull(ctx context.Context, who sandbox.Principal, ref, platform string, report func(library.Progress)) (library.Image, error)
+	Push(ctx context.Context, who sandbox.Principal, ref, to string, report func(library.Progress)) error
+	Import(ctx context.Context, who sandbox.Principal, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
 	Export(ctx context.Context, ref, format string, w io.Writer) error
 }
 
@@ -98,7 +98,7 @@ func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *I
 	if err := onHostOnly(who); err != nil {
 		return nil, err
 	}
-	gone, err := h.images.Remove(ctx, in.Image)
+	gone, err := h.images.Remove(ctx, who, in.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (h *imageHandlers) prune(ctx context.Context, who sandbox.Principal, _ *str
 	if err := onHostOnly(who); err != nil {
 		return nil, err
 	}
-	done, err := h.images.Prune(ctx)
+	done, err := h.images.Prune(ctx, who)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ type pullImageInput struct{ Body api.PullImage }
 
 func (h *imageHandlers) pull(_ context.Context, who sandbox.Principal, in *pullImageInput) (*huma.StreamResponse, error) {
 	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		img, err := h.transfer.Pull(ctx, in.Body.Image, in.Body.Platform, report)
+		img, err := h.transfer.Pull(ctx, who, in.Body.Image, in.Body.Platform, report)
 		return []library.Image{img}, err
 	})
 }
@@ -131,7 +131,7 @@ type pushImageInput struct{ Body api.PushImage }
 
 func (h *imageHandlers) push(_ context.Context, who sandbox.Principal, in *pushImageInput) (*huma.StreamResponse, error) {
 	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		return nil, h.transfer.Push(ctx, in.Body.Image, in.Body.To, report)
+		return nil, h.transfer.Push(ctx, who, in.Body.Image, in.Body.To, report)
 	})
 }
 
@@ -139,7 +139,7 @@ type importImageInput struct{ Body api.ImportImage }
 
 func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in *importImageInput) (*huma.StreamResponse, error) {
 	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		return h.transfer.Import(ctx, in.Body.Path, in.Body.Name, in.Body.Platform, report)
+		return h.transfer.Import(ctx, who, in.Body.Path, in.Body.Name, in.Body.Platform, report)
 	})
 }
 

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// maxProcess is more than one process takes on the wire.
+	// maxProcess is more than the encoding of one process takes.
 	maxProcess = 64 << 10
-	// maxElements is where reading a list ends of which most is left out.
+	// maxElements is how many elements of a list are read.
 	maxElements = 64 << 10
 )
 
-// errForm is a census that has no form.
-var errForm = errors.New("no census")
+// errForm is the error for data that is no encoded census.
+var errForm = errors.New("the data is not an encoded census")
 
 // Read reads what Take would have written, and no more: an attacker who is root in a sandbox may
 // have taken the place of the program that answers, and two bytes of a list become a hundred and

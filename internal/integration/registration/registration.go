@@ -1,7 +1,7 @@
-// Package registration owns how programs that use servers of MCP are told of
-// ours: where each keeps its list, in which form, and how an entry is put
-// there and taken out so that nothing else of the file changes. It never
-// writes a key, only where the program finds one.
+// Package registration owns the entries for our server in the configuration of MCP
+// clients: where each client keeps its list of servers, in which format, and how an
+// entry is added and removed without changing the rest of the file. It never writes a
+// key, only where the client finds one.
 package registration
 
 import (
@@ -11,50 +11,50 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ServerName is what we are called in all lists.
+// ServerName is the name of our entry in every client's list.
 const ServerName = "crannog"
 
-// KeyVariable holds the key that programs send to a server over HTTP.
+// KeyVariable is the environment variable with the key that clients send over HTTP.
 const KeyVariable = "CRANNOG_KEY"
 
-// Scope says for whom an entry is.
+// Scope is whose sessions an entry applies to.
 type Scope string
 
 // Scopes.
 const (
 	User    Scope = "user"    // everything of this user
-	Project Scope = "project" // who works in a directory, also others
+	Project Scope = "project" // everybody who works in a directory
 )
 
-// Server is what is registered: a program, or an address.
+// Server is what is registered: a program to start, or a URL.
 type Server struct {
 	Command string   // absolute
 	Args    []string // of the program
 	URL     string   // instead of a program
 }
 
-// Place is where files are looked for.
+// Place is where configuration files are looked for.
 type Place struct {
 	Home, Directory string
-	// Variable reads one of the environment.
+	// Variable returns the value of an environment variable.
 	Variable func(string) string
 }
 
-// client is one program that uses servers.
+// client is an MCP client whose configuration is known.
 type client struct {
 	name, title string
-	// path of its list. A directory that an own variable names takes the
-	// place of the home.
+	// Paths of its list. A directory that the client's own environment variable
+	// names replaces the home directory.
 	user, project string
 	variable      string
-	list          string // the name in the file under which servers are
+	list          string // key of the list in the file
 	toml          bool
 	entry         func(Server) map[string]any
-	// ours are all fields that entry may write.
+	// ours are the fields that entry may write.
 	ours []string
-	// asks has the program ask its user for the key, once, and keep it.
+	// asks makes the client ask its user for the key once, and keep it.
 	asks bool
-	// tell is said after an entry for an address was written.
+	// tell is printed after an entry for a URL was written.
 	tell string
 }
 

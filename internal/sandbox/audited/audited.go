@@ -28,6 +28,10 @@ func NewService(d lifecycle.Deps) (*Service, error) {
 	return &Service{s, d.Audit}, nil
 }
 
+// AuditLog is where the service writes. Requests that are not of sandboxes write there too,
+// so that one bound holds for all refused ones.
+func (s *Service) AuditLog() *auditlog.Log { return s.log }
+
 // Refused writes that a request was refused before it reached the service, at most so
 // many a minute.
 func (s *Service) Refused(actor, what, outcome string) { s.log.Refused(actor, what, outcome) }

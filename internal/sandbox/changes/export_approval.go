@@ -53,7 +53,7 @@ func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to str
 		Sandbox: o.record.ID, Kind: kind, Summary: summary,
 		Facts: map[string]string{
 			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
-			"paths": s.told(ctx, o)(namesOf(c.chosen)),
+			"paths": s.nameRedactor(ctx, o)(namesOf(c.chosen)),
 		},
 		Rule: c.decision.Rule, Policy: o.policy.Digest(), Quorum: doc.Quorum, Expiry: int64(time.Duration(doc.Timeout) / time.Second),
 	})
@@ -112,17 +112,17 @@ func plainName(name string) string {
 	return name
 }
 
-// recordExport keeps what is about to come out before it does: nothing leaves
-// unrecorded.
+// recordExport writes an export into the audit log before it happens: nothing leaves
+// without an entry.
 func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) error {
 	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
 
 // flaggedBytes bounds the paths that an entry names, which a sandbox chooses: with
-// too many of its longest ones, nothing could be put on record any more.
+// too many of its longest ones, the entry could not be written.
 const flaggedBytes = 32 << 10
 
-// toDiff says of an export that it was shown as text.
+// toDiff is the target of an export that was shown as text.
 const toDiff = "diff"
 
 // exportDraft is the entry of what comes out.
@@ -137,7 +137,7 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 		if len(ch.Flags) > 0 && len(e.Flagged) < askedPaths && len(ch.Path) <= room {
 			room -= len(ch.Path)
 			if told == nil {
-				told = s.told(ctx, o)
+				told = s.nameRedactor(ctx, o)
 			}
 			e.Flagged = append(e.Flagged, told(ch.Path))
 		}
@@ -145,9 +145,10 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
 }
 
-// told is what the record and who is asked are told of names, which a sandbox
-// chooses: no value of a secret, also where the policy shows values.
-func (s *Service) told(ctx context.Context, o *comparison) func(names string) string {
+// nameRedactor returns how file names, which a sandbox chooses, are written into the
+// audit log and shown to approvers: without values of secrets, even where the policy
+// shows those.
+func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
 	mask := o.mask
 	if o.kept {
 		var err error

@@ -30,8 +30,8 @@ func fourth(a arch.SyscallArguments) uint64 { return a[3].Uint64() }
 // multiply are the calls that make processes.
 var multiply = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 
-// bound lets the watcher hear of what a call was refused. One that succeeds
-// pays for one comparison.
+// bound wraps a system call, so that the watcher learns of refusals. A call that succeeds
+// costs one comparison more.
 func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 	asks, fills := fill[name]
 	switch {
@@ -59,13 +59,12 @@ func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 	return fn, false
 }
 
-// slack is how much of a disk may be free that is full: others give back
-// between a call's failure and the look.
+// slack is how many free blocks a full disk may have when it is checked: other programs
+// may free some after the call failed.
 const slack = 16
 
-// full checks whether it is the sandbox's disk that has no room: programs can be
-// refused by file systems in memory too, also by such as they have made small
-// themselves.
+// full checks whether the sandbox's disk is what is full: a program can also fill a file
+// system in memory, which it may have made small itself.
 func (w *watcher) full(t *sentry.Task, asked uint64) {
 	k := t.Kernel()
 	p := w.where(k)
@@ -99,10 +98,10 @@ func (w *watcher) crowded(t *sentry.Task) {
 // try again and again.
 const metEvery = time.Minute
 
-// mostMet bounds what is remembered of that. It is forgotten altogether beyond.
+// mostMet bounds the size of met. When it is reached, all of it is dropped.
 const mostMet = 256
 
-// met remembers who has met which limit, and when.
+// met has when each command last reached each limit.
 type met struct {
 	mu   sync.Mutex
 	last map[meeting]time.Time
@@ -113,7 +112,7 @@ type meeting struct {
 	command int32
 }
 
-// again reports whether a meeting was told a moment ago.
+// again reports whether an event was written for it within metEvery.
 func (m *met) again(one meeting, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
