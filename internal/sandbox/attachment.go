@@ -11,34 +11,34 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// Way is the way out: what the Service uses of the process that holds all
-// links. It outlives this process, as sandboxes do.
-type Way interface {
-	// Attach makes a link, whose far end is judged by the policy.
+// Gateway is the egress gateway: the process in which all sandbox networks end. It outlives
+// this process, as sandboxes do.
+type Gateway interface {
+	// Attach connects a sandbox, whose traffic the policy decides about.
 	Attach(ctx context.Context, a Attachment) (Link, error)
-	// Update replaces the policy and secrets of an attached sandbox. What is
-	// no longer allowed is closed. For one whose link is gone it fails
-	// with egress.CodeNotAttached.
+	// Update replaces the policy and secrets of an attached sandbox. Connections that
+	// are no longer allowed are closed. If the sandbox is not attached any more, the
+	// error has the code egress.CodeNotAttached.
 	Update(ctx context.Context, a Attachment) error
-	// Detach ends a link. An unknown sandbox is success.
+	// Detach ends an attachment. An unknown sandbox is success.
 	Detach(ctx context.Context, sandbox string) error
-	// Adopt takes over the links that an earlier process made, and returns
-	// those of the sandboxes that have none any more.
+	// Adopt takes over the attachments that an earlier process made, and returns the
+	// sandboxes that have none any more.
 	Adopt(ctx context.Context, sandboxes []string) (lost []string, err error)
 }
 
-// Attachment is one sandbox's link, policy and secrets.
+// Attachment is a sandbox's policy and secrets, as the gateway gets them.
 type Attachment struct {
 	Sandbox string
 	Owner   string
 	Policy  *policy.Policy
 	Secrets []egress.Secret
-	// Looks says of an update that the sandbox's first process will try the
-	// policy before the sandbox is ready, as it does after each attachment.
+	// Looks says that this update is followed by the readiness probe, which tries the
+	// policy from inside.
 	Looks bool
 }
 
-// Link is what a sandbox gets of its link.
+// Link is the sandbox's end of its network attachment.
 type Link struct {
 	// Box is the sandbox's end. The caller closes it.
 	Box *os.File

@@ -17,13 +17,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// way is the sandboxes' way out: the process that holds all links, which is
-// started when the first sandbox asks for one.
-type way struct {
+// egressGateway is the client of the process in which all sandbox networks end. It starts
+// the process when the first sandbox needs a network.
+type egressGateway struct {
 	stateDir string
 	log      *slog.Logger
 	flows    *flows.Dir
-	// connect is gateway.Connect, but in tests.
+	// connect is gateway.Connect, or a test's own.
 	connect func(ctx context.Context, stateDir string, o gateway.Options) (*gateway.Client, error)
 
 	asker egress.Asker
@@ -36,61 +36,60 @@ type way struct {
 }
 
 // onLoss sets what is called after the process has died.
-func (w *way) onLoss(f func(context.Context)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lost = f
+func (g *egressGateway) onLoss(f func(context.Context)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lost = f
 }
 
 // open returns a client whose process lives.
-func (w *way) open(ctx context.Context) (*gateway.Client, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
 		return nil, errors.New("the causeway's client is closed")
 	}
-	if w.client != nil {
+	if g.client != nil {
 		select {
-		case <-w.client.Done():
+		case <-g.client.Done():
 		default:
-			return w.client, nil
+			return g.client, nil
 		}
 	}
-	client, err := w.connect(ctx, w.stateDir, gateway.Options{Asker: w.asker, Log: w.log})
+	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.asker, Log: g.log})
 	if err != nil {
 		return nil, err
 	}
-	w.client = client
-	w.wait.Go(func() { w.watch(client) })
+	g.client = client
+	g.wait.Go(func() { g.watch(client) })
 	return client, nil
 }
 
-// watch tells when the process has died and every sandbox has lost its link.
-func (w *way) watch(client *gateway.Client) {
+// watch calls lost once the process has died and every sandbox has lost its network.
+func (g *egressGateway) watch(client *gateway.Client) {
 	<-client.Done()
-	w.mu.Lock()
-	lost, closed := w.lost, w.closed
-	w.mu.Unlock()
+	g.mu.Lock()
+	lost, closed := g.lost, g.closed
+	g.mu.Unlock()
 	if !closed && lost != nil {
 		lost(context.Background())
 	}
 }
 
-// existing returns the client if there is one: for what has nothing to do
-// where no process lives.
-func (w *way) existing() *gateway.Client {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.client
+// existing returns the client, or nil if no process was started yet.
+func (g *egressGateway) existing() *gateway.Client {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.client
 }
 
-// Attach implements sandbox.Way.
-func (w *way) Attach(ctx context.Context, a sandbox.Attachment) (sandbox.Link, error) {
-	client, err := w.open(ctx)
+// Attach implements sandbox.Gateway.
+func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	client, err := g.open(ctx)
 	if err != nil {
 		return sandbox.Link{}, err
 	}
-	record, err := w.flows.Create(a.Sandbox)
+	record, err := g.flows.Create(a.Sandbox)
 	if err != nil {
 		return sandbox.Link{}, err
 	}
@@ -157,19 +156,19 @@ var worldRoots = sync.OnceValues(func() (*certs.Bundle, error) {
 	return certs.ReadBundle(data)
 })
 
-// Update implements sandbox.Way.
-func (w *way) Update(ctx context.Context, a sandbox.Attachment) error {
-	client, err := w.open(ctx)
+// Update implements sandbox.Gateway.
+func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error {
+	client, err := g.open(ctx)
 	if err != nil {
 		return err
 	}
 	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Looks)
 }
 
-// Detach implements sandbox.Way. Where no process is known there is nothing to
+// Detach implements sandbox.Gateway. Where no process is known there is nothing to
 // end: a link ends with its sandbox.
-func (w *way) Detach(ctx context.Context, id string) error {
-	client := w.existing()
+func (g *egressGateway) Detach(ctx context.Context, id string) error {
+	client := g.existing()
 	if client == nil {
 		return nil
 	}
@@ -182,9 +181,9 @@ func (w *way) Detach(ctx context.Context, id string) error {
 	}
 }
 
-// Adopt implements sandbox.Way.
-func (w *way) Adopt(ctx context.Context, ids []string) ([]string, error) {
-	client, err := w.open(ctx)
+// Adopt implements sandbox.Gateway.
+func (g *egressGateway) Adopt(ctx context.Context, ids []string) ([]string, error) {
+	client, err := g.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,15 +191,15 @@ func (w *way) Adopt(ctx context.Context, ids []string) ([]string, error) {
 }
 
 // close leaves the process and the links as they are.
-func (w *way) close() error {
-	w.mu.Lock()
-	client := w.client
-	w.client, w.closed = nil, true
-	w.mu.Unlock()
+func (g *egressGateway) close() error {
+	g.mu.Lock()
+	client := g.client
+	g.client, g.closed = nil, true
+	g.mu.Unlock()
 	var err error
 	if client != nil {
 		err = client.Close()
 	}
-	w.wait.Wait()
+	g.wait.Wait()
 	return err
 }

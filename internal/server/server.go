@@ -100,7 +100,7 @@ type Server struct {
 	store   *store.Store
 	tapes   *recording.Shelf
 	tap     *observe.Tap
-	way     *way
+	gateway *egressGateway
 	images  *images
 	// hostFiles are copies of files that saved memory refers to.
 	hostFiles *hostfiles.Store
@@ -177,11 +177,11 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
+	d.gateway = &egressGateway{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
-		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
+		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
@@ -193,7 +193,7 @@ func (d *Server) openService() error {
 	if o.Library != nil {
 		o.Library.Protect(d.Service.Programs)
 	}
-	d.way.onLoss(d.Service.Relink)
+	d.gateway.onLoss(d.Service.Relink)
 	return nil
 }
 
@@ -231,9 +231,9 @@ func (d *Server) Close(ctx context.Context) error {
 			}
 		}
 	}
-	if d.way != nil {
-		errs = append(errs, d.way.close())
-		d.way = nil
+	if d.gateway != nil {
+		errs = append(errs, d.gateway.close())
+		d.gateway = nil
 	}
 	if d.images != nil {
 		errs = append(errs, d.images.Close())

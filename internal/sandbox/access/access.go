@@ -23,7 +23,7 @@ type Rows interface {
 type Deps struct {
 	Settings  sandbox.Settings
 	Rows      Rows
-	Gateway   sandbox.Way
+	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
 	Questions sandbox.Questions
 	// Known returns the digest of the policy of a sandbox that runs or is being made

@@ -112,7 +112,7 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 	events := filepath.Join(t.TempDir(), "events")
 	r := newRig(t, func(d *lifecycle.Deps) {
 		b.Store = d.Store
-		d.Store, d.Way, d.Sealed, d.Events = b, b, b, events
+		d.Store, d.Gateway, d.Sealed, d.Events = b, b, b, events
 	})
 	access := binding(t, "KEY")
 	access.Values = map[string]config.Secret{"KEY": "x"}
@@ -200,7 +200,7 @@ func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
 	b := &breaking{}
 	r := newRig(t, func(d *lifecycle.Deps) {
 		b.Store = d.Store
-		d.Store, d.Way, d.Sealed = b, b, b
+		d.Store, d.Gateway, d.Sealed = b, b, b
 	})
 	sb, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
 	if err != nil {

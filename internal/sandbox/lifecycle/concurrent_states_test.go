@@ -259,7 +259,7 @@ func TestProgramsChangeBeforeThePause(t *testing.T) {
 // with it.
 func TestSecretsOfCopies(t *testing.T) {
 	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Way, d.Sealed = way, keeps })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps })
 	ctx := t.Context()
 	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
 	if err != nil {
@@ -297,7 +297,7 @@ func TestSecretsOfCopies(t *testing.T) {
 // then on did not happen.
 func TestWayOutIsShutForAPause(t *testing.T) {
 	way := &road{}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 	ctx := t.Context()
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
 	reachable := func() bool {
@@ -350,7 +350,7 @@ func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
 // What a removal cuts short says so, and not that something is wrong.
 func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	way := &deaf{asked: make(chan struct{})}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
 	removed := make(chan error, 1)
 	go func() {
@@ -372,7 +372,7 @@ func TestPauseWithoutALink(t *testing.T) {
 	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
 		t.Run(string(step), func(t *testing.T) {
 			way := &road{}
-			r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+			r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 			ctx := t.Context()
 			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
 			way.setFail(fault.New(fault.Conflict, egress.CodeNotAttached, "gone"))

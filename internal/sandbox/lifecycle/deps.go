@@ -24,11 +24,11 @@ type Deps struct {
 	Templates sandbox.Templates
 	Log       *slog.Logger
 	Settings  sandbox.Settings
-	// Way gives sandboxes a network, Sealed the secrets that they use there,
+	// Gateway gives sandboxes a network, Sealed the secrets that they use there,
 	// and Flows holds the records. Without them every sandbox that asks for a
 	// network is refused.
-	Way    sandbox.Way
-	Sealed sandbox.Sealed
+	Gateway sandbox.Gateway
+	Sealed  sandbox.Sealed
 	// Questions are ended with the policy or the sandbox that asked them.
 	Questions sandbox.Questions
 	Flows     *flows.Dir

@@ -15,7 +15,7 @@ import (
 // another process made the sandbox a moment ago.
 func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 	logs := flows.New(t.TempDir())
-	with := func(d *lifecycle.Deps) { d.Way, d.Flows = &road{}, logs }
+	with := func(d *lifecycle.Deps) { d.Gateway, d.Flows = &road{}, logs }
 	r := newRig(t, with)
 	other := r.beside(t, with)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })

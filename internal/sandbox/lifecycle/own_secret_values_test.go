@@ -115,7 +115,7 @@ func ruled(t testing.TB, value string) sandbox.Access {
 // another process, and go with what bound them.
 func TestOwnValues(t *testing.T) {
 	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
-	with := func(d *lifecycle.Deps) { d.Way, d.Sealed = way, keeps }
+	with := func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps }
 	r := newRig(t, with)
 	ctx := t.Context()
 	value := func() string {

@@ -117,7 +117,7 @@ func newKeeper(t *testing.T) (*keeper, option) {
 			t.Errorf("values were in use before they were masked: %q", k.shown)
 		}
 	})
-	return k, func(d *lifecycle.Deps) { d.Way, d.Sealed = k, k }
+	return k, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = k, k }
 }
 
 func hides(t *testing.T, m *sandbox.Mask, want bool, values ...string) {
@@ -265,7 +265,7 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		r := newRig(t, with)
 		deps := lifecycle.Deps{
 			Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
+			Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Gateway: k, Sealed: k,
 		}
 		other, err := audited.NewService(deps)
 		if err != nil {

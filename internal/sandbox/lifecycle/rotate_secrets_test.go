@@ -56,7 +56,7 @@ func newRotation(t *testing.T) (*rig, *crossing, *keeper, sandbox.Sandbox) {
 	k, _ := newKeeper(t)
 	k.set("KEY", firstValue)
 	way := &crossing{links: links{attached: map[string]sandbox.Attachment{}}}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Way, d.Sealed = way, k })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, k })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = binding(t, "KEY") })
 	return r, way, k, sb
 }
@@ -259,7 +259,7 @@ func TestRotationWaitsForOtherProcesses(t *testing.T) {
 		other := sandbox.Process{PID: 5, Start: "alive"}
 		second := &rig{t: t, dir: r.dir, ends: map[string]time.Time{}}
 		second.open(func(d *lifecycle.Deps) {
-			d.Way, d.Sealed, d.Process = way, k, other
+			d.Gateway, d.Sealed, d.Process = way, k, other
 			d.Alive = func(sandbox.Process) bool { return true }
 		})
 		defer second.close()

@@ -110,7 +110,7 @@ func (p *poolRig) claimable(d *lifecycle.Deps) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	d.Engines, d.Way, d.Sealed = fake.Registry(e), p.road, p.safe
+	d.Engines, d.Gateway, d.Sealed = fake.Registry(e), p.road, p.safe
 }
 
 // guest serves a control service whose tokens a claim changes.
