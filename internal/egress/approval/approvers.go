@@ -6,9 +6,9 @@ import "strconv"
 // person is the same caller, so a second crannog approve on this machine is no second vote.
 const SecondPerson = "somebody else, signed in by a link of crannog console --name SOMEBODY (needs crannog serve)"
 
-// Ways names for a hint what grants a question: the command alone where one
+// HowToGrant returns, for a hint, what grants a request: the command alone where one
 // person is enough, and who else counts where not.
-func Ways(id, owner string, quorum int) string {
+func HowToGrant(id, owner string, quorum int) string {
 	way := "crannog approve " + id
 	if quorum <= 1 {
 		return way

@@ -282,7 +282,7 @@ func TestDecisionsStand(t *testing.T) {
 
 // A hint names what works: nothing but a named link makes a second person of
 // what the machine's user asks.
-func TestWaysNameWhoCounts(t *testing.T) {
+func TestHowToGrantNamesWhoCounts(t *testing.T) {
 	for _, c := range []struct {
 		owner  string
 		quorum int
@@ -293,7 +293,7 @@ func TestWaysNameWhoCounts(t *testing.T) {
 		{"", 2, "2 people must approve: crannog approve a1, and " + approval.SecondPerson},
 		{"k1", 3, "3 people must approve: crannog approve a1, and who holds the sandbox's key, this server's user, or " + approval.SecondPerson},
 	} {
-		if got := approval.Ways("a1", c.owner, c.quorum); got != c.want {
+		if got := approval.HowToGrant("a1", c.owner, c.quorum); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

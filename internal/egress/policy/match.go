@@ -10,7 +10,7 @@ import (
 // many paths.
 type Matcher struct {
 	deny, protect, readOnly  []glob
-	denied, protected, fixed sieve
+	denied, protected, fixed globIndex
 }
 
 // Matcher compiles the globs.
@@ -23,7 +23,7 @@ func (f Files) Matcher() Matcher {
 		return out
 	}
 	m := Matcher{deny: compile(f.Deny), protect: compile(f.Protect), readOnly: compile(f.ReadOnly)}
-	m.denied, m.protected, m.fixed = newSieve(m.deny), newSieve(slices.Concat(m.protect, m.readOnly)), newSieve(m.readOnly)
+	m.denied, m.protected, m.fixed = newGlobIndex(m.deny), newGlobIndex(slices.Concat(m.protect, m.readOnly)), newGlobIndex(m.readOnly)
 	return m
 }
 

@@ -18,9 +18,9 @@ type Options struct {
 	// Protected tells which paths a policy protects, and Ignore which it keeps
 	// out of the sandbox. Paths are relative. Nil is none.
 	Protected, Ignore func(path string) bool
-	// Ways follows what Protected matches from the state Start on, for paths that
+	// Paths matches what Protected matches from the state Start on, for paths that
 	// lead over symbolic links. Nil follows none.
-	Ways Ways
+	Paths PathMatcher
 	// Under is the directory as which Dir counts for what tools run by themselves;
 	// "" is the top.
 	Under  string
@@ -75,16 +75,16 @@ type trio struct {
 }
 
 type comparison struct {
-	ctx    context.Context
-	box    Box
-	hide   Hide
-	base   Base
-	o      Options
-	dir    *os.File // base.Outside
-	paths  []string
-	files  map[string]*trio
-	opaque map[string]bool
-	leads  *leads // of what is changed; nil is none
+	ctx     context.Context
+	box     Box
+	hide    Hide
+	base    Base
+	o       Options
+	dir     *os.File // base.Outside
+	paths   []string
+	files   map[string]*trio
+	opaque  map[string]bool
+	aliases *aliases // of what is changed; nil is none
 }
 
 // found is a change with what it was made from.

@@ -12,8 +12,8 @@ const stagePrefix = ".crannog-apply-"
 
 // flag says why somebody should look at each change.
 func (c *comparison) flag(all []*found) {
-	if len(all) > 0 && c.o.Ways != nil {
-		c.leads = c.leadsOf(c.o.Ways, c.o.Start)
+	if len(all) > 0 && c.o.Paths != nil {
+		c.aliases = c.aliasesOf(c.o.Paths, c.o.Start)
 	}
 	for _, f := range all {
 		ch := &f.change
@@ -48,7 +48,7 @@ func (c *comparison) protected(name string) bool {
 	if c.o.Protected == nil {
 		return false
 	}
-	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.leads != nil && c.leads.protected(name)
+	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.aliases != nil && c.aliases.protected(name)
 }
 
 // runs reports whether tools would execute a file unasked, by any path that leads
@@ -57,7 +57,7 @@ func (c *comparison) runs(f *found, e *Entry) bool {
 	if c.runsAt(f.change.Path, f, e) {
 		return true
 	}
-	return c.leads != nil && slices.ContainsFunc(c.leads.aliases(f.change.Path), func(name string) bool { return c.runsAt(name, f, e) })
+	return c.aliases != nil && slices.ContainsFunc(c.aliases.aliases(f.change.Path), func(name string) bool { return c.runsAt(name, f, e) })
 }
 
 func (c *comparison) runsAt(name string, f *found, e *Entry) bool {

@@ -61,7 +61,7 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	}
 	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs people's approval, which is %s", answer.State)
 	if answer.Approval != "" {
-		e = e.WithHint(approval.Ways(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
 	}
 	return e
 }

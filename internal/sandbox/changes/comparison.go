@@ -60,8 +60,8 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 		// not remove it, and its text is none that comes out.
 		match := o.policy.Files().Matcher()
 		opts.Protected = func(name string) bool { return match.Protected(path.Join(o.dir, name)) }
-		ways := match.ProtectedWays()
-		opts.Ways, opts.Start = ways, ways.Start(o.dir)
+		paths := match.ProtectedPaths()
+		opts.Paths, opts.Start = paths, paths.Start(o.dir)
 		hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 		opts.Ignore = func(name string) bool {
 			// The file that names the shared repository is the host's own.

@@ -68,7 +68,7 @@ func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to str
 	case answer.State == "denied" && answer.Reason != "":
 		e = e.WithHint("the reason was: " + answer.Reason)
 	case answer.Approval != "":
-		e = e.WithHint(approval.Ways(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
 	}
 	return "", e
 }

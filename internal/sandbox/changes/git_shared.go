@@ -138,10 +138,10 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	g, shared := o.git, o.record.Base.Git
 	match := o.policy.Files().Matcher()
 	inside := path.Join(sandbox.WorkspaceDir, sandbox.GitDir)
-	ways := match.ProtectedWays()
+	paths := match.ProtectedPaths()
 	hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 	part, err := changeset.Compare(ctx, g.box, g.base, changeset.Options{
-		Dir: g.dir, Lines: lines, Text: text, Under: sandbox.GitDir, Ways: ways, Start: ways.Start(inside),
+		Dir: g.dir, Lines: lines, Text: text, Under: sandbox.GitDir, Paths: paths, Start: paths.Start(inside),
 		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
 		Ignore: func(name string) bool {
 			at := path.Join(g.dir, name)

@@ -5,23 +5,24 @@ import (
 	"strings"
 )
 
-// Ways follows a path through the globs of a Matcher's protected files segment by
+// PathMatcher matches a path with the globs of a Matcher's protected files segment by
 // segment, so that a directory that symbolic links lead to can be judged by each
 // path that reaches it. A set of states stands for all paths with the same future:
 // links that form a circle have endless paths, and few sets.
-type Ways struct{ globs []glob }
+type PathMatcher struct{ globs []glob }
 
-// Way is the state after some path. Equal ones have the same future.
-type Way = string
+// MatchState is how far each glob is matched after some path. Paths with equal states are
+// matched alike from there on.
+type MatchState = string
 
-// ProtectedWays follows what Protected matches.
-func (m Matcher) ProtectedWays() Ways {
-	return Ways{slices.Concat(m.protect, m.readOnly)}
+// ProtectedPaths matches what Protected matches.
+func (m Matcher) ProtectedPaths() PathMatcher {
+	return PathMatcher{slices.Concat(m.protect, m.readOnly)}
 }
 
 // Start is the state after a path, which is absolute and clean.
-func (w Ways) Start(path string) Way {
-	var at Way
+func (w PathMatcher) Start(path string) MatchState {
+	var at MatchState
 	for i := range w.globs {
 		for _, n := range w.globs[i].open([]int{0}) {
 			at += encode(i, n)
@@ -36,7 +37,7 @@ func (w Ways) Start(path string) Way {
 }
 
 // Step is the state one segment later.
-func (w Ways) Step(at Way, name string) Way {
+func (w PathMatcher) Step(at MatchState, name string) MatchState {
 	var next strings.Builder
 	w.each(at, func(g *glob, i int, places []int) {
 		var after []int
@@ -57,7 +58,7 @@ func (w Ways) Step(at Way, name string) Way {
 }
 
 // Matches reports whether a path that led to a state is matched.
-func (w Ways) Matches(at Way) bool {
+func (w PathMatcher) Matches(at MatchState) bool {
 	found := false
 	w.each(at, func(g *glob, _ int, places []int) {
 		found = found || places[len(places)-1] == len(g.segments)
@@ -66,7 +67,7 @@ func (w Ways) Matches(at Way) bool {
 }
 
 // each calls back with the places of each glob that is still alive.
-func (w Ways) each(at Way, f func(g *glob, i int, places []int)) {
+func (w PathMatcher) each(at MatchState, f func(g *glob, i int, places []int)) {
 	for len(at) > 0 {
 		i := int(at[0])<<8 | int(at[1])
 		var places []int
@@ -80,6 +81,6 @@ func (w Ways) each(at Way, f func(g *glob, i int, places []int)) {
 
 // encode is a place in a glob. There are at most a few hundred globs of a few
 // hundred segments.
-func encode(glob, place int) Way {
+func encode(glob, place int) MatchState {
 	return string([]byte{byte(glob >> 8), byte(glob), byte(place >> 8), byte(place)})
 }

@@ -22,13 +22,13 @@ func (s suffix) Step(at, name string) string {
 
 func (suffix) Matches(at string) bool { return at == "yes" }
 
-func leadsFrom(t *testing.T, links map[string]string) *leads {
+func leadsFrom(t *testing.T, links map[string]string) *aliases {
 	t.Helper()
 	c := &comparison{files: map[string]*trio{}, o: Options{Dir: "/workspace"}}
 	for name, to := range links {
 		c.files[name] = &trio{host: &Entry{Path: name, Type: Link, Target: to}}
 	}
-	return c.leadsOf(suffix{".git", "hooks"}, "")
+	return c.aliasesOf(suffix{".git", "hooks"}, "")
 }
 
 // F2: what links lead to is protected as if it were in their place, however many

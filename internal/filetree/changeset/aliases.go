@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Ways follows a path through what a policy protects, segment by segment. Equal
-// states have the same future.
-type Ways interface {
+// PathMatcher matches a path with what a policy protects, segment by segment. Paths with
+// equal states are matched alike from there on.
+type PathMatcher interface {
 	// Step is the state after one more segment.
 	Step(at, name string) string
 	// Matches reports whether the path of a state is protected.
@@ -19,16 +19,16 @@ type Ways interface {
 // Bounds of what is followed. A sandbox can make any number of links.
 const (
 	maxHops    = 40  // of links behind each other, as in a kernel
-	maxWays    = 256 // to one directory
+	maxPaths   = 256 // to one directory
 	maxAliases = 256 // of one path
 )
 
-// leads knows by which paths symbolic links lead to a place: those of the host's
+// aliases knows by which paths symbolic links lead to a place: those of the host's
 // directory, by which its tools would come there, and those inside, which may come
 // out later. Without it a file in ../hooks would come out though .git/hooks is a
 // link there.
-type leads struct {
-	ways  Ways
+type aliases struct {
+	paths PathMatcher
 	links map[string][]string        // by where they lead, for real: "" is the top
 	at    map[string]map[string]bool // states by which links lead to a place
 	known map[string][]string        // states of directories
@@ -36,9 +36,9 @@ type leads struct {
 	lost map[string]bool
 }
 
-// leadsOf follows the links of both trees. start is the state of the top.
-func (c *comparison) leadsOf(ways Ways, start string) *leads {
-	l := &leads{ways: ways, links: map[string][]string{}, at: map[string]map[string]bool{"": {start: true}}, lost: map[string]bool{}}
+// aliasesOf follows the links of both trees. start is the state of the top.
+func (c *comparison) aliasesOf(paths PathMatcher, start string) *aliases {
+	l := &aliases{paths: paths, links: map[string][]string{}, at: map[string]map[string]bool{"": {start: true}}, lost: map[string]bool{}}
 	tops := []string{c.o.Dir}
 	if c.base.Outside != nil {
 		tops = append(tops, c.base.Outside.Name())
@@ -116,7 +116,7 @@ func belowTop(target string, tops []string) (string, bool) {
 
 // settle finds all states by which links lead to their places. Links may lead over
 // others, so it is done until nothing is new.
-func (l *leads) settle() {
+func (l *aliases) settle() {
 	for again := true; again; {
 		again = false
 		l.known = map[string][]string{}
@@ -126,7 +126,7 @@ func (l *leads) settle() {
 					switch {
 					case l.at[to][state] || l.lost[to]:
 						continue
-					case len(l.at[to]) == maxWays:
+					case len(l.at[to]) == maxPaths:
 						l.lost[to] = true
 					case l.at[to] == nil:
 						l.at[to] = map[string]bool{state: true}
@@ -141,7 +141,7 @@ func (l *leads) settle() {
 }
 
 // states are those of a directory, by all paths to it.
-func (l *leads) states(dir string) []string {
+func (l *aliases) states(dir string) []string {
 	if found, ok := l.known[dir]; ok {
 		return found
 	}
@@ -151,11 +151,11 @@ func (l *leads) states(dir string) []string {
 }
 
 // after are the states of a path.
-func (l *leads) after(name string) []string {
+func (l *aliases) after(name string) []string {
 	var found []string
 	if name != "" {
 		for _, state := range l.states(dirOf(name)) {
-			if next := l.ways.Step(state, path.Base(name)); !slices.Contains(found, next) {
+			if next := l.paths.Step(state, path.Base(name)); !slices.Contains(found, next) {
 				found = append(found, next)
 			}
 		}
@@ -176,7 +176,7 @@ func dirOf(name string) string {
 }
 
 // protected reports whether one of the paths to a place is protected.
-func (l *leads) protected(name string) bool {
+func (l *aliases) protected(name string) bool {
 	for above := name; len(l.lost) > 0; above = dirOf(above) {
 		if l.lost[above] {
 			return true
@@ -185,12 +185,12 @@ func (l *leads) protected(name string) bool {
 			break
 		}
 	}
-	return slices.ContainsFunc(l.after(name), l.ways.Matches)
+	return slices.ContainsFunc(l.after(name), l.paths.Matches)
 }
 
 // aliases are other paths to a place, the nearest first: all that take one link,
 // and as many as are bounded that take more.
-func (l *leads) aliases(name string) []string {
+func (l *aliases) aliases(name string) []string {
 	if len(l.links) == 0 {
 		return nil
 	}

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-func TestWaysAreMatches(t *testing.T) {
+func TestMatchedSegmentBySegment(t *testing.T) {
 	m := Files{
 		Protect:  []string{"**/.git/config", "**/.git/hooks/**", "/workspace/a*/*/c", "**/x/**/y"},
 		ReadOnly: []string{"**/rules.md"},
 	}.Matcher()
-	w := m.ProtectedWays()
+	w := m.ProtectedPaths()
 	for _, name := range []string{
 		"/workspace/.git/config", "/workspace/sub/.git/config", "/workspace/.git/configs", "/workspace/.git/hooks", "/workspace/.git/hooks/a/b",
 		"/workspace/ab/z/c", "/workspace/a/z/z/c", "/workspace/x/y", "/workspace/x/1/2/y", "/workspace/x/1/2/z", "/workspace/RULES.md", "/workspace", "/rules.md",

@@ -2,16 +2,16 @@ package policy
 
 import "strings"
 
-// sieve matches a path with many globs. Most of them name a file or a directory
-// at any depth, which is looked up: a workspace has tens of thousands of files, and
+// globIndex matches a path with many globs. Most globs name a file or a directory at any
+// depth, so that the names of the path can be looked up: a workspace has tens of thousands of files, and
 // the levels name some eighty that they may not be.
-type sieve struct {
+type globIndex struct {
 	files, dirs map[string]bool // of **/file and **/dir/**, in lower case
 	rest        []glob
 }
 
-func newSieve(globs []glob) sieve {
-	s := sieve{files: map[string]bool{}, dirs: map[string]bool{}}
+func newGlobIndex(globs []glob) globIndex {
+	s := globIndex{files: map[string]bool{}, dirs: map[string]bool{}}
 	for _, g := range globs {
 		if len(g.segments) < 2 || g.segments[0] != "**" || g.segments[1] == "**" || strings.Contains(g.segments[1], "*") {
 			s.rest = append(s.rest, g)
@@ -29,7 +29,7 @@ func newSieve(globs []glob) sieve {
 	return s
 }
 
-func (s sieve) match(path string) bool {
+func (s globIndex) match(path string) bool {
 	for from := len(path) - len(strings.TrimPrefix(path, "/")); from <= len(path); {
 		end := segmentEnd(path, from)
 		name := lowered(path[from:end])
