@@ -1,9 +1,9 @@
 package rootfs
 
 import (
+	"cmp"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -100,20 +100,33 @@ func (c *Covered) coverUnread(image engine.Image, dir string, list []string) err
 	return nil
 }
 
-// listed names what a template shows in a directory. A link is named too, and
-// hides with what it points to, if that is hidden.
+// listed returns what a template or an image has in a directory, without symbolic links:
+// what they lead to is hidden itself.
 func listed(image engine.Image, dir string) ([]string, error) {
 	view := image.View()
-	host := filepath.Join(view.Dir, dir)
+	top, rel := view.Dir, strings.TrimPrefix(dir, "/")
 	for _, b := range view.Binds {
 		if rest, below := strings.CutPrefix(dir, b.Target); below && (rest == "" || rest[0] == '/') {
-			host = filepath.Join(b.Source, rest)
+			top, rel = b.Source, strings.TrimPrefix(rest, "/")
 		}
 	}
-	entries, err := os.ReadDir(host)
+	// The links of an image are its author's, who must not have the host's directories
+	// listed.
+	root, err := os.OpenRoot(top)
 	if err != nil {
 		return nil, err
 	}
+	defer root.Close()
+	d, err := root.Open(cmp.Or(rel, "."))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	var names []string
 	for _, e := range entries {
 		if e.Type()&os.ModeSymlink == 0 {

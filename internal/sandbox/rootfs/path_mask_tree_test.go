@@ -1,0 +1,35 @@
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+func TestListedStaysInTheImage(t *testing.T) {
+	image, host := t.TempDir(), t.TempDir()
+	for _, name := range []string{filepath.Join(image, "opt", "b"), filepath.Join(image, "opt", "a"), filepath.Join(host, "secret")} {
+		if err := os.MkdirAll(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("b", filepath.Join(image, "opt", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(host, filepath.Join(image, "out")); err != nil {
+		t.Fatal(err)
+	}
+	view := engine.ViewOf(image, "/guest", engine.Bind{Source: host, Target: "/usr"})
+	for dir, want := range map[string][]string{"/": {"opt"}, "/opt": {"a", "b"}, "/usr": {"secret"}, "/usr/secret": nil} {
+		if got, err := listed(view, dir); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s has %q, %v", dir, got, err)
+		}
+	}
+	// The positive control is /usr above: the directory itself can be listed.
+	if got, err := listed(view, "/out"); err == nil {
+		t.Errorf("through a link of the image the host's %q are listed", got)
+	}
+}
