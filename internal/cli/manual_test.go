@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/cli/manual"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var update = flag.Bool("update", false, "write the list of commands in docs/reference/cli.md anew")
@@ -69,10 +70,8 @@ func TestManPages(t *testing.T) {
 		t.Errorf("below a file: %d %s", code, stderr)
 	}
 	t.Run("groff", func(t *testing.T) {
-		groff, err := exec.LookPath("groff")
-		if err != nil {
-			t.Skip("groff is not installed")
-		}
+		hosttest.Need(t, hosttest.Program("groff"))
+		const groff = "groff"
 		for _, page := range pages {
 			if out := warnings(t, groff, page); out != "" {
 				t.Errorf("%s: %s", page, out)

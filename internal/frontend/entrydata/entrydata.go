@@ -25,18 +25,15 @@ func Of(kind audit.Kind, data json.RawMessage) any {
 }
 
 var readers = map[audit.Kind]func(json.RawMessage) any{
-	audit.SandboxStarted:  as[payload.Started],
-	audit.SandboxEnded:    as[payload.Ended],
-	audit.SandboxPaused:   as[payload.Paused],
-	audit.SandboxResumed:  as[payload.Resumed],
-	audit.SandboxReplaced: as[payload.Replaced],
-	audit.PolicyChanged:   as[payload.Policy],
-	audit.CommandStarted:  as[observe.Started],
-	audit.CommandEnded:    as[observe.Ended],
-	audit.Flow:            as[egress.Record],
-	audit.Exec:            as[ingest.Exec],
-	audit.Exit:            as[ingest.Exit],
-	audit.File:            as[ingest.File],
+	audit.SandboxStarted: as[payload.Started],
+	audit.SandboxEnded:   as[payload.Ended],
+	audit.PolicyChanged:  as[payload.Policy],
+	audit.CommandStarted: as[observe.Started],
+	audit.CommandEnded:   as[observe.Ended],
+	audit.Flow:           as[egress.Record],
+	audit.Exec:           as[ingest.Exec],
+	audit.Exit:           as[ingest.Exit],
+	audit.File:           as[ingest.File],
 	// Both the server and the engine write these; the engine's have more fields.
 	audit.LimitHit: as[ingest.Limit],
 }

@@ -16,19 +16,16 @@ import (
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	exit := 3
 	for kind, written := range map[audit.Kind]any{
-		audit.SandboxStarted:  payload.Started{Name: "a", Template: "host", Engine: "fake", Level: "standard", Net: "deny"},
-		audit.SandboxEnded:    payload.Ended{Reason: "killed", LastMS: 7},
-		audit.SandboxPaused:   payload.Paused{FilesOnly: true, Bytes: 9},
-		audit.SandboxResumed:  payload.Resumed{Run: 2},
-		audit.SandboxReplaced: payload.Replaced{},
-		audit.PolicyChanged:   payload.Policy{New: "sha256:b", Old: "sha256:a"},
-		audit.CommandStarted:  observe.Started{N: 1, How: "command", Argv: []string{"ls", "-l"}},
-		audit.CommandEnded:    observe.Ended{N: 1, Exit: &exit, Hit: "oom", DurationMS: 1.5},
-		audit.Flow:            egress.Record{Seq: 4, Host: "a.example", Port: 443, Decision: egress.Decision{Effect: egress.Deny, Rule: "r"}},
-		audit.Exec:            ingest.Exec{PID: 5, Program: "/bin/ls", Argv: []string{"ls"}},
-		audit.Exit:            ingest.Exit{PID: 5, Code: 1, TookNS: 8},
-		audit.File:            ingest.File{Path: "/a", Op: "created", Size: 2},
-		audit.LimitHit:        ingest.Limit{Limit: "pids", Most: 10},
+		audit.SandboxStarted: payload.Started{Name: "a", Template: "host", Engine: "fake", Level: "standard", Net: "deny"},
+		audit.SandboxEnded:   payload.Ended{Reason: "killed", LastMS: 7},
+		audit.PolicyChanged:  payload.Policy{New: "sha256:b", Old: "sha256:a"},
+		audit.CommandStarted: observe.Started{N: 1, How: "command", Argv: []string{"ls", "-l"}},
+		audit.CommandEnded:   observe.Ended{N: 1, Exit: &exit, Hit: "oom", DurationMS: 1.5},
+		audit.Flow:           egress.Record{Seq: 4, Host: "a.example", Port: 443, Decision: egress.Decision{Effect: egress.Deny, Rule: "r"}},
+		audit.Exec:           ingest.Exec{PID: 5, Program: "/bin/ls", Argv: []string{"ls"}},
+		audit.Exit:           ingest.Exit{PID: 5, Code: 1, TookNS: 8},
+		audit.File:           ingest.File{Path: "/a", Op: "created", Size: 2},
+		audit.LimitHit:       ingest.Limit{Limit: "pids", Most: 10},
 	} {
 		data, err := json.Marshal(written)
 		if err != nil {

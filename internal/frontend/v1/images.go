@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -183,13 +182,10 @@ func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, 
 }
 
 // steady passes on the first and the last progress of each blob, and of what is between
-// as much as a person can see.
+// as much as a person can see. Progress comes from one goroutine at a time.
 func steady(send func(api.ImageEvent)) func(library.Progress) {
-	var mu sync.Mutex
 	sent := map[string]time.Time{}
 	return func(p library.Progress) {
-		mu.Lock()
-		defer mu.Unlock()
 		key := p.Stage + p.Digest
 		if time.Since(sent[key]) < progressEvery && p.Done != p.Total {
 			return

@@ -32,6 +32,8 @@ var (
 	// Unified is what most hosts of others have. The machine that tests/unified
 	// boots has it too.
 	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
+	// TUN is what makes network devices whose packets a program sends and gets.
+	TUN = Ability{Name: "/dev/net/tun that this user may open", Has: tun}
 	// PerfEvents is what counts page faults and context switches.
 	PerfEvents = Ability{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
 )
@@ -43,6 +45,11 @@ func perfEvents() bool {
 	}
 	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	return err == nil && unix.Close(fd) == nil
+}
+
+func tun() bool {
+	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	return err == nil && f.Close() == nil
 }
 
 func unified() bool {

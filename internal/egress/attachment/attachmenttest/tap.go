@@ -74,15 +74,10 @@ func StartKernel(t testing.TB, form Form, rootless bool, mtu int, program ...str
 
 func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
 	t.Helper()
-	if f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err == nil {
-		f.Close()
-	} else if hosttest.Must() {
-		t.Fatal(err)
-	} else {
-		t.Skip(err)
-	}
-	if !rootless && os.Geteuid() != 0 {
-		t.Skip("a network namespace without a user namespace is root's to make")
+	hosttest.Need(t, hosttest.TUN)
+	if !rootless {
+		// Only root makes a network namespace without a user namespace.
+		hosttest.Need(t, hosttest.Root)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

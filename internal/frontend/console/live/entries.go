@@ -46,6 +46,9 @@ func (n *line) show() ([]byte, []byte) {
 			// Data that is no JSON cannot be in the record.
 			n.shown = nil
 		}
+		if n.entry.Kind != audit.Flow {
+			return
+		}
 		f, ok := entrydata.Of(n.entry.Kind, n.entry.Data).(egress.Record)
 		if !ok {
 			return

@@ -94,30 +94,29 @@ func (f *fleet) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
 	}
-	data := entrydata.Of(e.Kind, e.Data)
 	switch e.Kind {
 	case audit.CommandStarted:
-		if d, ok := data.(observe.Started); ok && d.How != observe.HowConnect {
+		if d, ok := entrydata.Of(e.Kind, e.Data).(observe.Started); ok && d.How != observe.HowConnect {
 			f.of(e.Sandbox).started(d, e.Time)
 		}
 	case audit.CommandEnded:
-		d, ok := data.(observe.Ended)
+		d, ok := entrydata.Of(e.Kind, e.Data).(observe.Ended)
 		if !ok {
 			return
 		}
 		f.of(e.Sandbox).ended(d)
 	case audit.Flow:
-		d, ok := data.(egress.Record)
+		d, ok := entrydata.Of(e.Kind, e.Data).(egress.Record)
 		if !ok || d.Begins {
 			return
 		}
 		f.of(e.Sandbox).flowed(d, e.Time)
 	case audit.LimitHit:
-		if d, ok := data.(ingest.Limit); ok && d.Limit == string(engine.LimitMemory) {
+		if d, ok := entrydata.Of(e.Kind, e.Data).(ingest.Limit); ok && d.Limit == string(engine.LimitMemory) {
 			f.of(e.Sandbox).oom = true
 		}
 	case audit.SandboxEnded:
-		if d, ok := data.(payload.Ended); ok && d.Reason == reasonOOM {
+		if d, ok := entrydata.Of(e.Kind, e.Data).(payload.Ended); ok && d.Reason == reasonOOM {
 			f.of(e.Sandbox).oom = true
 		}
 		f.stale = true
