@@ -27,36 +27,36 @@ func panics(do func()) (text string) {
 	return ""
 }
 
+// take takes a lock and gives it back.
+func take(l sync.Locker) {
+	l.Lock()
+	defer l.Unlock()
+}
+
 func TestLocksInOrderAreTaken(t *testing.T) {
 	var a lockorder.RWMutex[outer]
 	var b lockorder.Mutex[inner]
 	if text := panics(func() {
 		a.Lock()
-		b.Lock()
-		b.Unlock()
+		take(&b)
 		a.Unlock()
 		a.RLock()
 		b.Lock()
 		a.RUnlock() // in any order
 		b.Unlock()
 		leave := lockorder.Enter[outer]()
-		b.Lock()
-		b.Unlock()
+		take(&b)
 		var group sync.WaitGroup
 		group.Go(leave) // by another goroutine
 		group.Wait()
-		a.Lock()
-		a.Unlock()
+		take(&a)
 	}); text != "" {
 		t.Error(text)
 	}
 	// Another goroutine's locks do not matter.
 	b.Lock()
 	var group sync.WaitGroup
-	group.Go(func() {
-		a.Lock()
-		a.Unlock()
-	})
+	group.Go(func() { take(&a) })
 	group.Wait()
 	b.Unlock()
 }
