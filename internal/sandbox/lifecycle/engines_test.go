@@ -29,7 +29,7 @@ func (r *rig) withEngine(name string, boundary engine.Boundary) option {
 	}
 }
 
-// twoEngines is a rig on the engines fake, which is the default, and other.
+// twoEngines returns a rig with the engines fake, which is the default, and other.
 func twoEngines(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -139,8 +139,8 @@ func TestMemoryIsRestoredOnItsEngine(t *testing.T) {
 	}
 }
 
-// A process without the engine of a row can neither see whether the sandbox runs nor
-// end it, so it must not believe that it is lost.
+// A process without the engine of a row can neither see whether the sandbox runs nor end it, so it
+// must not treat the sandbox as lost.
 func TestAMissingEngineLosesNothing(t *testing.T) {
 	r, ctx := twoEngines(t), t.Context()
 	here, runs := r.create(alice), r.create(alice, on("other"))
@@ -298,7 +298,7 @@ func atLeast(b engine.Boundary) sandbox.Access {
 	}}
 }
 
-// strict lets the boundary count that a policy asks for.
+// strict makes the boundary that a policy asks for count.
 func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
 
 func TestThePolicyChoosesTheBoundary(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package recordings decides who may keep and read recordings of what commands printed,
-// and how long these outlive their sandbox.
+// Package recordings decides who may keep and read recordings of the output of commands, and how
+// long these outlive their sandbox.
 package recordings
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// Deps is what a Service is made of.
+// Deps is what a Service needs.
 type Deps struct {
-	// Resolve finds the sandbox that a caller means and may see.
+	// Resolve finds the sandbox that a caller names and may see.
 	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
 	Rows    Rows
-	// Shelf holds the recordings. Without it there are none, and none are kept.
+	// Shelf holds the recordings. Without it there are none.
 	Shelf sandbox.Recordings
 	// HasChanges reports whether changes of an ended sandbox are retained.
 	HasChanges func(id string) bool
@@ -133,13 +133,13 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 	return s.Discard(ctx, id)
 }
 
-// Discard drops what was kept of an ended sandbox. Recordings of a sandbox that is there
-// stay as long as it does.
+// Discard removes the kept recordings of an ended sandbox. Recordings of an existing sandbox stay
+// as long as it does.
 func (s *Service) Discard(ctx context.Context, id string) error {
 	if s.deps.Shelf == nil {
 		return nil
 	}
-	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
+	// In this order, so that a concurrent removal of the sandbox removes its recordings too.
 	if err := s.deps.Shelf.Let(id); err != nil {
 		return err
 	}
@@ -181,14 +181,14 @@ func (s *Service) Sweep(ctx context.Context) error {
 		if !unknown(err) {
 			return true, err
 		}
-		// Asked last: who forgets a sandbox has said before that they stay.
+		// Checked last, because a removal marks the recordings before it removes the row.
 		_, stays := s.deps.Shelf.Kept(id)
 		return stays, nil
 	})
 	return errors.Join(err, s.expire(ctx))
 }
 
-// expire drops what has been kept for long enough, and the oldest above the limit.
+// expire removes expired recordings, and the oldest above the limit.
 func (s *Service) expire(ctx context.Context) error {
 	list, err := s.deps.Shelf.ListKept()
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Service) expire(ctx context.Context) error {
 	return err
 }
 
-// DiscardAll drops everything that was kept.
+// DiscardAll removes all kept recordings.
 func (s *Service) DiscardAll(ctx context.Context) error {
 	if s.deps.Shelf == nil {
 		return nil
