@@ -11,13 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// NewTap makes a TUN device with the sandbox's address and a default route, in the
-// network namespace of the calling thread, which needs CAP_NET_ADMIN over that
-// namespace alone. It returns the gateway's end. The device and its namespace live as
-// long as a descriptor of it is open, so the sandbox must not have one.
-//
-// There is no header of virtio on its frames: segments are no larger than the MTU,
-// and the default MTU is as large as those that an offload would make.
+// NewTap creates a TUN device with the sandbox's address and a default route, in the network
+// namespace of the calling thread, which needs CAP_NET_ADMIN only over that namespace. It returns
+// the gateway's end. The device and its namespace live as long as a descriptor of it is open, so
+// the sandbox must not have one.
+// Its frames have no virtio header: segments are no larger than the MTU, and the default MTU is as
+// large as offloaded segments would be.
 func NewTap(name string, mtu int) (*os.File, error) { return newDevice(name, mtu, unix.IFF_TUN) }
 
 // NewEthernetTap is NewTap for a TAP device, whose gateway end is of the kind Ethernet:
@@ -30,7 +29,7 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if mtu == 0 {
 		mtu = egress.MTU
 	}
-	// The smallest that the protocol allows, and the largest that parse takes.
+	// The smallest MTU of the protocol, and the largest that parse accepts.
 	if mtu < 576 || mtu > egress.MTU {
 		return nil, fmt.Errorf("tap: an MTU of %d is not between 576 and %d", mtu, egress.MTU)
 	}
@@ -51,13 +50,13 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return nil, fmt.Errorf("tap: make %s: %w", name, err)
 	}
-	// IPv6 would only send what the gateway drops and records. A kernel without it
-	// has no such file.
+	// IPv6 would only send packets that the gateway drops and logs. A kernel without it has no such
+	// file.
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err := configure(name, mtu); err != nil {
 		return nil, fmt.Errorf("tap: configure %s: %w", name, err)
 	}
-	// The poller gets it when Open makes its own descriptor of it.
+	// Open makes its own descriptor, which gets onto the poller.
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
@@ -108,7 +107,7 @@ func defaultRoute() error {
 	m = binary.NativeEndian.AppendUint32(m, size)
 	m = binary.NativeEndian.AppendUint16(m, unix.RTM_NEWROUTE)
 	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m = append(m, 1, 0, 0, 0, 0, 0, 0, 0) // sequence 1, from the kernel's choice of port
+	m = append(m, 1, 0, 0, 0, 0, 0, 0, 0) // sequence 1, from a port that the kernel chooses
 	m = append(m, unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0)
 	m = binary.NativeEndian.AppendUint16(m, unix.SizeofRtAttr+4)
 	m = binary.NativeEndian.AppendUint16(m, unix.RTA_GATEWAY)

@@ -111,7 +111,7 @@ func TestBindingsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	// The same holds over two layers.
+	// The same applies to two layers.
 	a := parse(t, "network: {hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]}\nlevel: minimal")
 	b := parse(t, "secrets: {bind: [{name: A, host: a.test, header: X}]}")
 	if _, _, err := policy.Compile(project(a), ofTask(b)); err == nil || !strings.Contains(err.Error(), "is a tunnel") {

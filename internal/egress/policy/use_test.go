@@ -36,8 +36,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// What a server may take for a denied path is denied; what it may take for
-// an allowed one is not allowed by that.
+// A path that a server may take for a denied one is denied; one that it may take for an allowed one
+// is not allowed by that.
 func TestRulesCannotBeSlippedPast(t *testing.T) {
 	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
 		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")
@@ -172,7 +172,7 @@ func TestPresets(t *testing.T) {
 			}
 		}
 	}
-	// An open network in a level's place leaves the rest of the level.
+	// An open network that replaces a level's leaves the rest of the level unchanged.
 	level, err := policy.Level("standard")
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestPresets(t *testing.T) {
 	level.Network = policy.Open().Network
 	p := compile(t, policy.Layer{Kind: policy.LayerLevel, Document: level})
 	if decide(t, p, "POST https://a.test/").Effect != "allow" || p.Publish("pypi.org").Effect != "ask" || p.Level() != "standard" {
-		t.Error("the level is not what it was apart from its network")
+		t.Error("the level has changed apart from its network")
 	}
 }
 
