@@ -8,15 +8,14 @@ import (
 	"io"
 )
 
-// maxConfig bounds a configuration. What follows it is not counted.
+// maxConfig limits the size of a configuration, not counting what follows it.
 const maxConfig = 4 << 20
 
-// Unknown is the beginning of the error for a configuration with a field that this
-// version does not know.
+// Unknown is the beginning of the error for a configuration with an unknown field.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode reads a configuration from the beginning of in. With Archive set, rest is what
-// follows it.
+// Decode decodes a configuration from the beginning of in. With Archive set, rest is what follows
+// it.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()

@@ -1,5 +1,6 @@
 // Package upgrade_test makes a state directory with the program of an earlier version and opens it
-// with this one: what was running, paused, saved, sealed, asked and recorded is as it was.
+// with this one: everything that was running, paused, saved, sealed, asked and recorded is
+// unchanged.
 package upgrade_test
 
 import (
@@ -19,10 +20,10 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-// earlier returns the program of the earlier version, which is built if it is not there yet.
+// earlier returns the program of the earlier version, which is built if it does not exist yet.
 func earlier(t *testing.T) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "./earlier.sh")
@@ -45,7 +46,7 @@ func command(t *testing.T, program, state, dir string, args ...string) (stdout, 
 	return out.String(), errs.String(), err
 }
 
-// must is command, which may not fail.
+// must is command, which must not fail.
 func must(t *testing.T, program, state, dir string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := command(t, program, state, dir, args...)
@@ -55,7 +56,7 @@ func must(t *testing.T, program, state, dir string, args ...string) string {
 	return stdout
 }
 
-// output is what a shell inside prints.
+// output returns what a shell inside prints.
 func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	t.Helper()
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P52: a state directory of an earlier version, whose server was stopped or killed, opens with
-// this one, and everything in it is as it was.
+// P52: a state directory of an earlier version, whose server was stopped or killed, opens with this
+// one, and everything in it is unchanged.
 func TestUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	old := earlier(t)
@@ -32,7 +32,7 @@ func TestUpgrade(t *testing.T) {
 			leave(t, p.server)
 			p.server = servetest.Start(t, program, p.state)
 			c := p.server.Local(t)
-			// The order matters: nothing may be changed before it was looked at.
+			// The order matters: nothing may be changed before it was checked.
 			p.listedAsBefore(t, c)
 			if after := p.explained(t, program, p.runs) + p.explained(t, program, p.copied); after != before {
 				t.Errorf("the policies decided\n%s and decide\n%s", before, after)
@@ -108,7 +108,7 @@ func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// record verifies the audit log, old entries and new ones, also against what was signed before.
+// record verifies the audit log, old entries and new ones, also against earlier signatures.
 func (p *past) record(t *testing.T) {
 	t.Helper()
 	must(t, program, p.state, p.dir, "audit", "verify")
@@ -141,7 +141,7 @@ func (p *past) secrets(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// running is about the sandboxes that the earlier version started and this one adopted.
+// running tests the sandboxes that the earlier version started and this one adopted.
 func (p *past) running(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.runs)
 	if n := count(t, sb); n != p.counted+1 {
@@ -165,8 +165,8 @@ func (p *past) running(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// saved is about memory and files that the earlier version wrote down. With another version of
-// gVisor its memory is refused: tests/crash.
+// saved tests memory and files that the earlier version saved. With another version of gVisor its
+// memory is refused: tests/crash.
 func (p *past) saved(t *testing.T, c *crannog.Client) {
 	ctx := t.Context()
 	asleep := p.get(t, c, p.asleep)
@@ -193,7 +193,7 @@ func (p *past) saved(t *testing.T, c *crannog.Client) {
 	} else if got := output(t, fromFlat, "cat /workspace/new.txt /tmp/count"); got != "new\n1" {
 		t.Errorf("the snapshot of files holds %q", got)
 	}
-	// Where files were covered, this version would cover them in another way.
+	// This version masks files in another way.
 	var e *crannog.Error
 	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
 		t.Errorf("a sandbox of a snapshot with memory and hidden files: %v", err)
@@ -254,7 +254,7 @@ func (p *past) changes(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// back expects that the earlier version refuses the state, with a reason, and changes nothing.
+// back checks that the earlier version refuses the state, with a reason, and changes nothing.
 func (p *past) back(t *testing.T, old string) {
 	p.server.Stop(t)
 	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"ls"}, {"run", "--no-workspace", "--", "true"}} {

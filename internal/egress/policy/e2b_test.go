@@ -81,7 +81,7 @@ func TestFromE2BRefuses(t *testing.T) {
 		{nil, nil, policy.Transforms{"a.test": {{"Host": "b.test"}}}, "cannot have the header"},
 		{nil, nil, policy.Transforms{"a.test": {{"X": "a\nb"}}}, "cannot have the header"},
 		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.secrets.A}${e2b.secrets.B}"}}}, "one placeholder"},
-		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.identity.tokens.A}"}}}, "only ${e2b.secrets.NAME}"},
+		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.identity.tokens.A}"}}}, "the only placeholder is ${e2b.secrets.NAME}"},
 	} {
 		_, _, err := policy.FromE2B(c.allow, c.deny, nil, c.rules)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.KindOf(err) == fault.Internal {

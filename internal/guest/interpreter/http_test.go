@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// newContext makes a context and returns its ID.
+// newContext creates a context and returns its ID.
 func (b *box) newContext(body payload) string {
 	b.t.Helper()
 	status, text := b.call("POST", "/contexts", body)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// writes is a connection that keeps what it is given, write by write.
+// writes is a connection that records each write.
 type writes struct {
 	net.Conn
 	all [][]byte

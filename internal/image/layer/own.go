@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// The following write our own files into a tree of strangers. None of them follows a link
-// at the end of a path, and none leaves the tree.
+// The following functions write our own files into an untrusted tree. They do not follow a link at
+// the end of a path, and do not leave the tree.
 
-// MakeOwn makes a directory of which no part is a link. What is in its place is removed,
+// MakeOwn creates a directory without links in its path. It removes whatever is in its place,
 // unless it is a directory.
 func (t *Tree) MakeOwn(name string, mode uint32) error {
 	at := ""
@@ -44,7 +44,7 @@ func (t *Tree) MakeOwn(name string, mode uint32) error {
 	return nil
 }
 
-// MakeUsual makes a directory unless there is one, also by links within the tree.
+// MakeUsual creates a directory unless there is one, also through links within the tree.
 func (t *Tree) MakeUsual(name string, mode uint32) error {
 	if t.made == nil {
 		t.made = map[string]bool{}
@@ -64,7 +64,7 @@ func (t *Tree) MakeUsual(name string, mode uint32) error {
 	return err
 }
 
-// Own gives a directory an owner, where files can have one.
+// Own sets the owner of a directory, if files can have one.
 func (t *Tree) Own(name string, uid, gid int) error {
 	if !t.owners {
 		return nil
@@ -77,7 +77,7 @@ func (t *Tree) Own(name string, uid, gid int) error {
 	return unix.Fchownat(int(p.file.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
 }
 
-// WriteFile makes a file, which replaces what is at its path. Its directory exists.
+// WriteFile writes a file, replacing what is at its path. The directory must exist.
 func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -97,7 +97,7 @@ func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	return errors.Join(err, unix.Fchmod(fd, mode), f.Close())
 }
 
-// IsFile reports whether a regular file is at a path, and not a link to one.
+// IsFile reports whether there is a regular file at a path, and not a link to one.
 func (t *Tree) IsFile(name string) (bool, error) {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -113,8 +113,8 @@ func (t *Tree) IsFile(name string) (bool, error) {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
 }
 
-// ReadFile reads a regular file of at most limit bytes, also through links within the
-// tree. One that is not there is fs.ErrNotExist.
+// ReadFile reads a regular file of at most limit bytes, also through links within the tree. The
+// error is fs.ErrNotExist for a missing file.
 func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
@@ -130,7 +130,7 @@ func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is no file of at most %d bytes", name, limit)
+		return nil, fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is not a file of at most %d bytes", name, limit)
 	}
 	return io.ReadAll(f)
 }

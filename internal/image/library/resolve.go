@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ResolveImage returns an image as the template of a sandbox. One that is not on this
-// machine is pulled if the caller may have it pulled.
+// ResolveImage returns an image as the template of a sandbox. An image that is not on this machine
+// is pulled if mayPull is set.
 func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
 	if _, err := registry.Parse(ref); err != nil {
 		return sandbox.Template{}, err
@@ -47,8 +47,8 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	return l.template(r, familiar(found[0].Name))
 }
 
-// Resolve implements sandbox.Templates for the IDs of images that are unpacked. A sandbox
-// that is resumed, and a snapshot, name their image so.
+// Resolve implements sandbox.Templates for the IDs of unpacked images, by which a resumed sandbox
+// and a snapshot name their image.
 func (l *Library) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {
@@ -79,7 +79,7 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	}, nil
 }
 
-// Templates are the images of a library beside other templates.
+// Templates are the images of a library together with other templates.
 type Templates struct {
 	*Library
 	host sandbox.Templates
