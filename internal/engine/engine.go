@@ -139,6 +139,9 @@ type Spec struct {
 	// Links are made with the root. They are below none of the other places.
 	Links  []Link
 	Limits Limits
+	// SetID lets programs of the image gain the rights of their set-id bits. It is asked of
+	// engines with OwnRoot alone. Otherwise no program inside gains a right by exec.
+	SetID bool `json:",omitempty"`
 	// GuestConfig is handed to the guest on its standard input. It holds the
 	// sandbox's tokens, so it is never put in argv, environment or a file.
 	GuestConfig []byte
