@@ -33,7 +33,15 @@ type Store struct {
 	dir, drafts string
 	// step is called before each step of a commit, for tests in which the process dies.
 	step func(name string) error
+	room func(bytes int64) error
 }
+
+// Trace sets step, which is called before each step of a commit, for tests in which the process dies.
+func (s *Store) Trace(step func(name string) error) { s.step = step }
+
+// Limit sets room, which is called with the size of a blob before it is begun, and returns an error
+// if there is no room. Limit must be called before any other use of the store.
+func (s *Store) Limit(room func(bytes int64) error) { s.room = room }
 
 // Open opens a store, and creates its directory if it does not exist.
 func Open(dir string) (*Store, error) {

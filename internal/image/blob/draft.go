@@ -37,8 +37,9 @@ type Draft struct {
 // lockRetry is how often Begin checks whether another writer of the same blob is done.
 const lockRetry = 100 * time.Millisecond
 
-// Begin returns a draft of a blob, which continues what an interrupted one has written. It returns
-// nil if the store has the blob. It waits while another writer has a draft of it.
+// Begin returns a draft of a blob, which continues what an interrupted one has written.
+// It returns nil if the store has the blob, and the error of Limit's function if there is
+// no room for it. It waits while another writer has a draft of it.
 func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
 	final, err := s.path(d)
 	if err != nil {
@@ -54,6 +55,11 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 			}
 			// Its content cannot match the digest: the disk lost a part of it.
 			if err := os.Remove(final); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		if s.room != nil {
+			if err := s.room(size); err != nil {
 				return nil, err
 			}
 		}

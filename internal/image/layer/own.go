@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // The following functions write our own files into an untrusted tree. They do not follow a link at
@@ -64,17 +65,17 @@ func (t *Tree) MakeUsual(name string, mode uint32) error {
 	return err
 }
 
-// Own sets the owner of a directory, if files can have one.
-func (t *Tree) Own(name string, uid, gid int) error {
-	if !t.owners {
-		return nil
-	}
+// Own sets the owner of a directory.
+func (t *Tree) Own(name string, uid, gid uint32) error {
 	p, err := t.find(name)
 	if err != nil {
 		return err
 	}
 	defer p.file.Close()
-	return unix.Fchownat(int(p.file.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
+	if err := t.note(p.path, fileowners.Owner{UID: uid, GID: gid}); err != nil || !t.owners {
+		return err
+	}
+	return unix.Fchownat(int(p.file.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH)
 }
 
 // WriteFile writes a file, replacing what is at its path. The directory must exist.
@@ -113,17 +114,42 @@ func (t *Tree) IsFile(name string) (bool, error) {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
 }
 
-// ReadFile reads a regular file of at most limit bytes, also through links within the tree. The
-// error is fs.ErrNotExist for a missing file.
-func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+// AppendFile appends to a regular file, also through links within the tree. It keeps its owner
+// and mode.
+func (t *Tree) AppendFile(name string, data []byte) error {
+	f, err := t.openFile(name, unix.O_WRONLY|unix.O_APPEND)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is not a regular file", name)
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// openFile opens the file that a path leads to for a program inside.
+func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Flags:   flags | unix.O_NONBLOCK | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), name)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// ReadFile reads a regular file of at most limit bytes, also through links within the
+// tree. One that is not there is fs.ErrNotExist.
+func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := t.openFile(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {

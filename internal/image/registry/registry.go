@@ -21,6 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
+// CodeBudget is the code of the error that Options.Room returns if there is no room.
+const CodeBudget = "image_budget"
+
 // Options configure a client. A zero field stands for the default.
 type Options struct {
 	Rules Rules
@@ -173,7 +176,7 @@ func oneAtATime(report func(Event)) func(Event) {
 func worthAnother(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.NotFound, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Timeout, fault.Internal:
-		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != "image_budget"
+		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != CodeBudget
 	case fault.Invalid, fault.Exists, fault.Conflict, fault.Unsupported, fault.Canceled:
 	}
 	return false
