@@ -265,7 +265,7 @@ func TestTwoRequestsOfOneNumber(t *testing.T) {
 	if _, err := theirs.Write(hostileFrames["one number twice"]); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests of one number") {
+	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests with one number") {
 		t.Errorf("ended with %v", err)
 	}
 }

@@ -364,7 +364,7 @@ func (f *flow) review(g *generation) {
 
 // misfit returns why a connection cannot continue, or "".
 func (f *flow) misfit(g *generation) string {
-	const changed = "the policy does not allow this any more"
+	const changed = "the policy no longer allows this"
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refused != nil {

@@ -14,8 +14,8 @@ import (
 // GuestTarget is the path of the guest's program inside.
 const GuestTarget = "/.crannog/crannog-guest"
 
-// furnished counts the changes of what furnish makes. Trees of another number are made
-// anew, and stay for the sandboxes that began with them.
+// furnished is the version of what furnish does. Trees of another version are made
+// again, and stay for the sandboxes that started with them.
 const furnished = 2
 
 // own are mount points: no link of the image may be in their place, or it would decide where the
