@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // Images stores saved states of sandboxes on disk. It does not know what refers to them.
@@ -28,8 +30,11 @@ type Images interface {
 type Draft interface {
 	// Dir is an empty directory to write into.
 	Dir() string
-	// Commit makes the draft an image, which survives a crash. parent is an image that it is likely
-	// to share data with, or "". After an error neither draft nor image is left.
+	// Declare sets the parts of which the image will consist.
+	Declare(parts []engine.Part)
+	// Commit makes the draft an image of the declared parts, which survives a crash. parent is an
+	// image that it is likely to share data with, or "". After an error neither draft nor image is
+	// left.
 	Commit(ctx context.Context, parent string) (Image, error)
 	// Abort removes the draft. After Commit it does nothing.
 	Abort() error
