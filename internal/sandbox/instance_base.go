@@ -112,6 +112,28 @@ func (b Base) CheckRebuildable() error {
 		WithHint("make a new sandbox; this one runs until its end")
 }
 
+// WithMasksOf returns b with the path masks of a saved instance, if both keep the same paths from
+// programs. An earlier version showed an empty file in place of each hidden one, where now the name
+// is free. Memory that it saved has these files mounted, and they keep the contents of the host's
+// files out of reach just as well. In the other direction a program could have used the free name,
+// so a path that is asked to be hidden must be hidden in the memory.
+func (b Base) WithMasksOf(saved Base) Base {
+	as := b
+	as.Hide, as.Absent = slices.Clone(b.Hide), nil
+	for _, path := range b.Absent {
+		if slices.Contains(saved.Hide, path) {
+			as.Hide = append(as.Hide, path)
+		} else {
+			as.Absent = append(as.Absent, path)
+		}
+	}
+	if as.Difference(saved) != "" {
+		return b
+	}
+	as.Hide, as.Absent = saved.Hide, saved.Absent // in the order of their mounts
+	return as
+}
+
 // Difference returns how an instance differs from a saved one, or "".
 func (b Base) Difference(saved Base) string {
 	for _, list := range []struct {
