@@ -113,13 +113,13 @@ func (b Base) CheckRebuildable() error {
 }
 
 // WithMasksOf returns b with the path masks of a saved instance, if both keep the same paths from
-// programs. An earlier version showed an empty file in place of each hidden one, where now the name
-// is free. Memory that it saved has these files mounted, and they keep the contents of the host's
-// files out of reach just as well. In the other direction a program could have used the free name,
-// so a path that is asked to be hidden must be hidden in the memory.
-func (b Base) WithMasksOf(saved Base) Base {
+// programs. Memory that an earlier version saved keeps them in another way, which is as strict: an
+// empty file is mounted in place of each hidden one, whose name is free now, and what a policy
+// protects is read-only, where programs now change their own copy and the export decides. Never the
+// other way round: a program may have used the free name.
+func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
 	as := b
-	as.Hide, as.Absent = slices.Clone(b.Hide), nil
+	as.Hide, as.Absent, as.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)
 	for _, path := range b.Absent {
 		if slices.Contains(saved.Hide, path) {
 			as.Hide = append(as.Hide, path)
@@ -127,10 +127,14 @@ func (b Base) WithMasksOf(saved Base) Base {
 			as.Absent = append(as.Absent, path)
 		}
 	}
-	if as.Difference(saved) != "" {
-		return b
+	for _, path := range saved.ReadOnly {
+		if !slices.Contains(as.ReadOnly, path) && protected(path) {
+			as.ReadOnly = append(as.ReadOnly, path)
+		}
 	}
-	as.Hide, as.Absent = saved.Hide, saved.Absent // in the order of their mounts
+	if as.Difference(saved) == "" { // then in the order of their mounts
+		as.Hide, as.Absent, as.ReadOnly = saved.Hide, saved.Absent, saved.ReadOnly
+	}
 	return as
 }
 

@@ -87,7 +87,6 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 	if err != nil {
 		return source{}, err
 	}
-	r.Base = r.Base.WithMasksOf(n.Base)
 	// What a copy leaves out is not covered, so the same files must be denied.
 	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), taken.Files()) {
 		if why == "" {
