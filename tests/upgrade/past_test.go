@@ -51,13 +51,22 @@ const (
 	reading = "policy: v1\nname: reading\nlevel: minimal\n"
 )
 
-// walls is what a shell finds of the walls of a sandbox of the strictest level.
+// walls is what a shell finds of the walls of a sandbox of the strictest level. In the earlier
+// version a file could be made in /etc.
 func walls(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do
-if touch $f 2>/dev/null; then echo "$f is made"; rm $f; else echo "$f is not"; fi; done
-cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+worldHost+`/ 2>&1`)
+touch $f 2>/dev/null && echo "$f is made" && rm $f; done
+cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+worldHost+`/ 2>&1 || true`)
 }
+
+// strictWalls are those that this version makes.
+const strictWalls = `1000
+/tmp/x is made
+/workspace/x is made
+cat: /workspace/.env: No such file or directory
+protected
+curl: (6) Could not resolve host: ` + worldHost
 
 // past is what the earlier version left in a state directory.
 type past struct {
@@ -67,7 +76,6 @@ type past struct {
 	runs, copied, asleep, files, booted, ended, sends, strict string
 	// IDs of snapshots: two of the one that runs, and one of asleep, which hides no file.
 	whole, flat, plain string
-	walls              string // of strict
 	pending, approved  string // approval requests
 	key                string
 	cookie             *http.Cookie // of a person who is signed in to the console
@@ -161,7 +169,6 @@ func makePast(t *testing.T, old string) *past {
 	strictest := create(crannog.Name("strict"), crannog.Workspace(p.dir), crannog.Policy(strict))
 	p.strict = strictest.ID()
 	count(t, strictest)
-	p.walls = walls(t, strictest)
 	check(strictest.Pause(ctx))
 
 	asked := func(host string) string {
