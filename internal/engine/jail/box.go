@@ -89,16 +89,16 @@ func (b *box) ended() {
 	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
 	status, exited := b.status()
 	switch {
-	case err == nil && !replaced && kept.Exit != nil:
-		b.exit = *kept.Exit
-	case b.removed || replaced || errors.Is(err, fs.ErrNotExist):
+	case b.removed || replaced || errors.Is(err, fs.ErrNotExist) || b.beingRemoved():
 		b.exit.Reason = engine.ReasonKilled
+	case kept.Exit != nil:
+		b.exit = *kept.Exit
 	case b.oom || b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
 		b.exit.Reason = engine.ReasonOOM
 	case exited:
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, status
 	}
-	if err == nil && !b.removed && !replaced && kept.Exit == nil {
+	if err == nil && b.exit.Reason != engine.ReasonKilled && kept.Exit == nil {
 		exit := b.exit
 		kept.Exit = &exit
 		if err := kept.write(b.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,6 +106,14 @@ func (b *box) ended() {
 		}
 	}
 	close(b.done)
+}
+
+// removedName is a file that is there while any process removes the sandbox.
+const removedName = "removed"
+
+func (b *box) beingRemoved() bool {
+	_, err := os.Lstat(filepath.Join(b.dir, removedName))
+	return err == nil
 }
 
 // status returns the guest's exit status, if the guest ended by itself.
@@ -184,6 +192,9 @@ func (b *box) destroy() error {
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
+	if err := os.WriteFile(filepath.Join(b.dir, removedName), nil, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	// A frozen process of version 1 does not even die.
 	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(patience)}
 	if b.reaped != nil {

@@ -37,7 +37,7 @@ func (b *builder) system() error {
 var shownProc = map[string]bool{
 	"self": true, "thread-self": true, "mounts": true, "net": true, "sysvipc": true, // of the process or its namespaces
 	"filesystems": true, "loadavg": true, "version": true, "uptime": true, "cgroups": true,
-	"sys":     true, // read-only
+	"sys":     true,                                                                // read-only
 	"meminfo": true, "cpuinfo": true, "stat": true, "swaps": true, "cmdline": true, // replaced
 }
 
