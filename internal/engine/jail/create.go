@@ -101,6 +101,9 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 	}
 	device, err := b.e.request(c, b, spec)
 	if err != nil {
+		if device != nil {
+			err = errors.Join(err, device.Close())
+		}
 		return withOutput(err, c.output)
 	}
 	config := spec.GuestConfig

@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/egress/tun"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/process"
@@ -202,7 +205,7 @@ func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, e
 	}
 	r := setup.Request{
 		Hostname: spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
-		Limits: inside(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected(), CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
+		Limits: inside(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
 	}
 	for _, t := range list {
 		if e.rootless {
@@ -223,13 +226,67 @@ func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, e
 			return nil, err
 		}
 		defer closeFiles(files)
-		for _, f := range files {
-			if err := send(c.control, []byte{0}, f); err != nil {
+		if spec.Egress.Connected() {
+			if device, err = tapIn(c.cmd.Process.Pid); err != nil {
 				return nil, err
 			}
 		}
+		for _, f := range files {
+			if err := send(c.control, []byte{0}, f); err != nil {
+				return device, err
+			}
+		}
 	}
-	return answer(c.control)
+	made, err := answer(c.control)
+	if made != nil {
+		device = made
+	}
+	return device, err
+}
+
+// tapIn makes a network interface in the network namespace of a process, and returns the
+// gateway's end.
+func tapIn(pid int) (*os.File, error) {
+	type result struct {
+		device *os.File
+		err    error
+	}
+	done := make(chan result, 1)
+	var onThread func()
+	onThread = func() {
+		// The thread ends with the goroutine, since it is in another namespace by then.
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// But for the first one, which never ends, and which no other goroutine gets
+			// as long as it is locked here.
+			defer runtime.UnlockOSThread()
+			again := sync.WaitGroup{}
+			again.Go(onThread)
+			again.Wait()
+			return
+		}
+		r := result{err: joinNetwork(pid)}
+		if r.err == nil {
+			r.device, r.err = tun.New(setup.Interface, 0)
+		}
+		done <- r
+	}
+	go onThread()
+	r := <-done
+	if r.err != nil {
+		return nil, fmt.Errorf("network interface: %w", r.err)
+	}
+	return r.device, nil
+}
+
+// joinNetwork moves the calling thread into the network namespace of a process.
+func joinNetwork(pid int) error {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
 }
 
 // inside are the limits as file systems inside have them. What a sandbox writes is in

@@ -73,7 +73,7 @@ func openTree(path string) (int, error) {
 // makeBase mounts the file system that takes everything that the sandbox writes. Its
 // size and its number of files are the limits of the disk.
 func (b *builder) makeBase() error {
-	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=711", b.r.Limits.DiskBytes, b.r.Limits.DiskInodes+ownInodes(len(b.r.Trees)))
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=711", b.r.Limits.DiskBytes, b.r.Limits.DiskInodes)
 	var errs []error
 	for _, base := range bases {
 		err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
@@ -85,9 +85,6 @@ func (b *builder) makeBase() error {
 	}
 	return fmt.Errorf("file system in memory: %w", errors.Join(errs...))
 }
-
-// ownInodes is how many files of the base are not the sandbox's.
-func ownInodes(trees int) int64 { return int64(5*trees) + 64 }
 
 func makeFile(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)

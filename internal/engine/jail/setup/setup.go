@@ -33,6 +33,9 @@ const (
 	ExitFD = ControlFD + 1
 )
 
+// Interface is the name of a sandbox's network interface.
+const Interface = "eth0"
+
 // Request is what the first process is to make. It comes as one message, and after it
 // one message with a descriptor for each tree that has one.
 type Request struct {
@@ -46,7 +49,8 @@ type Request struct {
 	Limits engine.Limits
 	// Users is set where the sandbox has several IDs. Otherwise all of it is one user.
 	Users bool
-	// Tap asks for a network interface, whose other end is sent back.
+	// Tap asks for a network interface, whose other end is sent back. An engine of root's
+	// makes it itself: the sandbox's IDs may not open the host's device.
 	Tap bool
 	// CPUs is how many processors are shown.
 	CPUs int
@@ -121,7 +125,7 @@ func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
 	// A TUN device belongs to the network namespace in which its file is opened, and
 	// its file is a path of the host's.
 	if r.Tap {
-		if device, err = tun.New("eth0", 0); err != nil {
+		if device, err = tun.New(Interface, 0); err != nil {
 			return nil, false, fmt.Errorf("network interface: %w", err)
 		}
 	}
