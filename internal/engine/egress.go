@@ -31,7 +31,7 @@ type Egress struct {
 	End *os.File
 	// Attach takes the place of End for a kind whose ends are made where the sandbox is, as
 	// those of a Tap. Create calls it once with the gateway's end, before the guest runs,
-	// and gives the guest the configuration that it returns instead of Spec.GuestConfig.
+	// and gives the guest the configuration that it returns instead of that of Spec.Boot.
 	// The end stays the engine's, which closes it after the call.
 	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
 }

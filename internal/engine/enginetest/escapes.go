@@ -70,7 +70,7 @@ func attacksFail(t testing.TB, c *Config) {
 }
 
 // attacksOnHost is the positive control: root of the host, in no sandbox, with a process of
-// its own in the place of the guest.
+// its own as the guest.
 func attacksOnHost(t testing.TB) []attack {
 	t.Helper()
 	victim := exec.CommandContext(t.Context(), "sleep", "600")

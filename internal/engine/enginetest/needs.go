@@ -18,6 +18,8 @@ type needs struct {
 	programs bool
 	// shared is set for rules of sandboxes whose kernel is the host's.
 	shared bool
+	// ownRoot is an engine with engine.Info.OwnRoot that starts from a view of the host.
+	ownRoot bool
 	// config names a field of Config that must be set.
 	config string
 }
@@ -37,6 +39,8 @@ var needed = []struct {
 	{"shared-kernel/", needs{programs: true, shared: true}},
 	{"owners/", needs{programs: true}},
 	{"owners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
+	{"imageowners/", needs{programs: true, ownRoot: true}},
+	{"imageowners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
 	{"namespaces/", needs{programs: true}},
 	{"changes/", needs{programs: true}},
 
@@ -126,6 +130,7 @@ func (r rule) needs() (all needs) {
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
 		all.shared = all.shared || n.needs.shared
+		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
 		}
@@ -164,6 +169,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.programs && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return slices.Contains(programImages, k) }) {
 		list = append(list, "an image with programs")
+	}
+	if n.ownRoot && !(info.OwnRoot && c.Image.Kind() == engine.ImageHostView) {
+		list = append(list, "a root of its own and a view of the host")
 	}
 	if n.config == "Groups" && c.Groups == nil || n.config == "Forbidden" && len(c.Forbidden) == 0 {
 		list = append(list, "the configuration "+n.config)

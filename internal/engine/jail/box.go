@@ -242,7 +242,7 @@ func (b *box) watchMemory() (stop func()) {
 	}
 	stop, err := b.rec.Group.OnOOM(hit)
 	if err != nil {
-		b.e.log.Warn("a sandbox that hits its memory limit loses one process and goes on", "sandbox", b.rec.ID, "err", err)
+		b.e.log.Warn("a sandbox that hits its memory limit loses one process and continues", "sandbox", b.rec.ID, "err", err)
 		return func() {}
 	}
 	return stop

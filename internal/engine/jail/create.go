@@ -1,22 +1,18 @@
 package jail
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/ids"
 )
 
@@ -60,7 +56,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 	}
 	if spec.Events != nil {
 		return fault.New(fault.Unsupported, "events_unsupported", "the engine jail does not record what programs do").
-			WithHint("use the engine gvisor, or a policy that does not ask for the record")
+			WithHint("use an engine with the capability observer, as crannog engines lists them")
 	}
 	if len(spec.StandIns) > 0 {
 		return fault.New(fault.Unsupported, "state_unsupported", "the engine jail restores no saved memory")
@@ -106,16 +102,17 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 		}
 		return withOutput(err, c.output)
 	}
-	config := spec.GuestConfig
+	boot := spec.Boot
 	if device != nil {
-		config, err = spec.Egress.Attach(ctx, device)
+		boot.Config, err = spec.Egress.Attach(ctx, device)
 		if err = errors.Join(err, device.Close()); err != nil {
 			return err
 		}
 	}
-	go feed(c.config, config, spec.Archive)
-	c.config = nil
-	return awaitReady(ctx, c.output)
+	go feed(c.config, boot)
+	output := c.output
+	c.config, c.output = nil, nil
+	return engine.AwaitReady(ctx, output)
 }
 
 // guestThreads is how many tasks of the control group are not the programs': the guest
@@ -125,34 +122,11 @@ const guestThreads = 64
 // groupName is the name of a sandbox's control groups.
 func groupName(id string) string { return "jail-" + id }
 
-// feed writes the configuration and the archive, and ends the stream. An error means
-// that the reader is gone, which the code that waits for it sees by itself.
-func feed(to *os.File, config []byte, archive *os.File) {
+// feed writes what the guest reads. An error means that the reader is gone, which the code
+// that waits for the guest sees by itself.
+func feed(to *os.File, boot engine.Boot) {
 	defer to.Close()
-	if _, err := to.Write(config); err != nil || archive == nil {
-		return
-	}
-	if _, err := to.Write([]byte{'\n'}); err != nil {
-		return
-	}
-	// By its own offsets: the caller's is not ours to move.
-	_, _ = io.Copy(to, io.NewSectionReader(archive, 0, math.MaxInt64))
-}
-
-// awaitReady reads what the guest prints until it says that it listens.
-func awaitReady(ctx context.Context, output *os.File) error {
-	var said bytes.Buffer
-	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
-	for lines.Scan() {
-		if lines.Text() == guestboot.Ready {
-			return nil
-		}
-		said.WriteString(lines.Text() + "\n")
-	}
-	if err := errors.Join(context.Cause(ctx), lines.Err()); err != nil {
-		return err
-	}
-	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
+	_, _ = io.Copy(to, boot.Stream())
 }
 
 // drainTime bounds how long the output of a child that failed is read.
@@ -175,7 +149,7 @@ func (e *Engine) startFault(err error) error {
 	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
 		if errors.Is(err, refusal) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable", "this host does not let this user create the namespaces of a jail").
-				WithHint("crannog doctor says what is missing")
+				WithHint("crannog doctor lists what is missing")
 		}
 	}
 	return fmt.Errorf("start the first process: %w", err)

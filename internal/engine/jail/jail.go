@@ -108,7 +108,7 @@ func (e *Engine) Info() engine.Info {
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),
 		Notes: []string{
-			"shares the host's kernel: a hole in it is a way out; use gvisor for code that nobody has read",
+			"shares the host's kernel: a hole in it is a way out, so it is for code that was reviewed",
 			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
 			"files of a workspace that belong neither to its owner nor to root cannot be changed inside; directories of the host are moved by copying",
 		},

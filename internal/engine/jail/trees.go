@@ -144,7 +144,8 @@ func mapOwners(tree, users *os.File) error {
 }
 
 // ownersOf returns a user namespace in which the owner of a tree is the sandbox's user.
-// A map is one to one: files of root stay root's, and those of all others nobody's.
+// A map is one to one: files of root stay root's, and those of all others have the
+// overflow user as owner.
 func ownersOf(path string, base int, known map[[2]int]*os.File) (*os.File, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {

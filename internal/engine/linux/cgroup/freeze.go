@@ -52,7 +52,7 @@ func (g *Group) Freeze(stop bool) error {
 	}
 	deadline := time.Now().Add(freezePatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		// Version 1 looks for processes that were started meanwhile each time that it is written.
+		// Version 1 looks for processes that were started since each time that it is written.
 		if err := write(path, value); errors.Is(err, fs.ErrNotExist) && !stop {
 			return nil
 		} else if err != nil {
