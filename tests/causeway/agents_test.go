@@ -74,6 +74,7 @@ func agentHome(t *testing.T) (home, project string) {
 // P40: an agent that is run by its name reaches its API with a key that is never inside.
 func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	need(t)
+	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)

@@ -125,6 +125,7 @@ func (b *box) trusts(authority string) string {
 // authority, its policy, and the present secrets.
 func TestLinksOfCopies(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	c := &copiesTest{arena: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
 	a.seal(t, "COPIES", canary)
@@ -221,6 +222,7 @@ func lastOf(w *web) request {
 // from its snapshot; later changes of one do not affect another.
 func TestOwnValuesOfCopies(t *testing.T) {
 	need(t)
+	t.Parallel()
 	s := newServed(t)
 	up := s.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "got "+r.Header.Get("X-Fixed"))

@@ -60,6 +60,7 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 // model, uses a tool, and the tool's result is only in the copy.
 func TestARealAgentByName(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"))
+	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)

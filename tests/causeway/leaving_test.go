@@ -45,7 +45,8 @@ func tells(text string) bool {
 // names, diffs, exports, or retained data. Control: a sandbox whose policy does not bind it.
 func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	need(t)
-	a := ownArena(t) // other tests look for the value in everything stored in theirs
+	t.Parallel()
+	a := ownArena(t) // others look for the value in all that is kept in theirs
 	a.web(t, 443, telling, "tells.s11.test")
 	a.web(t, 443, nil, "api.s11.test")
 	a.seal(t, "S11", canary)

@@ -82,6 +82,7 @@ func (f *follower) ends() int {
 // Flow entries are shown as they happen and in order, until the sandbox ends or the reader leaves.
 func TestNetLogFollows(t *testing.T) {
 	need(t)
+	t.Parallel()
 	for name, arenaOf := range map[string]func() *arena{
 		"beside another process": func() *arena { return theArena(t) },
 		"of a server":            func() *arena { a, _, _ := serving(t); return a },

@@ -34,6 +34,7 @@ func readRecord(t testing.TB, state string) *audit.Log {
 // P33: a script with known counts leaves exactly those entries, and the audit log verifies.
 func TestKnownCounts(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.counts.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
@@ -125,6 +126,7 @@ func sum(m map[string]int) (n int) {
 // so the search would find it.
 func TestNoValueInTheRecord(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.p34.test")
 	a.seal(t, "P34", canary)
