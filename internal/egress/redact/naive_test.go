@@ -137,7 +137,7 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 	values := []Value{{"A", a}, {"B", b}}
 	stars, err := New(values, Options{SameLength: true})
 	if err != nil {
-		return // values that nobody could have set: there is nothing to compare
+		return // no such values can be set, so there is nothing to compare
 	}
 	names, err := New(values, Options{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Step is one step of a sequence. Its name is for people and says what it does, as in "attach the
+// Step is one step of a sequence. Its name is for people and describes its action, as in "attach the
 // network".
 type Step struct {
 	Name string
