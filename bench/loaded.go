@@ -100,7 +100,7 @@ func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox,
 	if l.waits {
 		waited, err := l.waited()
 		if _, ok := waited[id]; err != nil || !ok {
-			return nil, errors.Join(fmt.Errorf("box %s did not wait", id), err)
+			return nil, errors.Join(fmt.Errorf("sandbox %s was not warm", id), err)
 		}
 	}
 	return l.client.Get(ctx, id)
@@ -127,8 +127,8 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 
 var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
-// moreWaited waits until more sandboxes of the template than that were warm. They are the last that
-// a new server makes.
+// moreWaited waits until more sandboxes of the template than the given number were warm. A new
+// server makes them last.
 func (s *server) moreWaited(ctx context.Context, than int) error {
 	for {
 		waited, err := s.waited()

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// today is the kind of attachment that sandboxes have now.
+// today is the kind of attachment that sandboxes use by default.
 const today = "packets, in a sandbox"
 
 // kinds are the ways through the gateway, each over another kind of attachment. Those without a

@@ -94,13 +94,13 @@ func (s *server) claim(n int, restored bool) *crannog.Sandbox {
 	s.t.Helper()
 	hosttest.EventuallyNoError(s.t, func() error {
 		if have := len(s.waiting()); have < n {
-			return fmt.Errorf("%d have waited, want %d", have, n)
+			return fmt.Errorf("%d sandboxes were warm, want %d", have, n)
 		}
 		return nil
 	})
 	sb := s.create()
 	if got := s.waiting()[sb.ID()]; got != fmt.Sprint(restored) {
-		s.t.Fatalf("%s is one for which the log has restored=%q, want %t", sb.ID(), got, restored)
+		s.t.Fatalf("the log of %s says restored=%q, want %t", sb.ID(), got, restored)
 	}
 	log, err := sb.Logs(s.t.Context())
 	if err != nil {

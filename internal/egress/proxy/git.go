@@ -26,7 +26,7 @@ type gitRemote struct {
 	git.Endpoint
 }
 
-// gitRequest is what a request certainly is to git. A request that only looks like git's, by its
+// gitRequest is what git certainly does with a request. A request that only looks like git's, by its
 // path or content type, has the operation None here and is judged as an ordinary request: otherwise
 // any program could send any request as a fetch.
 type gitRequest struct {
@@ -34,7 +34,7 @@ type gitRequest struct {
 	at gitRemote
 }
 
-// classify determines what the request certainly is.
+// classify determines which git operation a request certainly is.
 func (x *exchange) classify() {
 	op, endpoint := git.Exact(x.method, x.path, x.r.URL.RawQuery, x.r.Header)
 	x.git = gitRequest{op, gitRemote{place{x.host, x.port}, x.tls, endpoint}}

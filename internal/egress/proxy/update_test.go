@@ -312,7 +312,7 @@ func TestN23BoxesShareNothing(t *testing.T) {
 		t.Errorf("upstream got %+v", up.log())
 	}
 	if w.dials.Load() != 2 {
-		t.Errorf("%d connections for two boxes", w.dials.Load())
+		t.Errorf("%d connections for two sandboxes", w.dials.Load())
 	}
 	if _, err := b.tls("api.good.test", "api.good.test", a.trust); err == nil {
 		t.Error("one sandbox's authority signs for another")

@@ -61,9 +61,9 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	// A change that never comes out is kept as a line without content, and a file whose name
+	// A change that is never exported is kept as a line without content, and a file whose name
 	// contains a secret not at all. The rest is redacted now, because the values may be gone later.
-	// References of git are checked again when they are to come out.
+	// References of git are checked again when they are exported.
 	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
 	if list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
