@@ -35,7 +35,7 @@ func processesOf(state, id string) (boxProcesses, error) {
 	}
 	p := boxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
 	if p.sentry <= 0 || p.gofer <= 0 {
-		return p, fmt.Errorf("the record of box %s names no processes", id)
+		return p, fmt.Errorf("the engine's entry of sandbox %s names no processes", id)
 	}
 	all, err := descendants(p.sentry)
 	p.stubs = all

@@ -182,7 +182,7 @@ func TestRestoredWithLibraries(t *testing.T) {
 	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
 	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
 	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {
-		t.Errorf("found by first cells: %q in a new box, %q", control, state)
+		t.Errorf("found by first cells: %q in a new sandbox, %q", control, state)
 	}
 }
 

@@ -480,7 +480,7 @@ func TestBodyIsHeldWithoutAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errSpoolFull) {
-		t.Errorf("over the room of the box: %v", err)
+		t.Errorf("over the byte limit of the sandbox: %v", err)
 	}
 	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)

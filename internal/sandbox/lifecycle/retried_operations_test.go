@@ -68,7 +68,7 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(held()) != 2 {
-			t.Fatalf("it is %s, %v; held: %v", got.State, err, held())
+			t.Fatalf("the sandbox is %s, %v; held: %v", got.State, err, held())
 		}
 		r.setFault(nil)
 		time.Sleep(2 * time.Minute)
@@ -77,7 +77,7 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 			t.Errorf("held: %v", list)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
-			t.Errorf("it does not go on: %v", err)
+			t.Errorf("the sandbox does not continue: %v", err)
 		}
 	})
 }
