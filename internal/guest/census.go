@@ -29,7 +29,7 @@ func (g *Guest) census(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, c)
 }
 
-// signal signals a command that a caller had run, with its whole group, or another process alone.
+// signal signals a process: a command that a caller started with its whole group, any other alone.
 func (g *Guest) signal(w http.ResponseWriter, r *http.Request) {
 	var s census.Signal
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate))

@@ -118,7 +118,7 @@ func (s *served) curl(id, url string, more ...string) (string, bool) {
 
 var unopened = []string{"--cacert", "/tmp/world.pem"}
 
-// own counts the stored values of a sandbox's own.
+// own counts the stored values that belong to one sandbox alone.
 func (s *served) own(id string) int {
 	s.t.Helper()
 	st, err := store.Open(s.t.Context(), s.state)
@@ -174,7 +174,7 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 		scheme, key, _ := strings.Cut(auth, " ")
 		want := "got " + strings.TrimSpace(scheme+" "+stars(key)) + " and " + stars(fixed) + " and " + team
 		if strings.Contains(out, "canary") || strings.TrimSpace(out) != strings.TrimSpace(want) {
-			t.Errorf("the box reads %q, want %q", out, want)
+			t.Errorf("the sandbox reads %q, want %q", out, want)
 		}
 	}
 	arrives("Bearer "+sealed, fixed, "blue")

@@ -16,7 +16,7 @@ const (
 	answer  direction = false
 )
 
-// comparison finds what of an earlier description does not hold in a later one.
+// comparison finds promises of an earlier description that a later one breaks.
 type comparison struct {
 	was, is  description
 	seen     map[string]bool

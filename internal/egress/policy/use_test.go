@@ -26,12 +26,12 @@ func TestCases(t *testing.T) {
 	}
 	results, err = policy.RunCases(sample(t, "standard"), []byte("cases:\n  - {request: GET https://example.com/, expect: allow}\n  - {request: GET https://example.com/, expect: ask, rule: other}\n"))
 	if err != nil || len(results) != 2 || results[0].OK || results[1].OK || results[1].Line != 3 {
-		t.Errorf("what fails passes: %+v %v", results, err)
+		t.Errorf("a failing case passes: %+v %v", results, err)
 	}
 	for _, bad := range []string{"cases: []", "cases: [{expect: allow}]", "cases: [{request: x, expect: allow}]", "cases: [{connect: a, expect: allow}]",
 		"cases: [{request: GET https://a.test/}]", "cases: [{request: GET ftp://a.test/, expect: deny}]", "cases: [{request: GET https://a@b.test/, expect: deny}]", "tests: []"} {
 		if _, err := policy.RunCases(sample(t, "strict"), []byte(bad)); err == nil {
-			t.Errorf("%s is no error", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestHosts(t *testing.T) {
 	}
 	for _, bad := range []string{"", "*", "*.com", "a b", "http://a.test", "a.test:0", "a.test:", "a.test:99999", "a.test/x", "a@b.test"} {
 		if _, err := policy.Hosts(bad); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestHeaderGoesWithItsData(t *testing.T) {
 				sizes = append(sizes, len(b))
 			}
 			if !slices.Equal(sizes, c.sizes) {
-				t.Errorf("went out as %v, not %v", sizes, c.sizes)
+				t.Errorf("was written in pieces of %v, not %v", sizes, c.sizes)
 			}
 			if all := bytes.Join(c.written, nil); c.sizes != nil && !bytes.Equal(bytes.Join(to.all, nil), all) {
 				t.Error("not what was written")

@@ -18,7 +18,7 @@ import (
 // outApply is the output format of an apply.
 const outApply = "apply"
 
-// released describes how a choice came out.
+// released describes how a choice was exported.
 type released struct {
 	out      string // tar, patch or apply
 	artifact string // SHA-256 of the written file, or ""
@@ -37,7 +37,7 @@ func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	return provenance.Fits(n)
 }
 
-// filesOf returns the regular files that come out, with the checksums of the written content.
+// filesOf returns the regular files of an export, with the checksums of the written content.
 func filesOf(chosen []changeset.Change) []provenance.File {
 	var out []provenance.File
 	for _, c := range chosen {
@@ -48,7 +48,7 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 	return out
 }
 
-// attest signs a statement about what comes out. The export has an audit entry, which the signed
+// attest signs a statement about an export. The export has an audit entry, which the signed
 // tree head in the statement covers. An entry about the signature is durable before the caller gets
 // the signature, so the audit log has all signatures that exist.
 func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
