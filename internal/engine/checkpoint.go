@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"os"
+	"io"
 
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
@@ -28,7 +28,7 @@ type Checkpointer interface {
 	// state may be restored any number of times and under any ID. Limits for memory
 	// and CPU may differ from those of the checkpoint. The root, the workspace, the
 	// path masks, and the limits for processes and files may not. Streams that led
-	// into the sandbox are gone; its guest reads spec.GuestConfig again.
+	// into the sandbox are gone; its guest reads spec.Boot again.
 	Restore(ctx context.Context, spec Spec, dir string) error
 
 	// Replace exchanges the sandbox with the same ID for a restored one, or for a new
@@ -60,19 +60,20 @@ type Archiver interface {
 	// Archive writes a tar of all that the sandbox has changed below its root to w.
 	// The sandbox keeps running. A deleted file is a character device 0:0 of that
 	// name, as in an overlay. The workspace and masked paths are part of it only
-	// where the sandbox has written.
-	Archive(ctx context.Context, id string, w *os.File) error
+	// where the sandbox has written. An engine may leave holes for zeros where w is a
+	// regular file, and may hand such a file on to the process that writes.
+	Archive(ctx context.Context, id string, w io.Writer) error
 
 	// Extract writes the same tar from the state that Checkpoint left in dir, of a
 	// sandbox like spec, and leaves no sandbox. The programs of the state have no
 	// network during that.
-	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
+	Extract(ctx context.Context, spec Spec, dir string, w io.Writer) error
 }
 
 // Bare is a specification without what is given to a sandbox only when it
 // starts: what sandboxes of one kind have in common.
 func (s Spec) Bare() Spec {
-	s.ID, s.Hostname, s.GuestConfig, s.Egress, s.Archive = "", "", nil, Egress{}, nil
+	s.ID, s.Hostname, s.Boot, s.Egress = "", "", Boot{}, Egress{}
 	s.Events, s.EventBytes, s.Unhurried = nil, 0, false
 	return s
 }

@@ -73,7 +73,7 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	t.Helper()
 	id := newID()
 	spec := c.spec(id)
-	spec.Hostname, spec.GuestConfig = id, renewed(id, id, guest.Copied)
+	spec.Hostname, spec.Boot.Config = id, renewed(id, id, guest.Copied)
 	for _, f := range change {
 		f(&spec)
 	}

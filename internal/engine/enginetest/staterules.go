@@ -56,7 +56,7 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.Resumed)
+		spec.Boot.Config = renewed(b.id, "box", guest.Resumed)
 		if err := saver(e).Restore(t.Context(), spec, dir); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ var stateRules = []rule{
 		b.sh(t, "echo after > f")
 		for range 3 {
 			spec := c.spec(b.id)
-			spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+			spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 			if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ var stateRules = []rule{
 		damage(t, saved, c.Parts[0])
 		was := number(t, b.sh(t, ask).stdout)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+		spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err == nil {
 			t.Fatal("replaced from half a state")
 		}
@@ -138,7 +138,7 @@ var stateRules = []rule{
 			damage(t, broken, name)
 			id := newID()
 			spec := c.spec(id)
-			spec.GuestConfig = renewed(id, "box", guest.Copied)
+			spec.Boot.Config = renewed(id, "box", guest.Copied)
 			if err := saver(b.e).Restore(t.Context(), spec, broken); err == nil {
 				t.Errorf("%s: half of it was enough", name)
 				_ = b.e.Remove(t.Context(), id)
@@ -183,7 +183,7 @@ var stateRules = []rule{
 		b := c.start(t, e)
 		saved := save(t, b)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.Copied)
+		spec.Boot.Config = renewed(b.id, "box", guest.Copied)
 		if err := saver(e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
 			t.Errorf("got %v", err)
 		}

@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	for _, at = range fake.Steps[:4] {
 		if err := e.Create(t.Context(), spec); !errors.Is(err, broken) {
 			t.Errorf("%s: %v", at, err)

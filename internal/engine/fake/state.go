@@ -176,14 +176,14 @@ func load(spec engine.Spec, dir string) (*State, []loop, error) {
 		s.memory, s.files = kept.Memory, kept.Files
 		return s, kept.Loops, nil
 	}
-	if spec.Archive == nil {
+	if spec.Boot.Files == nil {
 		return s, nil, nil
 	}
-	return s, nil, s.unpack(io.NewSectionReader(spec.Archive, 0, 1<<40))
+	return s, nil, s.unpack(io.NewSectionReader(spec.Boot.Files, 0, 1<<40))
 }
 
 // Archive implements engine.Archiver.
-func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
+func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	if err := e.at(ctx, ArchiveBegin, id); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
 }
 
 // Extract implements engine.Archiver.
-func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
+func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io.Writer) error {
 	if err := e.at(ctx, ExtractBegin, spec.ID); err != nil {
 		return err
 	}
