@@ -31,6 +31,9 @@ type Info struct {
 	// when all files that its guest can change are its own. Where one is not, the guest
 	// leaves the host's alone.
 	OwnNetwork, OwnFiles bool
+	// NoRoot is set when no program inside can be root: the guest has no rights that it
+	// could give. A request to act as root is refused.
+	NoRoot bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.

@@ -3,7 +3,6 @@ package docker
 import (
 	_ "embed"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 
@@ -81,7 +80,7 @@ func (l layout) request() client.ContainerCreateOptions {
 	for _, v := range l.volumes {
 		mounts = append(mounts, mount.Mount{
 			Type: mount.TypeVolume, Source: v.volume, Target: v.target,
-			VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: labels},
+			VolumeOptions: &mount.VolumeOptions{Labels: labels},
 		})
 	}
 	if !slices.ContainsFunc(l.volumes, func(v volumeMount) bool { return v.target == workspaceDir }) {
@@ -131,9 +130,6 @@ func plan(owner string, spec engine.Spec) (list []volumeMount) {
 	name := containerName(owner, spec.ID)
 	if spec.Workspace != "" {
 		list = append(list, volumeMount{spec.Workspace, workspaceDir, name + "-workspace"})
-	}
-	for i, m := range spec.Mounts {
-		list = append(list, volumeMount{m.Source, path.Clean(m.Target), fmt.Sprintf("%s-mount%d", name, i)})
 	}
 	return list
 }

@@ -88,10 +88,9 @@ func (e *Engine) check(spec *engine.Spec) error {
 	if len(spec.Links)+len(spec.StandIns) > 0 {
 		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker makes no links in an image and puts no files in the place of others")
 	}
-	for _, m := range spec.Mounts {
-		if info, err := os.Stat(m.Source); err != nil || !info.IsDir() {
-			return fault.Newf(fault.Unsupported, "mount_unsupported", "the engine docker mounts directories only, and %s is none", m.Source)
-		}
+	if len(spec.Mounts) > 0 {
+		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts nothing of the host besides the workspace").
+			WithHint("put the files into the workspace or into an image, or use the engine gvisor")
 	}
 	for _, name := range spec.ReadOnly {
 		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
@@ -152,7 +151,7 @@ func closeTrees(list []tree) {
 func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
 	for _, t := range trees {
 		from, to := io.Pipe()
-		go func() { to.CloseWithError(pack(to, t.root, t.cover)) }()
+		go func() { to.CloseWithError(pack(to, t.root, t.target, t.cover)) }()
 		err := e.put(ctx, id, t.target, from)
 		from.Close() // after an error, it ends the packing
 		if err != nil {

@@ -1,22 +1,18 @@
 package docker
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/moby/moby/client"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
@@ -108,38 +104,21 @@ func (i *inward) close() error {
 
 // boot gives the guest its configuration and returns when it is ready.
 func boot(ctx context.Context, conn *inward, spec engine.Spec) error {
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	written := make(chan error, 1)
 	go func() {
-		config := append(append([]byte{}, spec.GuestConfig...), '\n')
-		_, err := conn.Write(config)
-		if err == nil && spec.Archive != nil {
-			// By offsets of its own: the caller's is not ours to move.
-			_, err = io.Copy(conn.Conn, io.NewSectionReader(spec.Archive, 0, math.MaxInt64))
-		}
+		_, err := io.Copy(conn.Conn, spec.Boot.Stream())
 		written <- errors.Join(err, conn.hijacked.CloseWrite())
 	}()
-	lines := bufio.NewScanner(conn)
-	var said strings.Builder
-	for lines.Scan() {
-		if lines.Text() == guestboot.Ready {
-			return nil
-		}
-		said.WriteString(lines.Text() + "\n")
-	}
-	if err := context.Cause(ctx); err != nil {
+	err := engine.AwaitReady(ctx, conn)
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	words := strings.TrimSpace(said.String() + conn.said())
-	if words == "" {
-		words = "it printed nothing"
+	words := conn.said()
+	if late := <-written; late != nil {
+		err = errors.Join(err, late)
 	}
-	select {
-	case err := <-written:
-		if err != nil {
-			return fmt.Errorf("the guest ended before it was ready: %s (%w)", words, err)
-		}
-	default:
+	if words != "" {
+		err = fmt.Errorf("%w: %s", err, words)
 	}
-	return fmt.Errorf("the guest ended before it was ready: %s", words)
+	return err
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -32,7 +34,7 @@ func covers(root *os.Root, target string, spec engine.Spec) (c cover, err error)
 			continue
 		}
 		place, _, err := resolve(root, target, inside)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errOutside) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errOutside) {
 			continue // there is nothing of this host's to hide
 		}
 		if err != nil {
@@ -108,13 +110,13 @@ func resolve(root *os.Root, target, name string) (place string, linked bool, err
 
 // pack writes a tree of this host as a tar in which all belongs to the sandbox's user. What
 // is empty by the cover is so in the tar: none of it leaves this host.
-func pack(w io.Writer, root *os.Root, c cover) error {
+func pack(w io.Writer, root *os.Root, target string, c cover) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if err := packOne(archive, root, name, entry, c.empty[name]); err != nil {
+		if err := packOne(archive, root, target, name, entry, c.empty[name]); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // it was removed since the directory was read
 			}
@@ -128,7 +130,7 @@ func pack(w io.Writer, root *os.Root, c cover) error {
 	return errors.Join(err, archive.Close())
 }
 
-func packOne(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntry, empty bool) error {
+func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.DirEntry, empty bool) error {
 	info, err := entry.Info()
 	if err != nil {
 		return err
@@ -138,6 +140,11 @@ func packOne(archive *tar.Writer, root *os.Root, name string, entry fs.DirEntry,
 	case fs.ModeSymlink:
 		if link, err = root.Readlink(name); err != nil {
 			return err
+		}
+		// The daemon refuses a relative link that leads out of what it unpacks. Absolute,
+		// it leads to the same file of the sandbox.
+		if !path.IsAbs(link) && strings.HasPrefix(path.Join(path.Dir(name), link), "../") {
+			link = path.Join(target, path.Dir(name), link)
 		}
 	case fs.ModeDir, 0:
 	default:

@@ -59,16 +59,13 @@ func writeImage(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	files := map[string]bool{}
 	for _, name := range programs {
-		path, err := exec.LookPath(name)
-		if err != nil {
+		path := debians(name)
+		if path == "" {
 			continue // the test that needs it says so
 		}
-		if path, err = filepath.EvalSymlinks(filepath.Dir(path)); err != nil {
-			return err
-		}
-		files[filepath.Join(path, name)] = true
+		files[path] = true
 		// A program that is a link leads to others by way of alternatives.
-		for at := filepath.Join(path, name); ; {
+		for at := path; ; {
 			to, err := os.Readlink(at)
 			if err != nil {
 				break
@@ -79,7 +76,7 @@ func writeImage(w io.Writer) error {
 			at = to
 			files[at] = true
 		}
-		libraries(filepath.Join(path, name), files)
+		libraries(path, files)
 	}
 	for _, tree := range trees {
 		err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
@@ -129,6 +126,16 @@ func writeImage(w io.Writer) error {
 		}
 	}
 	return archive.Close()
+}
+
+// debians returns the path of a program of Debian's, whatever else the PATH has.
+func debians(name string) string {
+	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
+		if path := filepath.Join(dir, name); exec.Command("test", "-x", path).Run() == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // libraries adds the shared libraries of a program.
