@@ -79,7 +79,7 @@ func probesAreRefused(t testing.TB, c *Config) {
 		wantControl(t, probeHost(t, append([]string{makeCalls}, probeNames()...)...))
 	}
 	b := c.start(t, c.Open(t, t.TempDir()))
-	for _, as := range []persona{asUser, asRoot, asOwner} {
+	for _, as := range b.personas(t) {
 		list := b.probe(t, c, as, append([]string{makeCalls}, probeNames()...)...)
 		if len(list) != len(probes) {
 			t.Fatalf("as %s: %d answers to %d probes: %+v", as, len(list), len(probes), list)
