@@ -34,6 +34,10 @@ type Info struct {
 	// NoRoot is set when no program inside can be root: the guest has no rights that it
 	// could give. A request to act as root is refused.
 	NoRoot bool
+	// OwnRoot is set when root inside is no user of the host, whatever it does: a set-id
+	// program of an image may then give its rights, because they reach no further than the
+	// sandbox.
+	OwnRoot bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.

@@ -98,7 +98,7 @@ func (l layout) request() client.ContainerCreateOptions {
 			NetworkDisabled: true,
 			// The configuration, which has the sandbox's tokens, comes by standard input.
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-			// A health check of the image would run programs that nobody asked for.
+			// A health check of the image would run programs without a request.
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},
 		HostConfig: &container.HostConfig{

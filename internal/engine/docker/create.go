@@ -86,20 +86,20 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.Newf(fault.Invalid, "image_invalid", "the guest's path %q is not absolute", spec.Image.Guest)
 	}
 	if len(spec.Links)+len(spec.StandIns) > 0 {
-		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker makes no links in an image and puts no files in the place of others")
+		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker makes no links in an image and replaces no files")
 	}
 	if len(spec.Mounts) > 0 {
 		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts nothing of the host besides the workspace").
-			WithHint("put the files into the workspace or into an image, or use the engine gvisor")
+			WithHint("put the files into the workspace or into an image")
 	}
 	for _, name := range spec.ReadOnly {
 		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
 			return fault.Newf(fault.Invalid, "read_only_invalid", "%s is not a path in the workspace or in a mount", name)
 		}
 	}
-	if slices.Contains(runsc, e.o.Runtime) && len(spec.ReadOnly)+len(spec.Hide) > 0 {
-		return fault.New(fault.Unsupported, "cover_unsupported", "the runtime runsc protects no paths of a container's volumes").
-			WithHint("use the runtime runc or crun, or the engine gvisor")
+	if e.userspaceKernel() && len(spec.ReadOnly)+len(spec.Hide) > 0 {
+		return fault.New(fault.Unsupported, "cover_unsupported", "the runtime "+e.o.Runtime+" protects no paths of a container's volumes").
+			WithHint("use the runtime runc or crun")
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return nil

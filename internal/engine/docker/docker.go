@@ -87,8 +87,8 @@ func New(o Options) (*Engine, error) {
 	}, nil
 }
 
-// runsc is gVisor's runtime, under the names that daemons are usually given for it.
-var runsc = []string{"runsc", "io.containerd.runsc.v1"}
+// userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
+var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
 
 // Info implements engine.Engine.
 func (e *Engine) Info() engine.Info {
@@ -104,7 +104,7 @@ func (e *Engine) Info() engine.Info {
 			"a program that exceeds the memory limit is killed, and the sandbox continues",
 		},
 	}
-	if slices.Contains(runsc, e.o.Runtime) {
+	if e.userspaceKernel() {
 		info.Boundary = engine.UserspaceKernel
 	}
 	if !slices.Contains(info.Egress, engine.EgressTap) {
@@ -112,6 +112,9 @@ func (e *Engine) Info() engine.Info {
 	}
 	return info
 }
+
+// userspaceKernel reports whether sandboxes have a kernel of their own.
+func (e *Engine) userspaceKernel() bool { return slices.Contains(userspaceKernels, e.o.Runtime) }
 
 func (e *Engine) daemonVersion() string {
 	e.mu.Lock()

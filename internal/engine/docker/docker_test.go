@@ -60,7 +60,7 @@ func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	shared.once.Do(func() {
 		dir, err := os.MkdirTemp("/var/tmp", "dkr")
 		if err == nil {
-			shared.daemon, err = dockertest.Start(dir, false)
+			shared.daemon, err = dockertest.Start(dir, dockertest.Options{})
 		}
 		if err == nil {
 			shared.image, err = shared.daemon.Import(context.Background(), "test:1")

@@ -76,7 +76,7 @@ func TestDaemonIsKilled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := dockertest.Start(dir, live)
+			d, err := dockertest.Start(dir, dockertest.Options{LiveRestore: live, HostMounts: true})
 			if err != nil {
 				t.Fatal(err)
 			}

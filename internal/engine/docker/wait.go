@@ -30,10 +30,20 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	}
 	// By the container's own ID: another one may get its name.
 	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
-	if cerrdefs.IsNotFound(err) {
-		return engine.Exit{}, unknown(id)
+	for client.IsErrConnectionFailed(err) && ctx.Err() == nil {
+		// A daemon that is down is not the end of the sandbox.
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+			c, err = e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+		}
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return engine.Exit{}, ctx.Err()
+	case cerrdefs.IsNotFound(err):
+		return engine.Exit{}, unknown(id)
+	case err != nil:
 		return engine.Exit{}, e.explain("wait for sandbox "+id, err)
 	}
 	for {

@@ -28,7 +28,7 @@ func plain(around surroundings, cfg *guest.Config) (surroundings, error) {
 	}
 	// The host's kernel has no such call, and a seccomp profile may answer anything.
 	around.become = func(string, bool) error { return unix.ENOSYS }
-	// A guest that is not root makes nobody else root. Without this, a command that is to
+	// A guest that is not root gives no program the rights of root. Without this, a command that is to
 	// run as root would run as the sandbox's user and not be told.
 	cfg.NoRoot = cfg.NoRoot || os.Geteuid() != 0
 	return around, nil
