@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,6 +86,10 @@ func New(o Options) (*Engine, error) {
 	}, nil
 }
 
+// egressKinds has no bridge of the daemon: a container on one reaches the host, also on a
+// bridge that is said to be internal.
+var egressKinds = []engine.EgressKind{engine.EgressNone}
+
 // userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
 var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
 
@@ -98,17 +101,16 @@ func (e *Engine) Info() engine.Info {
 		OwnNetwork: true, OwnFiles: true, NoRoot: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
-		Egress:       e.egressKinds(),
+		Egress:       slices.Clone(egressKinds),
 		Notes: []string{
 			"the sandbox's only user is its own: no program inside is root, and /etc of the sandbox is that user's",
 			"a program that exceeds the memory limit is killed, and the sandbox continues",
+			"a sandbox has no network besides its loopback",
+			"files that a sandbox writes are in its memory, except for those of a workspace of this host, which have no limit of their own",
 		},
 	}
 	if e.userspaceKernel() {
 		info.Boundary = engine.UserspaceKernel
-	}
-	if !slices.Contains(info.Egress, engine.EgressTap) {
-		info.Notes = append(info.Notes, "no network: it needs a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
@@ -171,6 +173,3 @@ func (e *Engine) Close() error {
 	}
 	return errors.Join(append(errs, e.client.Close())...)
 }
-
-// asRoot reports whether this process may enter the namespaces of containers.
-func asRoot() bool { return os.Geteuid() == 0 }

@@ -112,7 +112,6 @@ func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Those without a label are counted too: an image may ask for volumes.
 		volumes, err := c.VolumeList(context.Background(), client.VolumeListOptions{Filters: ours})
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +127,29 @@ func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int
 
 func TestConformance(t *testing.T) {
 	d, image := daemon(t)
-	enginetest.Run(t, enginetest.Config{Open: opener(d, ""), Image: image, Residue: residue(d), Cycles: 10, Waive: waived})
+	c := enginetest.Config{Open: opener(d, ""), Image: image, Residue: residue(d), Cycles: 20, Waive: waived}
+	if !hosttest.Full() {
+		c.Only, c.Cycles = smoke, 3
+	}
+	enginetest.Run(t, c)
+}
+
+// The daemon's other runtime gets the same request. It differs in how it applies it.
+func TestConformanceCrun(t *testing.T) {
+	d, image := daemon(t)
+	hosttest.Need(t, hosttest.Program("crun"))
+	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
+	if hosttest.Full() {
+		c.Only = append(smoke[:len(smoke):len(smoke)], "limits/", "boundary/")
+	}
+	enginetest.Run(t, c)
+}
+
+// smoke are the rules that make test checks; make test-docker checks all.
+var smoke = []string{
+	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/taken-id-is-exists", "images/",
+	"files/", "freeze/", "restart/another-process-finds-the-box", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"limits/memory-ends-the-box-and-says-so", "limits/processes-are-bounded", "limits/what-is-not-shown-is-read-back", "leaks/",
 }
 
 // waived are the rules that need root inside, namespaces of a program's own, or a workspace

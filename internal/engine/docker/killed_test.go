@@ -70,7 +70,11 @@ func ready(t testing.TB, e engine.Engine, id string) error {
 // in either case.
 func TestDaemonIsKilled(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
-	for name, live := range map[string]bool{"live-restore": true, "default": false} {
+	settings := map[string]bool{"live-restore": true}
+	if hosttest.Full() {
+		settings["default"] = false
+	}
+	for name, live := range settings {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp("/var/tmp", "dkr")
 			if err != nil {
