@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
-	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -164,18 +163,6 @@ const (
 	asRoot  persona = "root"
 	asOwner persona = "root of its own namespaces"
 )
-
-// personas returns who can make attempts in a sandbox.
-func (b *box) personas(t testing.TB) []persona {
-	t.Helper()
-	if !b.e.Info().NoRoot {
-		return []persona{asUser, asRoot, asOwner}
-	}
-	if b.sh(t, "unshare -Ur true").code == 0 {
-		return []persona{asUser, asOwner}
-	}
-	return []persona{asUser}
-}
 
 // probes are all attempts by name.
 var probes = func() map[string]probe {
