@@ -76,7 +76,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 	if err := spec.Image.Check(imageKinds); err != nil {
 		return err
 	}
-	if err := spec.Egress.Check(egressKinds); err != nil {
+	if err := spec.Egress.Check(e.egressKinds()); err != nil {
 		return err
 	}
 	if spec.Events != nil {
@@ -167,6 +167,9 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 	defer conn.close()
 	if _, err := e.client.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start: %w", err)
+	}
+	if err := e.connect(ctx, id, &l.spec); err != nil {
+		return fmt.Errorf("network: %w", err)
 	}
 	return boot(ctx, conn, l.spec)
 }

@@ -86,10 +86,6 @@ func New(o Options) (*Engine, error) {
 	}, nil
 }
 
-// egressKinds has no bridge of the daemon: a container on one reaches the host, also on a
-// bridge that is said to be internal.
-var egressKinds = []engine.EgressKind{engine.EgressNone}
-
 // userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
 var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
 
@@ -101,16 +97,18 @@ func (e *Engine) Info() engine.Info {
 		OwnNetwork: true, OwnFiles: true, NoRoot: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
-		Egress:       slices.Clone(egressKinds),
+		Egress:       e.egressKinds(),
 		Notes: []string{
 			"the sandbox's only user is its own: no program inside is root, and /etc of the sandbox is that user's",
 			"a program that exceeds the memory limit is killed, and the sandbox continues",
-			"a sandbox has no network besides its loopback",
 			"files that a sandbox writes are in its memory, except for those of a workspace of this host, which have no limit of their own",
 		},
 	}
 	if e.userspaceKernel() {
 		info.Boundary = engine.UserspaceKernel
+	}
+	if !slices.Contains(info.Egress, engine.EgressTap) {
+		info.Notes = append(info.Notes, "a sandbox has no network: that takes a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
