@@ -18,7 +18,11 @@ type Checkpointer interface {
 	// before it is tried.
 	Restores(format string) bool
 
-	// Checkpoint writes the state into dir, an empty directory of ours. The sandbox
+	// Parts lists the files of which a state consists, under names that the engine
+	// chooses. Exactly one of them is not small.
+	Parts() []Part
+
+	// Checkpoint writes the parts into dir, an empty directory of ours. The sandbox
 	// is paused during that and continues afterwards. It does so after an error too,
 	// unless something else ended it. The caller removes dir when it no longer needs
 	// the state.
@@ -36,6 +40,27 @@ type Checkpointer interface {
 	// first, so that after most errors the old one continues. After an error with the
 	// code "replace_failed", no sandbox has that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
+}
+
+// PartKind is how a part of a saved state is kept.
+type PartKind string
+
+// Kinds of parts.
+const (
+	// PartSmall is a file of at most 256 MiB, which is read and verified whole before
+	// each restore.
+	PartSmall PartKind = "small"
+	// PartPages is a file of memory in pages of 4096 bytes. States of one lineage
+	// share those that are equal.
+	PartPages PartKind = "pages"
+	// PartBlob is any other file.
+	PartBlob PartKind = "blob"
+)
+
+// Part is a file of a saved state.
+type Part struct {
+	Name string
+	Kind PartKind
 }
 
 // Binder is the ability to tell which files of the host a saved state refers to.

@@ -25,7 +25,7 @@ import (
 func sound(t testing.TB) *Config {
 	return &Config{
 		Open:  func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
-		Image: engine.ViewOf(t.TempDir(), ""), Parts: []string{"checkpoint.img"}, Cycles: 2,
+		Image: engine.ViewOf(t.TempDir(), ""), Cycles: 2,
 		Residue: func(t testing.TB, dir string) map[string]int {
 			n := fake.Residue(dir + "/run")
 			n["processes"] = children(t)
@@ -90,6 +90,7 @@ type (
 	dropsAFile       struct{ like }
 	archivesNothing  struct{ like }
 	restoresAnew     struct{ like }
+	savesMore        struct{ like }
 	replacesNothing  struct{ like }
 	measuresConstant struct{ like }
 	observesNothing  struct{ like }
@@ -163,6 +164,10 @@ func (thawsNot) Thaw(context.Context, string) error { return nil }
 
 func (e savesFrozen) Checkpoint(ctx context.Context, id, dir string) error {
 	return errors.Join(e.Thaw(ctx, id), e.like.Checkpoint(ctx, id, dir))
+}
+
+func (e savesMore) Checkpoint(ctx context.Context, id, dir string) error {
+	return errors.Join(e.like.Checkpoint(ctx, id, dir), os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
 }
 
 func (e dropsAFile) Archive(ctx context.Context, id string, w io.Writer) error {

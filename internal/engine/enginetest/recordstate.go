@@ -151,7 +151,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 			t.Fatal(err)
 		}
-		damage(t, broken, c.Parts[0])
+		damage(t, broken, small(b.e)[0])
 		spec := c.spec(b.id)
 		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		b.sh(t, "echo a > a; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")

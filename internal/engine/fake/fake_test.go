@@ -22,7 +22,7 @@ func open(t testing.TB, dir string) engine.Engine {
 
 func config(root string) enginetest.Config {
 	return enginetest.Config{
-		Open: open, Image: engine.ViewOf(root, ""), Parts: []string{"checkpoint.img"},
+		Open: open, Image: engine.ViewOf(root, ""),
 		Residue: func(_ testing.TB, dir string) map[string]int { return fake.Residue(dir + "/run") },
 	}
 }
