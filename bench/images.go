@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,13 @@ func imageOf(rootTar string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Config(img, v1.Config{Env: []string{"PATH=/usr/bin:/bin"}})
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture, c.Config = "linux", runtime.GOARCH, v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}
+	return mutate.ConfigFile(img, c)
 }
 
 // imageStarts measures from nothing to the first output, cold.
