@@ -20,44 +20,43 @@ import (
 )
 
 const (
-	// maxIndex is where the older half of an index goes.
+	// maxIndex is the size at which the older half of an index is dropped.
 	maxIndex = 8 << 20
-	// maxReel is where another reel begins.
+	// maxReel is the size at which a new reel is started.
 	maxReel = 1 << 20
 )
 
-// roll is the state that one process has of a sandbox's recordings. A change needs mu and the
-// lock of the index, which all processes share.
+// roll is the state of a sandbox's recordings in one process. A change needs mu and the lock of the
+// index, which all processes share.
 type roll struct {
 	dir   string
-	tapes int // that run; guarded by the shelf's mu
+	tapes int // running commands; guarded by Shelf.mu
 
 	mu    sync.Mutex
-	index *os.File // nil while it is not open
-	seen  int64    // how much of the index has been read
+	index *os.File // nil while closed
+	seen  int64    // bytes of the index that were read
 	last  int      // the greatest number in it
 	reel  *os.File
 	reelN int
-	gone  bool // all was dropped, and nothing may come after it
-	// resting keeps files open only while they are used: the sandbox ended.
+	gone  bool // all was dropped, and nothing may be added
+	// resting closes files after use: the sandbox has ended.
 	resting bool
 }
 
-// errGone is what is kept of a sandbox that has been forgotten.
-var errGone = errors.New("the sandbox was forgotten")
+// errGone is returned for a sandbox that was removed.
+var errGone = errors.New("the sandbox was removed")
 
 // entry is one line of the index.
 type entry struct {
 	Head
 	Tail
-	// Reel, At and Size say where the recording of a command is that has no
-	// file of its own.
+	// Reel, At and Size are the place of a recording without a file of its own.
 	Reel int   `json:"reel,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
 
-// begin gives a command its number.
+// begin assigns a number to a command.
 func (r *roll) begin(h Head) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +69,7 @@ func (r *roll) begin(h Head) (n int, err error) {
 	return n, err
 }
 
-// end writes down how a command ended, and what it printed unless that is in
-// a file of its own.
+// end writes the end of a command, and its output unless that is in a file of its own.
 func (r *roll) end(n int, t Tail, printed []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +90,7 @@ func (r *roll) end(n int, t Tail, printed []byte) error {
 	return err
 }
 
-// rest closes what is open, also after commands whose end is still to come.
+// rest closes open files, and makes later ends of commands close them again.
 func (r *roll) rest() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +98,7 @@ func (r *roll) rest() error {
 	return r.shut()
 }
 
-// tailLine is the line of a command that has ended.
+// tailLine returns the index line of a command that has ended.
 type tailLine struct {
 	N int `json:"n"`
 	Tail
@@ -109,11 +107,11 @@ type tailLine struct {
 	Size int64 `json:"size,omitempty"`
 }
 
-// maxTries bounds how often an index is opened that another process exchanges.
+// maxTries bounds how often an index that other processes replace is opened.
 const maxTries = 100
 
-// locked does something with the lock of the index, having read what others
-// have added to it. r.mu must be held.
+// locked calls do with the lock of the index, after reading what others have added to it. The
+// caller holds r.mu.
 func (r *roll) locked(do func() error) error {
 	for range maxTries {
 		if r.gone {
@@ -138,12 +136,12 @@ func (r *roll) locked(do func() error) error {
 		if err != nil || current {
 			return err
 		}
-		// Somebody has removed the index, or put another in its place.
+		// Another process has removed or replaced the index.
 		if err := r.shut(); err != nil {
 			return err
 		}
 	}
-	return errors.New("recordings: the index is exchanged again and again")
+	return errors.New("recordings: the index is replaced again and again")
 }
 
 func (r *roll) open() error {
@@ -154,17 +152,17 @@ func (r *roll) open() error {
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	// A command whose number cannot be written does not run: a sandbox that fills
-	// the disk would stop all others.
+	// A command does not run if its number cannot be written: otherwise a sandbox that fills the
+	// disk would stop all others.
 	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
-		return errors.Join(errors.New("recordings: no disk is reserved"), err, f.Close())
+		return errors.Join(errors.New("recordings: cannot reserve disk space"), err, f.Close())
 	}
 	r.index, r.seen, r.last = f, 0, 0
 	return nil
 }
 
-// catchUp reads what is new in the index. It is not current if it has no name
-// any more, or has become too large and has another in its place.
+// catchUp reads what is new in the index. It reports that the index is not current if it was
+// removed or replaced.
 func (r *roll) catchUp() (current bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(r.index.Fd()), &stat); err != nil {
@@ -183,7 +181,7 @@ func (r *roll) catchUp() (current bool, err error) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			if len(line) > 0 { // of a writer that was killed
+			if len(line) > 0 { // left by a writer that was killed
 				if _, err := r.index.Write([]byte{'\n'}); err != nil {
 					return false, fmt.Errorf("recordings: %w", err)
 				}
@@ -204,7 +202,7 @@ func (r *roll) catchUp() (current bool, err error) {
 	}
 }
 
-// halve puts the younger half of the index in its place. Its lock is held.
+// halve replaces the index by its newer half. The caller holds its lock.
 func (r *roll) halve(size int64) error {
 	young := make([]byte, maxIndex/2)
 	n, err := r.index.ReadAt(young, size-int64(len(young)))
@@ -218,7 +216,7 @@ func (r *roll) halve(size int64) error {
 	return nil
 }
 
-// add appends a line to the index, whose lock is held.
+// add appends a line to the index. The caller holds its lock.
 func (r *roll) add(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -235,8 +233,8 @@ func (r *roll) add(v any) error {
 	return nil
 }
 
-// append adds a recording to the reel and returns where it is. The lock of the
-// index is held.
+// append adds a recording to the reel and returns its place. The caller holds the lock of the
+// index.
 func (r *roll) append(printed []byte) (at int64, err error) {
 	for range maxTries {
 		if r.reel == nil {
@@ -259,13 +257,13 @@ func (r *roll) append(printed []byte) (at int64, err error) {
 		}
 		r.reel = nil
 	}
-	return 0, errors.New("recordings: no reel can be written")
+	return 0, errors.New("recordings: cannot write to a reel")
 }
 
-// aheadBytes is what is reserved of the disk for the index of what comes.
+// aheadBytes is the disk space reserved for coming lines of the index.
 const aheadBytes = 64 << 10
 
-// openReel opens the last reel, or the next one if that is full.
+// openReel opens the last reel, or a new one if that is full.
 func (r *roll) openReel() error {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -278,7 +276,7 @@ func (r *roll) openReel() error {
 		}
 	}
 	if info, err := os.Stat(filepath.Join(r.dir, reel(last))); err == nil && info.Size() >= maxReel || err != nil && last == r.reelN {
-		last++ // a reel that was dropped is not begun again: its index is still there
+		last++ // a reel that was dropped is not written again: its index still exists
 	}
 	f, err := os.OpenFile(filepath.Join(r.dir, reel(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -288,14 +286,14 @@ func (r *roll) openReel() error {
 	return nil
 }
 
-// release closes what is open. The roll opens it again when it is used.
+// release closes open files. The roll opens them again when it is used.
 func (r *roll) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.shut()
 }
 
-// bury closes what is open, for good.
+// bury closes open files for good.
 func (r *roll) bury() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -321,8 +319,7 @@ func (r *roll) shut() error {
 	return errors.Join(errs...)
 }
 
-// entries reads a sandbox's index. Lines that are none of ours, which a writer
-// leaves that is killed, are passed over.
+// entries reads a sandbox's index. It skips invalid lines, which a writer that is killed leaves.
 func entries(dir string, yield func(entry)) error {
 	f, err := os.OpenFile(filepath.Join(dir, indexFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,18 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what a list says of one command.
+// Info is one command in a list.
 type Info struct {
 	Head
-	// Tail is zero while the command runs, and stays zero if the recording process
-	// was killed.
+	// Tail is zero while the command runs. It stays zero if the recording process was killed.
 	Tail
-	// Dropped says that what it printed is not kept any more.
+	// Dropped reports whether the output was dropped to free disk space.
 	Dropped bool
 }
 
-// Newest returns what is known of a sandbox's commands, at most the newest
-// most, in their order.
+// Newest returns a sandbox's newest commands in their order, at most the given number.
 func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
@@ -60,14 +58,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Open opens a recording, which the caller closes. That of a command that
-// began this moment is empty.
+// Open opens a recording, which the caller closes. The recording of a command that began just now
+// is empty.
 func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	// Looked for twice: it may get a file of its own in between.
+	// Try twice: it may get a file of its own in between.
 	f, err := open(filepath.Join(dir, own(n)))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
@@ -101,7 +99,7 @@ func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	return f, err
 }
 
-// part is a recording among others.
+// part is a recording within a reel.
 type part struct {
 	io.Reader
 	io.Closer

@@ -124,7 +124,7 @@ func TestKeepAndList(t *testing.T) {
 	}
 }
 
-// A command that ends after its sandbox was removed brings nothing back.
+// A command that ends after its sandbox was removed does not create files again.
 func TestRemovedWhileRunning(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	tape, err := s.Begin("box1", Head{Started: time.Now()})
@@ -143,7 +143,7 @@ func TestRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// The same holds where so many sandboxes ran commands in between that its files were closed.
+// The same holds if the sandbox's files were closed because many others ran commands.
 func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	tape, err := s.Begin("box1", Head{Started: time.Now()})
@@ -164,8 +164,7 @@ func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	}
 }
 
-// Numbers go on after a restart, and several processes share them without
-// giving one twice.
+// Numbers continue after a restart. Several processes never use one twice.
 func TestNumbers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
@@ -202,7 +201,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// own files and reels alike.
+// files of their own and reels
 func files(t testing.TB, dir string) (list []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.cast", "reel.*"} {
@@ -215,8 +214,8 @@ func files(t testing.TB, dir string) (list []string) {
 	return list
 }
 
-// All recordings together stay within the budget: the oldest go, what goes is
-// listed as dropped, and no number is given again, also by another process.
+// All recordings together stay within the budget: the oldest are dropped and listed as such, and no
+// number is reused, also not by another process.
 func TestBudget(t *testing.T) {
 	dir := t.TempDir()
 	const budget = 8 << 20
@@ -242,8 +241,7 @@ func TestBudget(t *testing.T) {
 	if got := printed(t, s, "box1", 33); len(got) < 40<<10 {
 		t.Errorf("%d bytes", len(got))
 	}
-	// All that a sandbox's commands printed is gone, and those who have it open
-	// go on.
+	// All output of a sandbox is removed; commands with an open recording continue.
 	for _, f := range files(t, filepath.Join(dir, "box1")) {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
@@ -258,7 +256,7 @@ func TestBudget(t *testing.T) {
 	if list, _ = s.Newest("box1", 1000); !list[32].Dropped || list[33].Dropped {
 		t.Errorf("%+v", list[30:])
 	}
-	// What short processes write is counted, too.
+	// Output of short processes counts too.
 	for range 60 {
 		short := New(Options{Dir: dir, Budget: budget})
 		keep(t, short, "box2", output)
@@ -274,8 +272,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// An index that has become large loses its older half, while several processes
-// use it.
+// A large index loses its older half while several processes use it.
 func TestIndexIsHalved(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
@@ -303,8 +300,7 @@ func TestIndexIsHalved(t *testing.T) {
 	}
 }
 
-// What is printed is on the disk soon, also if nothing more comes, and a
-// command that is over sooner gets no file.
+// Output is soon on the disk, also if none follows. A command that ends sooner gets no file.
 func TestFlush(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -365,8 +361,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Wherever the writing of an index stopped, what is whole of it is read, and
-// the next command gets a number that none had.
+// Wherever the writing of an index was interrupted, its complete lines are read, and the next
+// command gets a new number.
 func TestAfterAKill(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	keep(t, s, "box1", "one")
@@ -395,7 +391,7 @@ func TestAfterAKill(t *testing.T) {
 	}
 }
 
-// More sandboxes than files may be open.
+// More sandboxes may be in use than files may be open.
 func TestManySandboxes(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	for i := range 2 * maxOpen {
