@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// doors are the surfaces of a server beside the API and the E2B wire.
+// doors are the handlers of a server beside the API and the E2B API.
 func (a *app) doors(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.Opening {
 	return []server.Opening{
 		{Path: "/mcp", Open: a.mcpDoor(domain, log)},

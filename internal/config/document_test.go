@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/reference/configuration.md anew")
+var update = flag.Bool("update", false, "write docs/reference/configuration.md")
 
 const documentPath = "../../docs/reference/configuration.md"
 
-// The document is made of the settings themselves, so that it cannot lie.
+// The page is generated from the settings, so that the two cannot differ.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Settings\n\n" +

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// echoDoor answers with the path that it was asked for.
+// echoDoor answers with the path of the request.
 type echoDoor struct{ closed chan struct{} }
 
 func (echoDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -22,8 +22,8 @@ func (echoDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d echoDoor) Close() { close(d.closed) }
 
-// P42: whom a Door names is who acts, in memory and nowhere else: nothing that
-// comes over a network names anybody.
+// P42: a Door can name the acting caller only within the process. No data from the network can name
+// it.
 func TestActing(t *testing.T) {
 	opened := make(chan server.Inside, 1)
 	door := echoDoor{make(chan struct{})}
@@ -68,7 +68,7 @@ func TestActing(t *testing.T) {
 		t.Fatalf("a key: %d %s", w.Code, w.Body)
 	}
 	if got := entries(t, s.d); got[len(got)-1] != "key.made console:cs1 made" {
-		t.Errorf("the record says %q", got[len(got)-1])
+		t.Errorf("the audit log has %q", got[len(got)-1])
 	}
 	s.stop()
 	<-door.closed

@@ -9,11 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/state/snapshot"
 )
 
-// images keeps what is saved of sandboxes. It says the same as
-// snapshot.Images in the words of package sandbox.
+// images adapts snapshot.Images to the types of package sandbox.
 type images struct{ *snapshot.Images }
 
-// openImages opens what earlier processes have saved.
+// openImages opens the saved states of earlier processes.
 func (d *Server) openImages() error {
 	dir, err := snapshot.Open(filepath.Join(d.options.StateDir, "snapshots"), snapshot.Options{
 		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log, Sum: d.store.SumOf,

@@ -67,7 +67,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
           <h1>Sign in to Crannog</h1>
         </header>
         {farewell.text && !busy && <p role="status">{farewell.text}</p>}
-        <p className="quiet">There is no password. On the machine that runs the server, make a link that works once:</p>
+        <p className="quiet">There is no password. On the machine that runs the server, create a link that works once:</p>
         <CopyText text="crannog console" />
         {error !== undefined && <Problem error={error} />}
         <form onSubmit={submit}>

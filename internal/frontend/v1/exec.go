@@ -289,8 +289,8 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 // changed is the error of a command whose sandbox lives and has left it behind.
 func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
-		fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", sb.ID, sb.State)).
-		WithHint("how far the command came is not known; look before running it again")
+		fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", sb.ID, sb.State)).
+		WithHint("how far the command came is not known; check before running it again")
 }
 
 func orDefault(v, def int64) int64 {
