@@ -33,7 +33,7 @@ type watcher interface {
 func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := &desk{wake: make(chan struct{}, 1)}
+	d := &promptQueue{wake: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -165,8 +165,8 @@ func promptFor(r api.Approval) (lines []string, prompt string) {
 	return lines, prompt + ": "
 }
 
-// desk is the queue of approval requests for the person at the terminal.
-type desk struct {
+// promptQueue is the queue of approval requests for the person at the terminal.
+type promptQueue struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
@@ -178,7 +178,7 @@ type desk struct {
 }
 
 // hear processes news of an approval request.
-func (d *desk) hear(r api.Approval) {
+func (d *promptQueue) hear(r api.Approval) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.State != string(approval.Pending) {
@@ -200,7 +200,7 @@ func (d *desk) hear(r api.Approval) {
 }
 
 // next waits for a request. Its context ends if the request is decided elsewhere.
-func (d *desk) next(ctx context.Context) (api.Approval, context.Context, bool) {
+func (d *promptQueue) next(ctx context.Context) (api.Approval, context.Context, bool) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		if len(d.queue) > 0 {
@@ -220,7 +220,7 @@ func (d *desk) next(ctx context.Context) (api.Approval, context.Context, bool) {
 	return api.Approval{}, nil, false
 }
 
-func (d *desk) done() {
+func (d *promptQueue) done() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cancel(nil)

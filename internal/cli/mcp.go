@@ -84,11 +84,11 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 			}
 			v.Bound = sb.ID()
 		}
-		desk, err := a.desk(ctx, c, f)
+		tenant, err := a.tenant(ctx, c, f)
 		if err != nil {
 			return err
 		}
-		srv, err := desk.Server(v)
+		srv, err := tenant.Server(v)
 		if err == nil {
 			err = srv.Run(ctx, &mcp.IOTransport{Reader: a.Stdin, Writer: notClosed{a.Stdout}})
 		}
@@ -97,15 +97,15 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		if err = errors.Join(err, desk.Close(end)); err != nil {
+		if err = errors.Join(err, tenant.Close(end)); err != nil {
 			return fail("serve tools", err)
 		}
 		return nil
 	})
 }
 
-// desk returns the MCP tools' access to sandboxes.
-func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Desk, error) {
+// tenant returns the MCP tools' access to sandboxes.
+func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
 		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
 		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
@@ -113,7 +113,7 @@ func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
 	}
 	if f.sandbox != "" {
-		return mcpserver.NewDesk(o)
+		return mcpserver.NewTenant(o)
 	}
 	opts, _, err := a.boxOptions(ctx, &f.boxFlags, c)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.
 	}
 	// Use a new name for each: Name is for the default one.
 	o.Create = append(opts, crannog.Name(""))
-	return mcpserver.NewDesk(o)
+	return mcpserver.NewTenant(o)
 }
 
 // notEphemeral lets a sandbox outlive this process.

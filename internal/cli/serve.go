@@ -97,7 +97,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
+		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		DefaultEngine: a.config.DefaultEngine, Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),

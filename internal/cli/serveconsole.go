@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// consoleDoor serves the web console in front of a server.
-func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Inside) server.Door {
-	return func(in server.Inside) server.Door {
+// consoleFrontend serves the web console in front of a server.
+func (a *app) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
+	return func(in server.Backend) server.Frontend {
 		f, err := a.front(in, base, domain, rules, log)
 		if err != nil {
 			panic("serve: " + err.Error()) // an option is missing, or the embedded files are damaged
@@ -24,7 +24,7 @@ func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog
 	}
 }
 
-func (a *app) front(in server.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Door, error) {
+func (a *app) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
 	d, info := in.Server, in.Server.Engines.Default().Info()
 	live, inside, err := servePages(in, a.Version, domain, log)
 	if err != nil {

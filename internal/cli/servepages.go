@@ -22,7 +22,7 @@ type pages struct {
 func (p pages) Close() { p.Console.Close(); p.live.Close(); p.inside.Close() }
 
 // servePages creates the services for the console's pages.
-func servePages(in server.Inside, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
+func servePages(in server.Backend, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: version, Started: time.Now().UTC().Truncate(time.Second),

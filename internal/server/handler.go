@@ -22,11 +22,11 @@ import (
 
 // surfaces are all APIs of a server.
 type surfaces struct {
-	d     *Server
-	proxy *ingress.Proxy
-	own   http.Handler
-	e2b   http.Handler
-	doors []openedDoor
+	d         *Server
+	proxy     *ingress.Proxy
+	own       http.Handler
+	e2b       http.Handler
+	frontends []openedFrontend
 }
 
 func (d *Server) surfaces() *surfaces {
@@ -48,7 +48,7 @@ func (d *Server) surfaces() *surfaces {
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
-			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service.Recordings(),
+			Tap:     d.tap, Recordings: d.recordings, Recorded: d.Service.Recordings(),
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
@@ -62,7 +62,7 @@ func (d *Server) surfaces() *surfaces {
 // ServeHTTP chooses the handler by the request's target: first a sandbox, because a program inside
 // may serve any path, then the /v1 API, then E2B's.
 func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	door := s.door(r.URL.Path)
+	frontend := s.frontend(r.URL.Path)
 	switch {
 	case s.proxy.Match(r):
 		s.proxy.ServeHTTP(w, r)
@@ -74,8 +74,8 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
 	case s.home(r) != "":
 		http.Redirect(w, r, s.home(r), http.StatusSeeOther)
-	case door != nil:
-		door.ServeHTTP(w, timed(w, r))
+	case frontend != nil:
+		frontend.ServeHTTP(w, timed(w, r))
 	default:
 		s.d.watched(w, timed(w, r), s.e2b.ServeHTTP)
 	}
@@ -135,7 +135,7 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate returns the caller of the /v1 API: one that a Door has named, the user of the local
+// authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the local
 // socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	who, err := d.whoAsks(r)

@@ -56,7 +56,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	local := d.local
 	d.dropPrograms(ctx)
 	faces := d.surfaces()
-	closeDoors := d.openDoors(faces)
+	closeFrontends := d.openFrontends(faces)
 	bounds := d.options.Connections
 	srv := &http.Server{
 		Handler: d.guarded.Handler(faces), ReadHeaderTimeout: bounds.Header, IdleTimeout: bounds.Idle, MaxHeaderBytes: maxHead,
@@ -76,7 +76,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 		running--
 	}
 	faces.proxy.Close()
-	err = errors.Join(err, closeDoors())
+	err = errors.Join(err, closeFrontends())
 	// Event streams would delay the shutdown.
 	d.Approvals.Close()
 	d.Record.EndFollowing()

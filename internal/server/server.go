@@ -63,8 +63,8 @@ type Options struct {
 	Webhook *approval.Webhook
 	// Connections bound the connections of clients; the zero value means DefaultConnections.
 	Connections Connections
-	// Doors are further frontends of a server.
-	Doors []Opening
+	// Frontends are further frontends of a server.
+	Frontends []FrontendMount
 	// Domain is the domain of sandboxes' host names, or "".
 	Domain  string
 	Version string
@@ -83,7 +83,7 @@ type Server struct {
 	Service *audited.Service
 	Keys    *key.Ring
 	// Sessions are the sessions of the web console.
-	Sessions *session.Desk
+	Sessions *session.Registry
 	Secrets  *secrets.Vault
 	Engines  *engine.Registry
 	// Approvals are the approval requests of sandboxes.
@@ -93,12 +93,12 @@ type Server struct {
 	// Report is what was found of earlier processes.
 	Report lifecycle.Report
 
-	options Options
-	store   *store.Store
-	tapes   *recording.Shelf
-	tap     *observe.Tap
-	gateway *egressGateway
-	images  *images
+	options    Options
+	store      *store.Store
+	recordings *recording.Store
+	tap        *observe.Tap
+	gateway    *egressGateway
+	images     *images
 	// hostFiles are copies of files that saved memory refers to.
 	hostFiles *hostfiles.Store
 	kept      *retained.Store
@@ -181,7 +181,7 @@ func (d *Server) openService() error {
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
+		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
 	})
 	if err != nil {
 		return err
@@ -239,9 +239,9 @@ func (d *Server) Close(ctx context.Context) error {
 		errs = append(errs, d.store.Close())
 		d.store = nil
 	}
-	if d.tapes != nil {
-		errs = append(errs, d.tapes.Close())
-		d.tapes = nil
+	if d.recordings != nil {
+		errs = append(errs, d.recordings.Close())
+		d.recordings = nil
 	}
 	d.serverEntry(ctx, audit.ServerStopped)
 	errs = append(errs, d.closeRecord())

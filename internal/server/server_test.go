@@ -57,7 +57,7 @@ func inside(spec engine.Spec) (map[int]http.Handler, func(), error) {
 }
 
 // open opens a state directory and closes it when the test ends.
-func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*server.Server, error) {
+func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) (*server.Server, error) {
 	t.Helper()
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: inside})
 	if err != nil {
@@ -66,7 +66,7 @@ func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*serv
 	t.Cleanup(eng.Close)
 	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(eng), Templates: shelf{},
-		Server: serves, Version: "test", Doors: doors,
+		Server: serves, Version: "test", Frontends: frontends,
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err == nil {
@@ -75,7 +75,7 @@ func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*serv
 	return d, err
 }
 
-func mustOpen(t *testing.T, dir string, serves bool, doors ...server.Opening) *server.Server {
+func mustOpen(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) *server.Server {
 	t.Helper()
 	d, err := open(t, dir, serves, doors...)
 	if err != nil {
@@ -134,7 +134,7 @@ type running struct {
 	served chan error
 }
 
-func serve(t *testing.T, doors ...server.Opening) *running {
+func serve(t *testing.T, frontends ...server.FrontendMount) *running {
 	t.Helper()
 	s := &running{t: t, dir: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
 	s.d = mustOpen(t, s.dir, true, doors...)

@@ -28,7 +28,7 @@ const (
 const spentFile = "spent"
 
 // spend counts written bytes, and checks the disk usage when they are many.
-func (s *Shelf) spend(bytes int64) {
+func (s *Store) spend(bytes int64) {
 	s.mu.Lock()
 	s.spent += bytes
 	due := s.spent >= s.budget/share/4
@@ -41,7 +41,7 @@ func (s *Shelf) spend(bytes int64) {
 }
 
 // settle adds to the common sum, and drops the oldest recordings if the sum is large.
-func (s *Shelf) settle() error {
+func (s *Store) settle() error {
 	s.mu.Lock()
 	spent := s.spent
 	s.spent = 0
@@ -72,7 +72,7 @@ func (s *Shelf) settle() error {
 }
 
 // Sweep drops the oldest recordings beyond the budget.
-func (s *Shelf) Sweep() error {
+func (s *Store) Sweep() error {
 	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s *Shelf) Sweep() error {
 }
 
 // exclusive calls do while no other process does the same.
-func (s *Shelf) exclusive(do func(sum *os.File) error) error {
+func (s *Store) exclusive(do func(sum *os.File) error) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
@@ -106,7 +106,7 @@ type kept struct {
 }
 
 // sweep drops the oldest recordings. The caller holds the lock.
-func (s *Shelf) sweep() error {
+func (s *Store) sweep() error {
 	all, total, err := s.survey()
 	if err != nil || total <= s.budget {
 		return err
@@ -129,7 +129,7 @@ func (s *Shelf) sweep() error {
 }
 
 // survey lists all files that can be dropped, and sums up the disk usage.
-func (s *Shelf) survey() (all []kept, total int64, err error) {
+func (s *Store) survey() (all []kept, total int64, err error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, 0, err
@@ -147,7 +147,7 @@ func (s *Shelf) survey() (all []kept, total int64, err error) {
 			bytes := max((info.Size()+block-1)/block, 1) * block
 			total += bytes
 			_, isOwn := ownOf(e.Name())
-			_, isReel := reelOf(e.Name())
+			_, isReel := packOf(e.Name())
 			if isOwn || isReel {
 				all = append(all, kept{filepath.Join(s.dir, id, e.Name()), bytes, info.ModTime()})
 			}

@@ -15,7 +15,7 @@ const pollEvery = 100 * time.Millisecond
 
 // Follow opens a recording that ends when its command ends: until then, a read waits for more
 // output. It returns an error when ctx ends. The caller closes the result.
-func (s *Shelf) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
+func (s *Store) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -24,13 +24,13 @@ func (s *Shelf) Follow(ctx context.Context, sandbox string, n int) (io.ReadClose
 	if err != nil {
 		return nil, err
 	}
-	return &following{ctx: ctx, shelf: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
+	return &following{ctx: ctx, store: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
 }
 
 // following reads a growing recording.
 type following struct {
 	ctx     context.Context
-	shelf   *Shelf
+	store   *Store
 	sandbox string
 	dir     string
 	n       int
@@ -73,8 +73,8 @@ func (f *following) more() error {
 		f.last = ended
 		return nil
 	}
-	// It got a file meanwhile, or was moved to a reel at its end.
-	next, err := f.shelf.Open(f.sandbox, f.n)
+	// It got a file meanwhile, or was moved to a pack at its end.
+	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err
 	}

@@ -22,21 +22,21 @@ import (
 const (
 	// maxIndex is the size at which the older half of an index is dropped.
 	maxIndex = 8 << 20
-	// maxReel is the size at which a new reel is started.
-	maxReel = 1 << 20
+	// maxPack is the size at which a new pack is started.
+	maxPack = 1 << 20
 )
 
-// roll is the state of a sandbox's recordings in one process. A change needs mu and the lock of the
+// history is the state of a sandbox's recordings in one process. A change needs mu and the lock of the
 // index, which all processes share.
-type roll struct {
-	dir   string
-	tapes int // running commands; guarded by Shelf.mu
+type history struct {
+	dir     string
+	running int // running commands; guarded by Store.mu
 
 	mu    sync.Mutex
 	index *os.File // nil while closed
 	seen  int64    // bytes of the index that were read
 	last  int      // the greatest number in it
-	reel  *os.File
+	pack  *os.File
 	reelN int
 	gone  bool // all was dropped, and nothing may be added
 	// resting closes files after use: the sandbox has ended.
@@ -50,14 +50,14 @@ var errGone = errors.New("the sandbox was removed")
 type entry struct {
 	Head
 	Tail
-	// Reel, At and Size are the place of a recording without a file of its own.
-	Reel int   `json:"reel,omitempty"`
+	// Pack, At and Size are the place of a recording without a file of its own.
+	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
 
 // begin assigns a number to a command.
-func (r *roll) begin(h Head) (n int, err error) {
+func (r *history) begin(h Head) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resting = false
@@ -70,7 +70,7 @@ func (r *roll) begin(h Head) (n int, err error) {
 }
 
 // end writes the end of a command, and its output unless that is in a file of its own.
-func (r *roll) end(n int, t Tail, printed []byte) error {
+func (r *history) end(n int, t Tail, printed []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.locked(func() error {
@@ -80,7 +80,7 @@ func (r *roll) end(n int, t Tail, printed []byte) error {
 			if err != nil {
 				return err
 			}
-			line.Reel, line.At, line.Size = r.reelN, at, int64(len(printed))
+			line.Pack, line.At, line.Size = r.reelN, at, int64(len(printed))
 		}
 		return r.add(line)
 	})
@@ -91,7 +91,7 @@ func (r *roll) end(n int, t Tail, printed []byte) error {
 }
 
 // rest closes open files, and makes later ends of commands close them again.
-func (r *roll) rest() error {
+func (r *history) rest() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resting = true
@@ -102,7 +102,7 @@ func (r *roll) rest() error {
 type tailLine struct {
 	N int `json:"n"`
 	Tail
-	Reel int   `json:"reel,omitempty"`
+	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
@@ -112,7 +112,7 @@ const maxTries = 100
 
 // locked calls do with the lock of the index, after reading what others have added to it. The
 // caller holds r.mu.
-func (r *roll) locked(do func() error) error {
+func (r *history) locked(do func() error) error {
 	for range maxTries {
 		if r.gone {
 			return errGone
@@ -144,7 +144,7 @@ func (r *roll) locked(do func() error) error {
 	return errors.New("recordings: the index is replaced again and again")
 }
 
-func (r *roll) open() error {
+func (r *history) open() error {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
@@ -163,7 +163,7 @@ func (r *roll) open() error {
 
 // catchUp reads what is new in the index. It reports that the index is not current if it was
 // removed or replaced.
-func (r *roll) catchUp() (current bool, err error) {
+func (r *history) catchUp() (current bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(r.index.Fd()), &stat); err != nil {
 		return false, fmt.Errorf("recordings: %w", err)
@@ -203,7 +203,7 @@ func (r *roll) catchUp() (current bool, err error) {
 }
 
 // halve replaces the index by its newer half. The caller holds its lock.
-func (r *roll) halve(size int64) error {
+func (r *history) halve(size int64) error {
 	young := make([]byte, maxIndex/2)
 	n, err := r.index.ReadAt(young, size-int64(len(young)))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -217,7 +217,7 @@ func (r *roll) halve(size int64) error {
 }
 
 // add appends a line to the index. The caller holds its lock.
-func (r *roll) add(v any) error {
+func (r *history) add(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
@@ -233,29 +233,29 @@ func (r *roll) add(v any) error {
 	return nil
 }
 
-// append adds a recording to the reel and returns its place. The caller holds the lock of the
+// append adds a recording to the pack and returns its place. The caller holds the lock of the
 // index.
-func (r *roll) append(printed []byte) (at int64, err error) {
+func (r *history) append(printed []byte) (at int64, err error) {
 	for range maxTries {
-		if r.reel == nil {
-			if err := r.openReel(); err != nil {
+		if r.pack == nil {
+			if err := r.openPack(); err != nil {
 				return 0, err
 			}
 		}
 		var stat unix.Stat_t
-		if err := unix.Fstat(int(r.reel.Fd()), &stat); err != nil {
+		if err := unix.Fstat(int(r.pack.Fd()), &stat); err != nil {
 			return 0, fmt.Errorf("recordings: %w", err)
 		}
-		if stat.Nlink > 0 && stat.Size < maxReel {
-			if _, err := r.reel.Write(printed); err != nil {
+		if stat.Nlink > 0 && stat.Size < maxPack {
+			if _, err := r.pack.Write(printed); err != nil {
 				return 0, fmt.Errorf("recordings: %w", err)
 			}
 			return stat.Size, nil
 		}
-		if err := r.reel.Close(); err != nil {
+		if err := r.pack.Close(); err != nil {
 			return 0, fmt.Errorf("recordings: %w", err)
 		}
-		r.reel = nil
+		r.pack = nil
 	}
 	return 0, errors.New("recordings: cannot write to a reel")
 }
@@ -263,54 +263,54 @@ func (r *roll) append(printed []byte) (at int64, err error) {
 // aheadBytes is the disk space reserved for coming lines of the index.
 const aheadBytes = 64 << 10
 
-// openReel opens the last reel, or a new one if that is full.
-func (r *roll) openReel() error {
+// openPack opens the last pack, or a new one if that is full.
+func (r *history) openPack() error {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
 	last := max(r.reelN, 1)
 	for _, e := range entries {
-		if n, ok := reelOf(e.Name()); ok {
+		if n, ok := packOf(e.Name()); ok {
 			last = max(last, n)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(r.dir, reel(last))); err == nil && info.Size() >= maxReel || err != nil && last == r.reelN {
-		last++ // a reel that was dropped is not written again: its index still exists
+	if info, err := os.Stat(filepath.Join(r.dir, pack(last))); err == nil && info.Size() >= maxPack || err != nil && last == r.reelN {
+		last++ // a pack that was dropped is not written again: its index still exists
 	}
-	f, err := os.OpenFile(filepath.Join(r.dir, reel(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.dir, pack(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	r.reel, r.reelN = f, last
+	r.pack, r.reelN = f, last
 	return nil
 }
 
-// release closes open files. The roll opens them again when it is used.
-func (r *roll) release() error {
+// release closes open files. The history opens them again when it is used.
+func (r *history) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.shut()
 }
 
 // bury closes open files for good.
-func (r *roll) bury() error {
+func (r *history) bury() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone = true
 	return r.shut()
 }
 
-func (r *roll) buried() bool {
+func (r *history) buried() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gone
 }
 
 // shut is release with r.mu held.
-func (r *roll) shut() error {
+func (r *history) shut() error {
 	var errs []error
-	for _, f := range []**os.File{&r.index, &r.reel} {
+	for _, f := range []**os.File{&r.index, &r.pack} {
 		if *f != nil {
 			errs = append(errs, (*f).Close())
 			*f = nil

@@ -31,7 +31,7 @@ const keptFile = "kept"
 // Keep lets the recordings of a sandbox outlive it, and reports whether there are any. Call it
 // before the sandbox is removed: if the process dies in between, the expiry time of the recordings
 // is known.
-func (s *Shelf) Keep(k Kept) (bool, error) {
+func (s *Store) Keep(k Kept) (bool, error) {
 	dir, err := s.path(k.Sandbox)
 	if err != nil {
 		return false, err
@@ -61,7 +61,7 @@ func (s *Shelf) Keep(k Kept) (bool, error) {
 }
 
 // Let undoes Keep: the recordings are removed with their sandbox.
-func (s *Shelf) Let(sandbox string) error {
+func (s *Store) Let(sandbox string) error {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Shelf) Let(sandbox string) error {
 
 // Kept reports whether the recordings of a sandbox outlive it. It is false if the file cannot be
 // read.
-func (s *Shelf) Kept(sandbox string) (Kept, bool) {
+func (s *Store) Kept(sandbox string) (Kept, bool) {
 	k, ok := s.kept(sandbox)
 	return k, ok && time.Now().Before(k.ExpiresAt)
 }
@@ -82,7 +82,7 @@ func (s *Shelf) Kept(sandbox string) (Kept, bool) {
 // maxKept bounds the size of keptFile.
 const maxKept = 64 << 10
 
-func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
+func (s *Store) kept(sandbox string) (k Kept, ok bool) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return Kept{}, false
@@ -102,7 +102,7 @@ func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
 
 // ListKept returns all kept recordings, also expired ones and those of existing sandboxes, the
 // newest first.
-func (s *Shelf) ListKept() ([]Kept, error) {
+func (s *Store) ListKept() ([]Kept, error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Info struct {
 }
 
 // Newest returns a sandbox's newest commands in their order, at most the given number.
-func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
+func (s *Store) Newest(sandbox string, most int) ([]Info, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
 			delete(found, e.N-most)
 		case info != nil:
 			info.Tail = e.Tail
-			info.Dropped = e.Reel > 0 && !exists(filepath.Join(dir, reel(e.Reel)))
-			if e.Reel == 0 {
+			info.Dropped = e.Pack > 0 && !exists(filepath.Join(dir, pack(e.Pack)))
+			if e.Pack == 0 {
 				info.Dropped = !exists(filepath.Join(dir, own(e.N)))
 			}
 		}
@@ -60,7 +60,7 @@ func exists(path string) bool {
 
 // Open opens a recording, which the caller closes. The recording of a command that began just now
 // is empty.
-func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
+func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -83,13 +83,13 @@ func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case at.Reel > 0:
-		f, err = open(filepath.Join(dir, reel(at.Reel)))
+	case at.Pack > 0:
+		f, err = open(filepath.Join(dir, pack(at.Pack)))
 	default:
 		f, err = open(filepath.Join(dir, own(n)))
 	}
 	switch {
-	case err == nil && at.Reel > 0:
+	case err == nil && at.Pack > 0:
 		return part{io.NewSectionReader(f, at.At, at.Size), f}, nil
 	case errors.Is(err, fs.ErrNotExist) && began && !at.ended():
 		return part{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
@@ -99,7 +99,7 @@ func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	return f, err
 }
 
-// part is a recording within a reel.
+// part is a recording within a pack.
 type part struct {
 	io.Reader
 	io.Closer

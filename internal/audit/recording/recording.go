@@ -39,23 +39,23 @@ type Options struct {
 	Step func(name string)
 }
 
-// Shelf holds the recordings of a state directory. Several processes may open one at once.
-type Shelf struct {
+// Store holds the recordings of a state directory. Several processes may open one at once.
+type Store struct {
 	dir           string
 	bound, budget int64
 	log           *slog.Logger
 	step          func(string)
 
-	mu    sync.Mutex
-	rolls map[string]*roll // sandboxes that had commands in this process
+	mu        sync.Mutex
+	histories map[string]*history // sandboxes that had commands in this process
 	// spent is the number of bytes written since it was last added to the sum that all processes
 	// share.
 	spent int64
 }
 
-// New returns the Shelf. It creates directories when a recording needs them. Close ends it.
-func New(o Options) *Shelf {
-	s := &Shelf{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, rolls: map[string]*roll{}}
+// New returns the Store. It creates directories when a recording needs them. Close ends it.
+func New(o Options) *Store {
+	s := &Store{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, histories: map[string]*history{}}
 	if s.bound <= 0 {
 		s.bound = asciicast.DefaultBound
 	}
@@ -72,7 +72,7 @@ func New(o Options) *Shelf {
 }
 
 // path returns the directory of a sandbox.
-func (s *Shelf) path(sandbox string) (string, error) {
+func (s *Store) path(sandbox string) (string, error) {
 	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
@@ -80,46 +80,46 @@ func (s *Shelf) path(sandbox string) (string, error) {
 	return filepath.Join(s.dir, sandbox), nil
 }
 
-// roll returns the roll of a sandbox for one tape. The caller calls done afterwards.
-func (s *Shelf) roll(sandbox string) (*roll, error) {
+// history returns the history of a sandbox for one recording. The caller calls done afterwards.
+func (s *Store) history(sandbox string) (*history, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rolls[sandbox]
+	r := s.histories[sandbox]
 	if r == nil {
-		if len(s.rolls) >= maxOpen {
+		if len(s.histories) >= maxOpen {
 			if err := s.releaseOne(); err != nil {
 				return nil, err
 			}
 		}
-		r = &roll{dir: dir}
-		s.rolls[sandbox] = r
+		r = &history{dir: dir}
+		s.histories[sandbox] = r
 	}
-	r.tapes++
+	r.running++
 	return r, nil
 }
 
-// done ends the use of a roll.
-func (s *Shelf) done(r *roll) {
+// done ends the use of a history.
+func (s *Store) done(r *history) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.tapes--
+	r.running--
 }
 
 // maxOpen bounds the sandboxes whose files are open. Beyond it, files are opened for each use.
 const maxOpen = 128
 
-// releaseOne closes the files of a sandbox without running commands. A roll with running commands
+// releaseOne closes the files of a sandbox without running commands. A history with running commands
 // must stay known: Remove has to reach it, or the end of the command would create the directory
 // again. The caller holds s.mu.
-func (s *Shelf) releaseOne() error {
-	var busy *roll
-	for id, r := range s.rolls {
-		if r.tapes == 0 {
-			delete(s.rolls, id)
+func (s *Store) releaseOne() error {
+	var busy *history
+	for id, r := range s.histories {
+		if r.running == 0 {
+			delete(s.histories, id)
 			return r.release()
 		}
 		busy = r
@@ -132,9 +132,9 @@ func (s *Shelf) releaseOne() error {
 
 // Release closes the files of a sandbox that has ended. The end of a command after that opens them
 // for a moment.
-func (s *Shelf) Release(sandbox string) error {
+func (s *Store) Release(sandbox string) error {
 	s.mu.Lock()
-	r := s.rolls[sandbox]
+	r := s.histories[sandbox]
 	s.mu.Unlock()
 	if r == nil {
 		return nil
@@ -143,14 +143,14 @@ func (s *Shelf) Release(sandbox string) error {
 }
 
 // Remove drops all recordings of a sandbox. It is no error if there are none.
-func (s *Shelf) Remove(sandbox string) error {
+func (s *Store) Remove(sandbox string) error {
 	path, err := s.path(sandbox)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	r := s.rolls[sandbox]
-	delete(s.rolls, sandbox)
+	r := s.histories[sandbox]
+	delete(s.histories, sandbox)
 	s.mu.Unlock()
 	if r != nil {
 		err = r.bury()
@@ -165,7 +165,7 @@ func (s *Shelf) Remove(sandbox string) error {
 }
 
 // List returns the sandboxes that have recordings.
-func (s *Shelf) List() ([]string, error) {
+func (s *Store) List() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -183,13 +183,13 @@ func (s *Shelf) List() ([]string, error) {
 }
 
 // Close closes all files, and adds what this process has written to the common sum.
-func (s *Shelf) Close() error {
+func (s *Store) Close() error {
 	s.mu.Lock()
-	rolls, idle := s.rolls, s.spent == 0
-	s.rolls = map[string]*roll{}
+	histories, idle := s.histories, s.spent == 0
+	s.histories = map[string]*history{}
 	s.mu.Unlock()
 	var errs []error
-	for _, r := range rolls {
+	for _, r := range histories {
 		errs = append(errs, r.release())
 	}
 	if !idle {
@@ -202,23 +202,23 @@ func (s *Shelf) Close() error {
 const (
 	indexFile = "index"
 	ownSuffix = ".cast" // after the number of a command
-	reelStart = "reel." // before the number of a reel
+	reelStart = "pack." // before the number of a pack
 )
 
 func own(n int) string  { return strconv.Itoa(n) + ownSuffix }
-func reel(n int) string { return reelStart + strconv.Itoa(n) }
+func pack(n int) string { return reelStart + strconv.Itoa(n) }
 
-// ownOf and reelOf parse such names.
+// ownOf and packOf parse such names.
 func ownOf(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ownSuffix)
 	n, err := strconv.Atoi(digits)
 	return n, ok && err == nil && n > 0 && own(n) == name
 }
 
-func reelOf(name string) (int, bool) {
+func packOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, reelStart)
 	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil && n > 0 && reel(n) == name
+	return n, ok && err == nil && n > 0 && pack(n) == name
 }
 
 func unknown(sandbox string, n int) error {

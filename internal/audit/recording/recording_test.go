@@ -21,20 +21,20 @@ import (
 func zero() *int { return new(int) }
 
 // keep makes one recording.
-func keep(t testing.TB, s *Shelf, sandbox, output string) int {
+func keep(t testing.TB, s *Store, sandbox, output string) int {
 	t.Helper()
-	tape, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
+	recording, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tape.Output(1, []byte(output))
-	if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+	recording.Output(1, []byte(output))
+	if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
 		t.Fatal(err)
 	}
-	return tape.N()
+	return recording.N()
 }
 
-func printed(t testing.TB, s *Shelf, sandbox string, n int) (text string) {
+func printed(t testing.TB, s *Store, sandbox string, n int) (text string) {
 	t.Helper()
 	f, err := s.Open(sandbox, n)
 	if err != nil {
@@ -127,15 +127,15 @@ func TestKeepAndList(t *testing.T) {
 // A command that ends after its sandbox was removed does not create files again.
 func TestRemovedWhileRunning(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
-	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
-	tape.Output(1, []byte(strings.Repeat("x", 2*maxShort)))
-	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+	recording.Output(1, []byte(strings.Repeat("x", 2*maxShort)))
+	if err := recording.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || len(ids) > 0 {
@@ -146,7 +146,7 @@ func TestRemovedWhileRunning(t *testing.T) {
 // The same holds if the sandbox's files were closed because many others ran commands.
 func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
-	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	if err := s.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+	if err := recording.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || slices.Contains(ids, "box1") {
@@ -171,7 +171,7 @@ func TestNumbers(t *testing.T) {
 	var mu sync.Mutex
 	var all []int
 	var group sync.WaitGroup
-	for _, s := range []*Shelf{a, b, a, b} {
+	for _, s := range []*Store{a, b, a, b} {
 		group.Go(func() {
 			for range 50 {
 				n := keep(t, s, "box1", "x")
@@ -201,10 +201,10 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// files of their own and reels
+// files of their own and packs
 func files(t testing.TB, dir string) (list []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.cast", "reel.*"} {
+	for _, pattern := range []string{"*.cast", "pack.*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -247,8 +247,8 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, shelf := range []*Shelf{s, New(Options{Dir: dir}), s} {
-		n := keep(t, shelf, "box1", "new")
+	for _, store := range []*Store{s, New(Options{Dir: dir}), s} {
+		n := keep(t, store, "box1", "new")
 		if n < 34 || printed(t, s, "box1", n) != "new" {
 			t.Errorf("number %d", n)
 		}
@@ -289,7 +289,7 @@ func TestIndexIsHalved(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range []*Shelf{a, b, a} {
+	for i, s := range []*Store{a, b, a} {
 		if n := keep(t, s, "box1", "x"); n != 42+i || printed(t, b, "box1", n) != "x" {
 			t.Errorf("number %d", n)
 		}
@@ -306,7 +306,7 @@ func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Dir: dir})
 		keep(t, s, "box1", "short")
-		tape, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
+		recording, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,13 +328,13 @@ func TestFlush(t *testing.T) {
 		time.Sleep(flushAfter)
 		synctest.Wait()
 		head := size()
-		tape.Output(1, []byte("later"))
+		recording.Output(1, []byte("later"))
 		time.Sleep(flushAfter)
 		synctest.Wait()
 		if head <= 0 || size() <= head {
 			t.Errorf("%d, then %d bytes", head, size())
 		}
-		if err := tape.End(Tail{Ended: time.Now()}); err != nil {
+		if err := recording.End(Tail{Ended: time.Now()}); err != nil {
 			t.Error(err)
 		}
 		if got := printed(t, s, "box1", 2); got != "later" {
@@ -397,8 +397,8 @@ func TestManySandboxes(t *testing.T) {
 	for i := range 2 * maxOpen {
 		keep(t, s, "box"+strconv.Itoa(i), "x")
 	}
-	if len(s.rolls) > maxOpen {
-		t.Errorf("%d are open", len(s.rolls))
+	if len(s.histories) > maxOpen {
+		t.Errorf("%d are open", len(s.histories))
 	}
 	if n := keep(t, s, "box0", "y"); n != 2 || printed(t, s, "box0", 2) != "y" {
 		t.Errorf("number %d", n)
@@ -425,12 +425,12 @@ func BenchmarkCommand(b *testing.B) {
 	s := New(Options{Dir: b.TempDir(), Budget: 1 << 40})
 	line := fmt.Appendln(nil, "hello")
 	for b.Loop() {
-		tape, err := s.Begin("box1", Head{How: "start", Command: []string{"echo", "hello"}, Started: time.Now()})
+		recording, err := s.Begin("box1", Head{How: "start", Command: []string{"echo", "hello"}, Started: time.Now()})
 		if err != nil {
 			b.Fatal(err)
 		}
-		tape.Output(1, line)
-		if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+		recording.Output(1, line)
+		if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
 			b.Fatal(err)
 		}
 	}

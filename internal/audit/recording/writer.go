@@ -38,13 +38,13 @@ type Tail struct {
 	Bytes     int64  `json:"bytes,omitempty"`
 }
 
-// Tape is the recording of one running command. It is safe for concurrent use. If a write fails,
+// Recording is the recording of one running command. It is safe for concurrent use. If a write fails,
 // the command continues without a recording, and End returns the error.
-type Tape struct {
-	shelf *Shelf
-	roll  *roll
-	n     int
-	began time.Time
+type Recording struct {
+	store   *Store
+	history *history
+	n       int
+	began   time.Time
 
 	mu      sync.Mutex
 	ended   bool
@@ -66,12 +66,12 @@ const (
 )
 
 // Begin starts the recording of a sandbox's next command.
-func (s *Shelf) Begin(sandbox string, h Head) (*Tape, error) {
-	r, err := s.roll(sandbox)
+func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
+	r, err := s.history(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tape{shelf: s, roll: r, began: h.Started}
+	t := &Recording{store: s, history: r, began: h.Started}
 	t.w, err = asciicast.NewWriter((*spool)(t), asciicast.Header{
 		Cols: h.Cols, Rows: h.Rows, Type: h.Term, Time: h.Started, Command: quoted(h.Command),
 	}, s.bound)
@@ -91,21 +91,21 @@ func (s *Shelf) Begin(sandbox string, h Head) (*Tape, error) {
 }
 
 // spool is the writer's destination: memory, and from maxShort on a file.
-type spool Tape
+type spool Recording
 
 func (t *spool) Write(lines []byte) (int, error) {
 	if t.file == nil {
 		if t.printed = append(t.printed, lines...); len(t.printed) <= maxShort {
 			return len(lines), nil
 		}
-		return len(lines), (*Tape)(t).own()
+		return len(lines), (*Recording)(t).own()
 	}
 	return t.file.Write(lines)
 }
 
 // own gives the recording a file of its own. The caller holds t.mu.
-func (t *Tape) own() error {
-	f, err := os.OpenFile(filepath.Join(t.roll.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+func (t *Recording) own() error {
+	f, err := os.OpenFile(filepath.Join(t.history.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -151,31 +151,31 @@ func quoted(argv []string) string {
 }
 
 // N returns the command's number in its sandbox.
-func (t *Tape) N() int { return t.n }
+func (t *Recording) N() int { return t.n }
 
 // Output adds output from one source: 1 is standard output, 2 standard error, 3 a terminal.
-func (t *Tape) Output(source int, data []byte) {
+func (t *Recording) Output(source int, data []byte) {
 	t.write(func(at time.Duration) error { return t.w.Output(at, source, data) })
 }
 
 // Resize records a new size of the terminal.
-func (t *Tape) Resize(cols, rows int) {
+func (t *Recording) Resize(cols, rows int) {
 	t.write(func(at time.Duration) error { return t.w.Resize(at, cols, rows) })
 }
 
 // Mark adds a marker.
-func (t *Tape) Mark(text string) {
+func (t *Recording) Mark(text string) {
 	t.write(func(at time.Duration) error { return t.w.Mark(at, text) })
 }
 
 // Truncated reports whether output was omitted.
-func (t *Tape) Truncated() bool {
+func (t *Recording) Truncated() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.w.Truncated()
 }
 
-func (t *Tape) write(event func(time.Duration) error) {
+func (t *Recording) write(event func(time.Duration) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -188,13 +188,13 @@ func (t *Tape) write(event func(time.Duration) error) {
 }
 
 // note keeps the first error for End. The caller holds t.mu.
-func (t *Tape) note(err error) {
+func (t *Recording) note(err error) {
 	if t.broken == nil {
 		t.broken = err
 	}
 }
 
-func (t *Tape) sync() {
+func (t *Recording) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -209,7 +209,7 @@ func (t *Tape) sync() {
 
 // End writes the end of the command. If it returns an error, the recording is incomplete. A second
 // End does nothing, and neither does one for a removed sandbox.
-func (t *Tape) End(end Tail) error {
+func (t *Recording) End(end Tail) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -230,11 +230,11 @@ func (t *Tape) End(end Tail) error {
 		t.note(t.file.Close())
 	}
 	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Kept()
-	t.note(t.roll.end(t.n, end, t.printed))
+	t.note(t.history.end(t.n, end, t.printed))
 	t.printed = nil
-	t.shelf.done(t.roll)
-	t.shelf.spend(end.Bytes)
-	if t.broken == nil || t.roll.buried() {
+	t.store.done(t.history)
+	t.store.spend(end.Bytes)
+	if t.broken == nil || t.history.buried() {
 		return nil
 	}
 	return fmt.Errorf("recording %d: %w", t.n, t.broken)

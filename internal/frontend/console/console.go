@@ -37,7 +37,7 @@ type About struct {
 // Options are what a Console stands on. Desk, Act, Authenticate, Refused and
 // Log are required.
 type Options struct {
-	Desk *session.Desk
+	Desk *session.Registry
 	// Act answers a request of the own API in somebody's name.
 	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
 	// Authenticate says who comes without a session: the machine's user may

@@ -40,7 +40,7 @@ type (
 func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
-		Tap: &observe.Tap{}, Recordings: &recording.Shelf{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
+		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())

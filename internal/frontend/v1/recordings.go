@@ -33,7 +33,7 @@ type Recorded interface {
 
 // recordingHandlers serves recordings of commands.
 type recordingHandlers struct {
-	files    *recording.Shelf
+	files    *recording.Store
 	recorded Recorded
 	log      *slog.Logger
 }
@@ -103,7 +103,7 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 	if in.Follow {
 		open = func() (io.ReadCloser, error) { return h.files.Follow(ctx, id, in.N) }
 	}
-	tape, err := open()
+	file, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -111,13 +111,13 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if in.Follow {
 			to = flushing{to}
 		}
-		_, err := io.Copy(to, tape)
+		_, err := io.Copy(to, file)
 		return err
 	}
 	if in.Version == 2 {
-		r, err := asciicast.NewReader(tape)
+		r, err := asciicast.NewReader(file)
 		if err != nil {
-			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording has nothing in it yet"), tape.Close())
+			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording has nothing in it yet"), file.Close())
 		}
 		send = func(to io.Writer) error { return asciicast.WriteOld(to, r) }
 	}
@@ -127,7 +127,7 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if flusher, ok := c.BodyWriter().(http.Flusher); ok && in.Follow {
 			flusher.Flush() // the caller need not wait for the first output
 		}
-		if err := errors.Join(send(c.BodyWriter()), tape.Close()); err != nil {
+		if err := errors.Join(send(c.BodyWriter()), file.Close()); err != nil {
 			h.log.Debug("recording not sent", "sandbox", id, "err", err)
 		}
 	}}, nil

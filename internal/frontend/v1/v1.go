@@ -49,7 +49,7 @@ type Deps struct {
 	// Tap records what exec runs, Recordings has what commands printed, and Recorded
 	// decides which of it a caller may read. Without them nothing is recorded.
 	Tap        *observe.Tap
-	Recordings *recording.Shelf
+	Recordings *recording.Store
 	Recorded   Recorded
 	// Provenance has the key that signs exports. It may be nil.
 	Provenance *provenance.Keys

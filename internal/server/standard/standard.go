@@ -50,8 +50,8 @@ type Options struct {
 	Webhook *approval.Webhook
 	// Connections bound the connections of clients.
 	Connections server.Connections
-	// Doors are further frontends of a server.
-	Doors []server.Opening
+	// Frontends are further frontends of a server.
+	Frontends []server.FrontendMount
 	// Settings are the policies and limits for all sandboxes.
 	Settings sandbox.Settings
 	// SecretsKey and SecretsExec are as in server.Options.
@@ -129,7 +129,7 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
 		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...)),
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
+		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }

@@ -236,5 +236,5 @@ func (l *lines) show(text string) {
 	if !strings.HasSuffix(text, "\n") {
 		line = append(line, '\n')
 	}
-	l.cmd.tape.Output(stdout, line)
+	l.cmd.recording.Output(stdout, line)
 }

@@ -23,11 +23,11 @@ const (
 
 // command is one command or cell that runs, as one caller sees it.
 type command struct {
-	tap   *Tap
-	call  Call
-	what  Started
-	began time.Time
-	tape  *recording.Tape
+	tap       *Tap
+	call      Call
+	what      Started
+	began     time.Time
+	recording *recording.Recording
 
 	mu    sync.Mutex
 	pid   uint32
@@ -65,14 +65,14 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 		argv = []string{what.Language, what.Code}
 	}
 	var err error
-	cmd.tape, err = t.Shelf.Begin(c.Sandbox, recording.Head{
+	cmd.recording, err = t.Recordings.Begin(c.Sandbox, recording.Head{
 		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
 	})
 	if err != nil {
 		t.Log.Error("recording not begun", "sandbox", c.Sandbox, "err", err)
 		return nil, unrecorded(err).err
 	}
-	cmd.what.N = cmd.tape.N()
+	cmd.what.N = cmd.recording.N()
 	err = t.Record.Note(audit.Draft{Time: cmd.began, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
 	if err != nil {
 		cmd.keep(recording.Tail{Error: "record_unavailable"})
@@ -137,7 +137,7 @@ func (cmd *command) printed(source int, data []byte) {
 	}
 	cmd.mu.Unlock()
 	if !ended {
-		cmd.tape.Output(source, data)
+		cmd.recording.Output(source, data)
 	}
 }
 
@@ -186,7 +186,7 @@ func (cmd *command) end(e Ended) {
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()
 	now := time.Now()
-	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.tape.Truncated()
+	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.recording.Truncated()
 	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
 	t := cmd.tap
 	t.note(audit.Draft{Time: now, Kind: audit.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})
@@ -208,7 +208,7 @@ func (cmd *command) keep(tail recording.Tail) {
 	if tail.Ended.IsZero() {
 		tail.Ended = time.Now()
 	}
-	if err := cmd.tape.End(tail); err != nil {
+	if err := cmd.recording.End(tail); err != nil {
 		cmd.tap.Log.Error("recording not kept", "sandbox", cmd.call.Sandbox, "err", err)
 	}
 }

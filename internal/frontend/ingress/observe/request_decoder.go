@@ -159,9 +159,9 @@ func (t *Tap) overhear(r *http.Request, c Call, where string) {
 		switch m := message.(type) {
 		case *pb.UpdateRequest:
 			size := m.GetPty().GetSize()
-			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Resize(int(size.GetCols()), int(size.GetRows())) })
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.recording.Resize(int(size.GetCols()), int(size.GetRows())) })
 		case *pb.SendSignalRequest:
-			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Mark("signal " + signalName(int(m.GetSignal()))) })
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.recording.Mark("signal " + signalName(int(m.GetSignal()))) })
 		}
 		return nil
 	}})

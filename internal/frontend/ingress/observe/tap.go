@@ -22,11 +22,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Deps are what a Tap writes to. Record, Shelf and Log are required.
+// Deps are what a Tap writes to. Record, Recordings and Log are required.
 type Deps struct {
-	Record audit.Recorder
-	Shelf  *recording.Shelf
-	Log    *slog.Logger
+	Record     audit.Recorder
+	Recordings *recording.Store
+	Log        *slog.Logger
 	// Survey writes down what became of the files of a sandbox. It is called
 	// when a cell of the interpreter has ended, which is the end of no process
 	// that the engine could see. Nil is never.
@@ -47,7 +47,7 @@ type Tap struct {
 
 // New makes a Tap. Close ends it.
 func New(d Deps) (*Tap, error) {
-	if d.Record == nil || d.Shelf == nil || d.Log == nil {
+	if d.Record == nil || d.Recordings == nil || d.Log == nil {
 		return nil, errors.New("tap: a dependency is missing")
 	}
 	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*turned{}}

@@ -65,15 +65,15 @@ type Store interface {
 	SweepConsole(ctx context.Context, now time.Time) (int, error)
 }
 
-// Options are what a Desk stands on. All are required.
+// Options are what a Registry stands on. All are required.
 type Options struct {
 	Store  Store
 	Record audit.Recorder
 	Log    *slog.Logger
 }
 
-// Desk signs people in and out. It is safe for concurrent use.
-type Desk struct {
+// Registry signs people in and out. It is safe for concurrent use.
+type Registry struct {
 	o     Options
 	tries tries
 
@@ -81,17 +81,17 @@ type Desk struct {
 	ended []func(id string)
 }
 
-// NewDesk makes a Desk.
-func NewDesk(o Options) *Desk { return &Desk{o: o} }
+// NewDesk makes a Registry.
+func NewDesk(o Options) *Registry { return &Registry{o: o} }
 
 // OnEnd names what is told of each session that ends, to cut what it holds.
-func (d *Desk) OnEnd(ended func(id string)) {
+func (d *Registry) OnEnd(ended func(id string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = append(d.ended, ended)
 }
 
-func (d *Desk) tell(id string) {
+func (d *Registry) tell(id string) {
 	d.mu.Lock()
 	list := slices.Clone(d.ended)
 	d.mu.Unlock()
@@ -108,7 +108,7 @@ type Request struct {
 }
 
 // Issue makes a one-time token and returns it. Only its hash is kept.
-func (d *Desk) Issue(ctx context.Context, actor string, r Request) (secret string, t Token, err error) {
+func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret string, t Token, err error) {
 	r.Life = cmp.Or(r.Life, DefaultLife)
 	switch {
 	case !r.Scope.Has(Viewer):
@@ -142,7 +142,7 @@ func (d *Desk) Issue(ctx context.Context, actor string, r Request) (secret strin
 // SignIn makes a session of a token and returns its cookie, of which only the
 // hash is kept. From is the address that asks. All that is wrong with a token
 // gives the same error.
-func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
+func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
 	t, err := d.take(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
 		// Failures alone are counted: strangers at an address must not lock out
@@ -175,7 +175,7 @@ func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, 
 	return cookie, s, nil
 }
 
-func (d *Desk) take(ctx context.Context, secret string) (Token, error) {
+func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
 	hash, ok := hashOf(secret)
 	if !ok {
 		return Token{}, unknown()
@@ -193,7 +193,7 @@ func (d *Desk) take(ctx context.Context, secret string) (Token, error) {
 }
 
 // Who is whose a cookie is, or Unauthenticated.
-func (d *Desk) Who(ctx context.Context, cookie string) (Session, error) {
+func (d *Registry) Who(ctx context.Context, cookie string) (Session, error) {
 	hash, ok := hashOf(cookie)
 	if !ok {
 		return Session{}, signedOut()
@@ -212,7 +212,7 @@ func (d *Desk) Who(ctx context.Context, cookie string) (Session, error) {
 }
 
 // List returns the sessions that are signed in, oldest first.
-func (d *Desk) List(ctx context.Context) ([]Session, error) {
+func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (d *Desk) List(ctx context.Context) ([]Session, error) {
 
 // End signs a session out. It ends even if the record cannot say so: a full
 // disk must not keep somebody signed in.
-func (d *Desk) End(ctx context.Context, actor, id, reason string) (Session, error) {
+func (d *Registry) End(ctx context.Context, actor, id, reason string) (Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
 		return Session{}, fmt.Errorf("end session: %w", err)
@@ -241,7 +241,7 @@ func (d *Desk) End(ctx context.Context, actor, id, reason string) (Session, erro
 	return Session{}, fault.New(fault.NotFound, "session_not_found", "there is no such session").WithHint("crannog console ls")
 }
 
-func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) error {
+func (d *Registry) end(ctx context.Context, actor string, s Session, reason string) error {
 	there, err := d.o.Store.DeleteConsoleSession(ctx, s.ID)
 	if err != nil {
 		return fmt.Errorf("end session: %w", err)
@@ -257,7 +257,7 @@ func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) 
 }
 
 // Sweep ends sessions whose time is up, and removes tokens that were not used in time.
-func (d *Desk) Sweep(ctx context.Context) error {
+func (d *Registry) Sweep(ctx context.Context) error {
 	_, err := d.o.Store.SweepConsole(ctx, time.Now())
 	all, listed := d.o.Store.ConsoleSessions(ctx)
 	errs := []error{err, listed}
@@ -269,7 +269,7 @@ func (d *Desk) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (d *Desk) draft(kind audit.Kind, actor string, s Session, reason string) audit.Draft {
+func (d *Registry) draft(kind audit.Kind, actor string, s Session, reason string) audit.Draft {
 	return audit.Draft{Kind: kind, Actor: actor, Data: payload.Console{
 		Session: s.ID, Name: s.Name, Scope: s.Scope.String(), ExpiresAt: s.ExpiresAt.Format(time.RFC3339), Reason: reason,
 	}}

@@ -11,39 +11,39 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Door is a further frontend of a server, made by a package above this one on top of the API. Close
+// Frontend is a further frontend of a server, made by a package above this one on top of the API. Close
 // ends streams that last longer than one request.
-type Door interface {
+type Frontend interface {
 	http.Handler
 	Close()
 }
 
-// Opening is the path of a Door, which begins with a slash. The Door serves it and all paths below
+// FrontendMount is the path of a Frontend, which begins with a slash. The Frontend serves it and all paths below
 // it.
-type Opening struct {
+type FrontendMount struct {
 	Path string
-	Open func(Inside) Door
-	// Home redirects browsers that open the server's root to the Door.
+	Open func(Backend) Frontend
+	// Home redirects browsers that open the server's root to the Frontend.
 	Home bool
 }
 
-// Inside is what the server offers to a Door.
-type Inside struct {
-	// DialAs connects to the server's own APIs within the process, for a Door that has
+// Backend is what the server offers to a Frontend.
+type Backend struct {
+	// DialAs connects to the server's own APIs within the process, for a Frontend that has
 	// authenticated its caller. All requests on the connection are made by that caller, and keys in
 	// them are ignored.
 	DialAs func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
-	// Act answers a request of the /v1 API, with its path below /v1/, for a caller that the Door
+	// Act answers a request of the /v1 API, with its path below /v1/, for a caller that the Frontend
 	// has authenticated.
 	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
 	// Authenticate returns the sender of a request, or fails with Unauthenticated.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	Log          *slog.Logger
-	// Server is the server itself. A Door uses it only for what it may show.
+	// Server is the server itself. A Frontend uses it only for what it may show.
 	Server *Server
 }
 
-// actingKey marks a request, or a connection within the process, with the caller that a Door has
+// actingKey marks a request, or a connection within the process, with the caller that a Frontend has
 // authenticated. Only this file sets it. It is not a header, because anyone could send one over the
 // network.
 type actingKey struct{}
@@ -52,7 +52,7 @@ func acting(ctx context.Context, who sandbox.Principal) context.Context {
 	return context.WithValue(ctx, actingKey{}, who)
 }
 
-// known returns the caller if the connection determines it: one named by a Door, or a user of this
+// known returns the caller if the connection determines it: one named by a Frontend, or a user of this
 // machine.
 func known(ctx context.Context) (sandbox.Principal, bool) {
 	if who, ok := ctx.Value(actingKey{}).(sandbox.Principal); ok {
@@ -84,22 +84,22 @@ func markActing(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// openedDoor is a Door with its path.
-type openedDoor struct {
+// openedFrontend is a Frontend with its path.
+type openedFrontend struct {
 	path string
 	home bool
-	Door
+	Frontend
 }
 
-func (o openedDoor) has(path string) bool {
+func (o openedFrontend) has(path string) bool {
 	return path == o.path || strings.HasPrefix(path, o.path+"/")
 }
 
-// door returns the Door of a path, or nil.
-func (s *surfaces) door(path string) Door {
-	for _, o := range s.doors {
+// door returns the Frontend of a path, or nil.
+func (s *surfaces) frontend(path string) Frontend {
+	for _, o := range s.frontends {
 		if o.has(path) {
-			return o.Door
+			return o.Frontend
 		}
 	}
 	return nil
@@ -111,7 +111,7 @@ func (s *surfaces) home(r *http.Request) string {
 	if r.URL.Path != "/" || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return ""
 	}
-	for _, o := range s.doors {
+	for _, o := range s.frontends {
 		if o.home {
 			return o.path + "/"
 		}
@@ -124,9 +124,9 @@ func (s *surfaces) act(w http.ResponseWriter, r *http.Request, who sandbox.Princ
 	s.d.watched(w, r.WithContext(acting(r.Context(), who)), s.own.ServeHTTP)
 }
 
-// openDoors creates the frontends and returns a function that closes them.
-func (d *Server) openDoors(faces *surfaces) func() error {
-	if len(d.options.Doors) == 0 {
+// openFrontends creates the frontends and returns a function that closes them.
+func (d *Server) openFrontends(faces *surfaces) func() error {
+	if len(d.options.Frontends) == 0 {
 		return func() error { return nil }
 	}
 	pipes := newPipeListener()
@@ -134,19 +134,19 @@ func (d *Server) openDoors(faces *surfaces) func() error {
 		Handler: faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markActing,
 		ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
-	in := Inside{
+	in := Backend{
 		DialAs: func(ctx context.Context, who sandbox.Principal) (net.Conn, error) {
 			return pipes.dialMarked(ctx, func(c net.Conn) net.Conn { return &actingConn{c, who} })
 		},
 		Act: faces.act, Authenticate: d.authenticate, Log: d.options.Log, Server: d,
 	}
-	for _, o := range d.options.Doors {
-		faces.doors = append(faces.doors, openedDoor{o.Path, o.Home, o.Open(in)})
+	for _, o := range d.options.Frontends {
+		faces.frontends = append(faces.frontends, openedFrontend{o.Path, o.Home, o.Open(in)})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(pipes) }()
 	return func() error {
-		for _, o := range faces.doors {
+		for _, o := range faces.frontends {
 			o.Close()
 		}
 		err := srv.Close()
