@@ -40,7 +40,7 @@ type Verification struct {
 	Seq     int64  `json:"seq,omitempty" doc:"The first entry that was changed."`
 	Fault   string `json:"fault,omitempty" enum:",changed,missing,reordered,cut,forked,unsigned,unreadable" doc:"Kind of the damage."`
 	Text    string `json:"text,omitempty" doc:"Description of the damage."`
-	// How far what is signed reaches.
+	// How much of the log signed tree heads cover.
 	Checkpoints int   `json:"checkpoints" doc:"Number of signed tree heads that were compared and agree."`
 	Uncovered   int64 `json:"uncovered,omitempty" doc:"Entries after the newest of them."`
 }

@@ -1,6 +1,5 @@
-// Command crannog-guest is the first process inside a sandbox. It takes its
-// configuration from standard input and is of no use outside. Started again by
-// a program inside it searches files.
+// Command crannog-guest is the first process inside a sandbox. It reads its configuration from
+// standard input and is of no use outside. It also searches files when a program inside starts it.
 package main
 
 import (

@@ -166,7 +166,7 @@ func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
 	if err := l.Append(t.Context(), big(0)); err != nil {
 		t.Fatal(err)
 	}
-	// A directory is in the place of the file of tree heads.
+	// A directory has the name of the file of tree heads.
 	way := l.path(checkpointsName)
 	if err := os.Mkdir(way, 0o700); err != nil {
 		t.Fatal(err)

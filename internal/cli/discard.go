@@ -46,7 +46,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 		a.note("its changes cannot be listed: %v", err)
 	}
 	if a.interactive() && !yes {
-		if err := a.confirm(false, t.kept && set.Files == 0, "throw away "+thrown(t, set)); err != nil {
+		if err := a.confirm(false, t.kept && set.Files == 0, "discard "+thrown(t, set)); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ func (d echoFrontend) Close() { close(d.closed) }
 func TestActing(t *testing.T) {
 	opened := make(chan server.Backend, 1)
 	frontend := echoFrontend{make(chan struct{})}
-	s := serve(t, server.FrontendMount{Path: "/door", Open: func(in server.Backend) server.Frontend { opened <- in; return door }})
+	s := serve(t, server.FrontendMount{Path: "/door", Open: func(in server.Backend) server.Frontend { opened <- in; return frontend }})
 	in := <-opened
 	for path, want := range map[string]bool{"/door": true, "/door/x": true, "/doors": false} {
 		if _, body := s.get(false, path); strings.HasPrefix(body, "door ") != want {

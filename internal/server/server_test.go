@@ -77,7 +77,7 @@ func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMou
 
 func mustOpen(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) *server.Server {
 	t.Helper()
-	d, err := open(t, dir, serves, doors...)
+	d, err := open(t, dir, serves, frontends...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ type running struct {
 func serve(t *testing.T, frontends ...server.FrontendMount) *running {
 	t.Helper()
 	s := &running{t: t, dir: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
-	s.d = mustOpen(t, s.dir, true, doors...)
+	s.d = mustOpen(t, s.dir, true, frontends...)
 	// The socket of a killed server.
 	stale, err := net.Listen("unix", server.SocketPath(s.dir))
 	if err != nil {

@@ -73,7 +73,7 @@ func (f *following) more() error {
 		f.last = ended
 		return nil
 	}
-	// It got a file meanwhile, or was moved to a pack at its end.
+	// It got a file in between, or was moved to a pack at its end.
 	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err

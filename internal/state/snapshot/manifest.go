@@ -14,13 +14,13 @@ import (
 const (
 	manifestFormat = 1
 	manifestMax    = 8 << 10
-	// bytesMax is beyond any memory or file system that a sandbox could have, and
-	// far from where sums of sizes wrap around.
+	// bytesMax is larger than any memory or file system of a sandbox, and far from an overflow of
+	// sums.
 	bytesMax = 1 << 46
 )
 
-// manifest lists the files of an image. State and Meta are there with a bulk
-// called pages.img, and not with files.tar.
+// manifest lists the files of an image. State and Meta are set with a bulk named pages.img, and not
+// with files.tar.
 type manifest struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"`
@@ -37,7 +37,7 @@ type part struct {
 	SHA256 string `json:"sha256"`
 }
 
-// bulk is the big file. Before it was read, Seen and Boot hold; after, Tree.
+// bulk is the big file. Before it was read, Seen and Boot identify it; afterwards, Tree.
 type bulk struct {
 	Name  string    `json:"name"`
 	Bytes int64     `json:"bytes"`
@@ -65,7 +65,7 @@ func (m manifest) parts() map[string]*part {
 	return map[string]*part{StateFile: m.State, MetaFile: m.Meta}
 }
 
-// newSum makes the key of a new image.
+// newSum returns the key of a new image.
 func newSum() string {
 	var key [sha256.Size]byte
 	// rand.Read never fails: it ends the program instead.
@@ -73,7 +73,7 @@ func newSum() string {
 	return hex.EncodeToString(key[:])
 }
 
-// seal encodes a manifest under the key that an image's Sum holds.
+// seal encodes a manifest with a MAC under the key in the image's Sum.
 func (m manifest) seal(sum string) ([]byte, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -89,7 +89,7 @@ func (m manifest) seal(sum string) ([]byte, error) {
 func authenticate(sum string, body []byte) ([]byte, error) {
 	key, err := hex.DecodeString(sum)
 	if err != nil || len(key) != sha256.Size {
-		// An empty or short key could be tried out.
+		// An empty or short key could be guessed.
 		return nil, errors.New("not a sum of an image")
 	}
 	h := hmac.New(sha256.New, key)
@@ -98,7 +98,7 @@ func authenticate(sum string, body []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// openManifest decodes what seal made, and nothing else.
+// openManifest decodes only what seal encoded.
 func openManifest(data []byte, sum string) (manifest, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {
@@ -114,22 +114,21 @@ func openManifest(data []byte, sum string) (manifest, error) {
 	return decodeManifest(data)
 }
 
-// decodeManifest decodes without authentication, for what needs no trust: who
-// has which parent, and how much there is.
+// decodeManifest decodes without authentication, for data that needs no trust: parents and sizes.
 func decodeManifest(data []byte) (manifest, error) {
 	_, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok || len(data) > manifestMax {
-		return manifest{}, errors.New("manifest: not of a form that is ours")
+		return manifest{}, errors.New("manifest: unknown format")
 	}
 	var m manifest
 	if err := json.Unmarshal(body, &m); err != nil {
 		return manifest{}, fmt.Errorf("manifest: %w", err)
 	}
-	// Only what we would write is read: no unknown or repeated field, no other
-	// spelling of one, nothing behind the end.
+	// Accept only our own encoding: no unknown or repeated fields, no other spelling, and no data
+	// after the end.
 	again, err := json.Marshal(m)
 	if err != nil || !bytes.Equal(again, body) {
-		return manifest{}, errors.New("manifest: fields that are not ours")
+		return manifest{}, errors.New("manifest: unexpected fields")
 	}
 	return m, m.validate()
 }

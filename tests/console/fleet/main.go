@@ -91,8 +91,8 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
 		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
-		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
-		Frontends:    []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
+		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
+		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
