@@ -139,13 +139,11 @@ type Spec struct {
 	// Links are made with the root. They are below none of the other places.
 	Links  []Link
 	Limits Limits
-	// GuestConfig is handed to the guest on its standard input. It holds the
-	// sandbox's tokens, so it is never put in argv, environment or a file.
-	GuestConfig []byte
-	// Archive, if not nil, is a tar that the guest reads behind GuestConfig:
-	// what Archiver wrote. The engine reads it from its beginning and leaves
-	// it open.
-	Archive *os.File
+	// SetID lets programs of the image gain the rights of their set-id bits. It is asked of
+	// engines with OwnRoot alone. Otherwise no program inside gains a right by exec.
+	SetID bool `json:",omitempty"`
+	// Boot is what the guest reads before it is ready, and again after a restore.
+	Boot Boot `json:"-"`
 	// Egress connects the sandbox to the egress gateway. It is never stored: an open
 	// file means nothing in another process.
 	Egress Egress `json:"-"`

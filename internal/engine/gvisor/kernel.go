@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,6 +127,10 @@ func taken(id string) error {
 // boot runs the child that makes the kernel.
 func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootResult, error) {
 	var result bootResult
+	plan, err := ownersOf(spec)
+	if err != nil {
+		return result, err
+	}
 	channel, ours, err := makeChannel(k.b.dir)
 	if err != nil {
 		return result, err
@@ -163,11 +168,11 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	p.closeTheirs()
 	k.config, k.output = pipe{write: p.config.write}, p.output.read
-	request, err := json.Marshal(e.bootRequest(spec, k))
+	request, err := json.Marshal(e.bootRequest(spec, k, plan))
 	if err != nil {
 		request = nil
 	}
-	go p.request.send(request)
+	go p.request.send(bytes.NewReader(request))
 	decodeErr := json.NewDecoder(p.result.read).Decode(&result)
 	p.result.read.Close()
 	waitErr := cmd.Wait()
@@ -192,7 +197,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	return result, err
 }
 
-func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
+func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) bootRequest {
 	b := k.b
 	req := bootRequest{
 		ID:          b.rec.Kernel,
@@ -207,13 +212,14 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Hide:        spec.Hide,
 		Absent:      spec.Absent,
 		ReadOnly:    spec.ReadOnly,
-		Owners:      ownersOf(spec),
+		Owners:      plan,
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),
 			Guest:    spec.Image.Guest,
 			Hostname: spec.Hostname,
 			Limits:   spec.Limits,
+			SetID:    spec.SetID,
 		}),
 	}
 	if len(k.inherited) > 0 {

@@ -32,8 +32,8 @@ const contents = `
 A key can also be in a file with another name. So a start also checks contents for the formats of
 tokens and private keys, which are those that are redacted in outputs
 ([use secrets](../how-to/use-secrets.md)). The command reports what it finds at the start, and
-` + "`workspace_keys`" + ` in ` + "`crannog inspect`" + ` and ` + "`/v1`" + ` lists it by file and kind, never by value. Such files
-are not hidden, because tests and examples contain these formats too. ` + "`filesystem.deny`" + ` hides them.
+` + "`workspace_keys`" + ` in ` + "`crannog inspect`" + ` and ` + "`/v1`" + ` lists it by file and kind, never by value. Such
+files are not hidden, because tests and examples contain these formats too. ` + "`filesystem.deny`" + ` hides them.
 
 The check runs while the sandbox boots and does not delay it (14 ms): it reads at most 512 files,
 the first 64 KiB of each, and 4 MiB in all. It skips files that the policy hides, ` + "`.git`" + ` except its

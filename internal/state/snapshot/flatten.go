@@ -30,7 +30,7 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if m.Bulk.Name != PagesFile || !s.has(imagePath(m.ID, indexFile)) {
+		if m.Bulk.Kind != Pages || !s.has(imagePath(m.ID, indexFile)) {
 			return damaged(m.ID, m.Bulk.Name+" is missing", err)
 		}
 		s.mu.Lock()
@@ -56,8 +56,11 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 	}
 }
 
-// build writes pages.img from packs. A copy may exceed the budget while it is leased: a paused
-// sandbox must not be lost because other images fill the budget.
+// stagedPages is the name of pages that are being assembled.
+const stagedPages = "pages"
+
+// build assembles an image's pages from packs. A copy may exceed the budget while it is leased: a
+// paused sandbox must not be lost because other images fill the budget.
 func (s *Images) build(ctx context.Context, m manifest) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -98,14 +101,14 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	}
 	if err == nil {
 		s.step("build: rename")
-		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(PagesFile), imagePath(m.ID, PagesFile)) })
+		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(stagedPages), imagePath(m.ID, m.Bulk.Name)) })
 	}
 	return errors.Join(err, g.drop())
 }
 
 // assemble copies all runs of an index into a new file.
 func (g *stage) assemble(ctx context.Context, x index, packs []*os.File) error {
-	out, err := g.create(PagesFile)
+	out, err := g.create(stagedPages)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ const (
 	headSize = len(indexMagic) + 8 + 4 + 4
 )
 
-// index describes how pages.img is assembled. It needs no authentication, because the result has
-// one: with a wrong index, Verify refuses the image.
+// index describes how a file of pages is assembled. It needs no authentication, because the result
+// has one: with a wrong index, Verify refuses the image.
 type index struct {
 	pages uint64
 	packs []string
