@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
@@ -33,7 +34,8 @@ A key can also be in a file with another name. So a start also checks contents f
 tokens and private keys, which are those that are redacted in outputs
 ([use secrets](../how-to/use-secrets.md)). The command reports what it finds at the start, and
 ` + "`workspace_keys`" + ` in ` + "`crannog inspect`" + ` and ` + "`/v1`" + ` lists it by file and kind, never by value. Such
-files are not hidden, because tests and examples contain these formats too. ` + "`filesystem.deny`" + ` hides them.
+files are not hidden, because tests and examples contain these formats too; ` + "`filesystem.deny`" + ` hides
+them.
 
 The check runs while the sandbox boots and does not delay it (14 ms): it reads at most 512 files,
 the first 64 KiB of each, and 4 MiB in all. It skips files that the policy hides, ` + "`.git`" + ` except its
@@ -55,18 +57,18 @@ func TestPage(t *testing.T) {
 		{"Settings", "By custom they hold a program's secrets and are not committed. Hidden by the levels standard and\nstrict.", "keeps there", toolfiles.Settings()},
 		{"Suspects", "They often are a key or hold a token, and as often do not, and a project may not build without\nthem. " +
 			"Only the level strict hides them; `filesystem.deny` hides them elsewhere.", "keeps there", toolfiles.Suspects()},
-		{"Runs by itself", "A change of one of these stays in the sandbox unless it is asked for:\n[take-changes-out.md](../how-to/take-changes-out.md#what-is-flagged).", "reads it when, or does with it", toolfiles.Runs()},
+		{"Runs by itself", "A change of one of these stays in the sandbox unless it is asked for:\n[take-changes-out.md](../how-to/take-changes-out.md#what-is-flagged).", "does with them", toolfiles.Runs()},
 	} {
 		if list.title == "Runs by itself" {
 			out.WriteString(contents)
 		}
-		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| files | tool | %s |\n|---|---|---|\n", list.title, list.text, list.column)
+		fmt.Fprintf(&out, "\n## %s\n\n%s\nEach line has the files, the tool, and what the tool %s.\n\n", list.title, list.text, list.column)
 		for i := 0; i < len(list.entries); {
 			e, names := list.entries[i], []string(nil)
 			for ; i < len(list.entries) && list.entries[i].Tool == e.Tool && list.entries[i].When == e.When; i++ {
 				names = append(names, "`"+list.entries[i].Name+"`")
 			}
-			fmt.Fprintf(&out, "| %s | %s | %s |\n", strings.Join(names, " "), e.Tool, e.When)
+			out.WriteString(listItem(fmt.Sprintf("%s (%s): %s.", strings.Join(names, " "), e.Tool, e.When)))
 		}
 	}
 	if *update {
@@ -78,4 +80,21 @@ func TestPage(t *testing.T) {
 	if text, err := os.ReadFile(page); err != nil || string(text) != out.String() {
 		t.Errorf("docs/reference/tool-files.md is stale (%v); run go test ./internal/filetree/toolfiles -update", err)
 	}
+}
+
+// listItem returns a list item in lines of at most 100 columns.
+func listItem(text string) string {
+	var b strings.Builder
+	b.WriteByte('-')
+	column := 1
+	for word := range strings.FieldsSeq(text) {
+		if n := utf8.RuneCountInString(word); column+1+n > 100 {
+			b.WriteString("\n ")
+			column = 1 + 1 + n
+		} else {
+			column += 1 + n
+		}
+		b.WriteString(" " + word)
+	}
+	return b.String() + "\n"
 }

@@ -69,6 +69,11 @@ var apiRules = []rule{
 	{"GET /v1/record/checkpoint", session.Viewer},
 	{"GET /v1/record/{seq}/proof", session.Viewer},
 	{"POST /v1/record/verify", session.Viewer},
+	{"GET /v1/audit", session.Viewer},
+	{"GET /v1/audit/key", session.Viewer},
+	{"GET /v1/audit/tree-head", session.Viewer},
+	{"GET /v1/audit/{seq}/proof", session.Viewer},
+	{"POST /v1/audit/verify", session.Viewer},
 	{"GET /v1/provenance/key", session.Viewer},
 }
 

@@ -38,14 +38,26 @@ func (h *recordHandlers) register(r *registry) {
 	if h.record == nil {
 		return
 	}
-	read := op("record-read", "GET", "/record", "Read or follow entries of the audit log")
+	h.registerAt(r, "audit", "tree-head", false)
+	h.registerAt(r, "record", "checkpoint", true)
+}
+
+// registerAt adds the operations below a path. "record" is the path of earlier versions, which
+// clients still use.
+func (h *recordHandlers) registerAt(r *registry, name, head string, deprecated bool) {
+	at := func(what, method, path, summary string) huma.Operation {
+		o := op(name+"-"+what, method, "/"+name+path, summary)
+		o.Deprecated = deprecated
+		return o
+	}
+	read := at("read", "GET", "", "Read or follow entries of the audit log")
 	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
 	register(r, read, h.readRecord)
-	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
-	register(r, local(op("record-key", "GET", "/record/key", "Get the public key that verifies signed tree heads")), h.recordKey)
-	register(r, local(op("record-verify", "POST", "/record/verify", "Verify the whole audit log")), h.verifyRecord)
-	register(r, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
-	register(r, local(op("record-export", "GET", "/record/export", "Export entries that can be verified without the server")), h.exportRecord)
+	register(r, at(head, "GET", "/"+head, "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
+	register(r, local(at("key", "GET", "/key", "Get the public key that verifies signed tree heads")), h.recordKey)
+	register(r, local(at("verify", "POST", "/verify", "Verify the whole audit log")), h.verifyRecord)
+	register(r, local(at("prove", "GET", "/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
+	register(r, local(at("export", "GET", "/export", "Export entries that can be verified without the server")), h.exportRecord)
 }
 
 func local(o huma.Operation) huma.Operation {
