@@ -63,7 +63,7 @@ var steps = []step{
 	{tool: "fetch_changes", in: args{}, text: "src/a.go", out: args{"since": "start", "dir": "/workspace"}},
 	{tool: "fetch_changes", in: args{"diff": true}, text: "+func F() int { return 2 }"},
 	{tool: "fetch_changes", in: args{"since": "nobodys"}, code: "snapshot_not_found"},
-	{tool: "snapshot", in: args{"name": "before"}, text: "kept as before"},
+	{tool: "snapshot", in: args{"name": "before"}, text: "saved as before"},
 	{tool: "bash", in: args{"command": "rm -rf /workspace/src"}},
 	{tool: "rollback", in: args{"snapshot": "nobodys"}, code: "snapshot_not_found"},
 	{tool: "rollback", in: args{"snapshot": "before"}, text: "as it was"},
