@@ -31,7 +31,7 @@ func TestProgress(t *testing.T) {
 		var pipe bytes.Buffer
 		wait(&app{Env: Env{Stderr: &pipe}}, time.Minute, "end")
 		if pipe.Len() > 0 {
-			t.Errorf("who is no terminal is told %q", pipe.String())
+			t.Errorf("without a terminal it prints %q", pipe.String())
 		}
 	})
 	want := "short;crannog: resuming a…long;\r\x1b[Ksilent;silent;silent;end"
