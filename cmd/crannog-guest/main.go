@@ -1,7 +1,6 @@
-// Command crannog-guest is the first process inside a sandbox. It takes its
-// configuration from standard input and is of no use outside. Started again by
-// a program inside it searches files, and by an engine it carries streams. Started as a jail's
-// first process it makes the jail before.
+// Command crannog-guest is the first process inside a sandbox. It reads its configuration from
+// standard input and is of no use outside. Started again by a program inside, it searches files;
+// by an engine, it carries streams. Started as a jail's first process, it makes the jail before.
 package main
 
 import (
