@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// Recordings are of what commands in sandboxes printed; recording.Shelf has
+// Recordings are of what commands in sandboxes printed; recording.Store has
 // them.
 type Recordings interface {
 	// List names the sandboxes of which something is kept.
