@@ -28,6 +28,7 @@ type group struct {
 
 var groups = []group{
 	{"create", createFigures},
+	{"images", imageFigures},
 	{"steps", stepFigures},
 	{"exec", execFigures},
 	{"python", pythonFigures},

@@ -6,7 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// Recordings stores the output of commands in sandboxes; recording.Shelf implements it.
+// Recordings are of what commands in sandboxes printed; recording.Store has
+// them.
 type Recordings interface {
 	// List returns the sandboxes with recordings.
 	List() ([]string, error)

@@ -40,8 +40,8 @@ const (
 	ofThrow   = "throwing "
 )
 
-// keeping is what a Service needs to retain what runs leave.
-func keeping(dir string, step func(string)) (option, *recording.Shelf) {
+// keeping are what a Service needs to keep what runs leave.
+func keeping(dir string, step func(string)) (option, *recording.Store) {
 	changes := retained.New(filepath.Join(dir, "changes"))
 	changes.Step = step
 	tapes := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})

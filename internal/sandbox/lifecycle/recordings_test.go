@@ -20,7 +20,7 @@ import (
 // studio is a rig whose sandboxes' commands are recorded.
 type studio struct {
 	*rig
-	tapes *recording.Shelf
+	tapes *recording.Store
 	path  string
 }
 

@@ -115,7 +115,7 @@ func NewService(d Deps) (*Service, error) {
 	}
 	s.kept.workspaces = workspaces.New(w)
 	s.kept.recordings = recordings.New(recordings.Deps{
-		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
+		Resolve: s.resolve, Rows: d.Store, Recordings: d.Recordings, Log: d.Log,
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
 	})
 	s.kept.changes = changes.New(changes.Deps{

@@ -90,8 +90,8 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
 		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
-		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
-		Doors:    []server.Opening{{Path: console.Path, Open: func(in server.Inside) server.Door { return open(in, url, log) }}},
+		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
+		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -150,10 +150,10 @@ type door struct {
 	inside *inside.Inside
 }
 
-// Close implements server.Door.
+// Close implements server.Frontend.
 func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
-func open(in server.Inside, url string, log *slog.Logger) server.Door {
+func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: "fleet", Started: time.Now(),
