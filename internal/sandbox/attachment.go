@@ -36,11 +36,16 @@ type Attachment struct {
 	// Looks says that this update is followed by the readiness probe, which tries the
 	// policy from inside.
 	Looks bool
+	// Kind is how the sandbox is connected; none is packets. End is the gateway's end of a
+	// kind that is made where the sandbox is, and stays the caller's.
+	Kind egress.AttachmentKind
+	End  *os.File
 }
 
 // Link is the sandbox's end of its network attachment.
 type Link struct {
-	// Box is the sandbox's end. The caller closes it.
+	// Box is the sandbox's end. The caller closes it. It is nil where the caller gave the
+	// gateway's end.
 	Box *os.File
 	// Files and Env make the programs inside trust the causeway and ask its
 	// name server.

@@ -95,14 +95,17 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	}
 	defer record.Close()
 	box, certificate, err := client.Attach(ctx, gateway.Attachment{
-		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record,
+		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record, Kind: a.Kind, Link: a.End,
 	})
 	if err != nil {
 		return sandbox.Link{}, err
 	}
 	link := sandbox.Link{Box: box}
 	if link.Files, link.Env, err = trusting(certificate); err != nil {
-		return sandbox.Link{}, errors.Join(err, box.Close())
+		if box != nil {
+			err = errors.Join(err, box.Close())
+		}
+		return sandbox.Link{}, err
 	}
 	return link, nil
 }

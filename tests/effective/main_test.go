@@ -75,7 +75,7 @@ func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
 	if err := bent(&spec); err != nil {
 		return err
 	}
-	if spec.Egress != right {
+	if spec.Egress.End != right.End {
 		defer spec.Egress.End.Close()
 	}
 	return do(spec)

@@ -162,7 +162,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 			set++
 		}
 	}
-	if set == 0 {
+	if set == 0 && ownKernel(b.e) {
 		t.Error("control: root inside changes no setting of the box's own kernel")
 	}
 	// The clock by less than would break the machine whose it is.

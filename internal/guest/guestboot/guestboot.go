@@ -27,6 +27,11 @@ const (
 	ChannelFD   = 3
 )
 
+// ListenerFlag is the guest's argument that announces a listening Unix socket from the engine at
+// descriptor ChannelFD, for engines whose sandboxes share the host's kernel: each connection to it
+// is a stream, which loses no bytes.
+const ListenerFlag = "--listener"
+
 // BecomeSyscall is the number of a system call that only the guest may make, before it does
 // anything else, and only on an engine with a kernel of its own. Its arguments are the address and
 // the length of a host name, or 0 to keep the name, and 1 to draw a new boot ID or 0. A kernel

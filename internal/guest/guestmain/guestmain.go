@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,14 +37,22 @@ type surroundings struct {
 // Main is the program. It does not return.
 func Main() { mainIn(surroundings{root: "/", events: eventsPath, become: become}) }
 
-func mainIn(around surroundings) {
-	err := run(os.Stdin, os.Args[1:], around)
+func mainIn(around surroundings) { os.Exit(statusIn(around, os.Args[1:])) }
+
+// Run is the program without its end: it returns the exit status, for an engine that prepares the
+// process before it becomes the guest.
+func Run(args ...string) int {
+	return statusIn(surroundings{root: "/", events: eventsPath, become: become}, args)
+}
+
+func statusIn(around surroundings, args []string) int {
+	err := run(os.Stdin, args, around)
 	if err == nil {
-		os.Exit(0)
+		return 0
 	}
 	// The message may have no reader; the exit status has the rest.
 	tell(os.Stderr, err)
-	os.Exit(1)
+	return 1
 }
 
 func tell(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
@@ -178,7 +187,14 @@ func (b *box) listen(args []string) error {
 			return err
 		}
 	}
-	return serveRelay(way, &b.streams, servers, b.failed)
+	var direct net.Listener // nil where the engine gave none
+	if slices.Contains(args, guestboot.ListenerFlag) {
+		var err error
+		if direct, err = givenListener(); err != nil {
+			return err
+		}
+	}
+	return serveRelay(way, direct, &b.streams, servers, b.failed)
 }
 
 // preload starts workers of the interpreter. One that does not start is started

@@ -18,8 +18,8 @@ import (
 
 // serveRelay joins the engine's streams with ports inside: with our own servers
 // directly, with programs by the loopback. They come by the channel, if the
-// engine gave one, and for any other process of the host by a port.
-func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed chan<- error) error {
+// engine gave one, or by its listener, and for any other process of the host by a port.
+func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
 		return err
@@ -32,6 +32,9 @@ func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed
 	}
 	if way != nil {
 		go func() { failed <- relay.ServeChannel(way.read, way.write, in) }()
+	}
+	if direct != nil {
+		go func() { failed <- relay.ServeDirect(kept{direct, all}, in) }()
 	}
 	go func() { failed <- relay.Serve(kept{listener, all}, in.open) }()
 	return nil
@@ -80,6 +83,17 @@ func givenChannel() (*channel, error) {
 		read:  os.NewFile(guestboot.ChannelFD, "channel"),
 		write: os.NewFile(guestboot.ChannelFD+1, "channel"),
 	}, nil
+}
+
+// givenListener takes over the socket by which the engine makes streams.
+func givenListener() (net.Listener, error) {
+	file := os.NewFile(guestboot.ChannelFD, "listener")
+	defer file.Close() // FileListener has its own copy
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("listener: %w", err)
+	}
+	return listener, nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

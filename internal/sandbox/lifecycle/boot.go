@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -132,14 +133,43 @@ func (b *boot) attach(ctx context.Context) error {
 			return err
 		}
 	}
+	if b.attachment != nil && b.madeInside() {
+		b.spec.Egress = engine.Egress{Kind: engine.EgressTap, Attach: b.attachEnd}
+		return nil
+	}
 	link, err := b.s.access.Attach(ctx, b.attachment)
 	if err != nil || link.Box == nil {
 		return err
 	}
-	b.spec.Egress, b.env = engine.Packets(link.Box), link.Env
+	b.spec.Egress = engine.Packets(link.Box)
+	b.connect(link)
+	return nil
+}
+
+// madeInside reports whether the engine makes both ends of a sandbox's network itself.
+func (b *boot) madeInside() bool {
+	kinds := b.s.engines.info(b.row.Engine).Egress
+	return !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressTap)
+}
+
+// attachEnd attaches a network whose gateway end the engine has made, and returns the
+// configuration of a guest that uses it.
+func (b *boot) attachEnd(ctx context.Context, end *os.File) ([]byte, error) {
+	a := *b.attachment
+	a.Kind, a.End = engine.EgressTap, end
+	link, err := b.s.access.Attach(ctx, &a)
+	if err != nil {
+		return nil, err
+	}
+	b.connect(link)
+	return json.Marshal(b.config)
+}
+
+// connect adds what makes programs inside use the network.
+func (b *boot) connect(link sandbox.Link) {
+	b.env = link.Env
 	b.config.Files = append(b.config.Files, link.Files...)
 	rootfs.AddEnv(b.config.Env, link.Env)
-	return nil
 }
 
 func (b *boot) detach(ctx context.Context) error { return b.s.detach(ctx, b.row) }

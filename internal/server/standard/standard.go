@@ -13,6 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
@@ -30,7 +32,7 @@ import (
 // does not return. It comes first in main.
 func Dispatch() {
 	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main}
-	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest)...)
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole())...)
 }
 
 // Options say where and how to open.
@@ -107,7 +109,11 @@ func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(byDefault, gv)
+	jailed, err := jail.New(jail.Options{StateDir: state, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(byDefault, gv, jailed)
 }
 
 // Open assembles a daemon. What the machine cannot do is an error here, with
