@@ -118,6 +118,7 @@ var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap|checkpoint\.img|p
 // engineNamesIn lists the files whose code may use such a name, with the reason.
 var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
+	"internal/engine/jail/setup/setup.go":   "it lends its guest the channel too",
 	"internal/server/":                      "it registers the engine",
 	"cmd/crannog-runtime/":                  "it is the engine's program",
 	"bench/":                                "it measures the engine beside others",
