@@ -38,3 +38,16 @@ const ListenerFlag = "--listener"
 // without the call answers ENOSYS. After any other error the sandbox must not continue: it would
 // share its name and boot ID with the sandbox that it was copied from.
 const BecomeSyscall = 1999
+
+// PlainFlag is the guest's argument on an engine that gives the sandbox no kernel of its own and no
+// rights: the guest makes no call of BecomeSyscall, and fills directories that are empty from
+// FillDir before anything else.
+const (
+	PlainFlag = "--plain"
+	FillDir   = "/.crannog/fill"
+)
+
+// ChannelRole is the first argument of the guest's program when an engine starts it once more
+// inside, to serve streams to ports on its standard input and output, by the protocol of
+// relay.ServeStreams.
+const ChannelRole = "channel"

@@ -75,6 +75,11 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err := sparesHost(cfg); err != nil {
 		return err
 	}
+	if slices.Contains(args, guestboot.PlainFlag) {
+		if around, err = plain(around, &cfg); err != nil {
+			return err
+		}
+	}
 	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	// First of all: files that were looked at before would stay the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {
