@@ -29,6 +29,7 @@ type group struct {
 
 var groups = []group{
 	{"create", createFigures},
+	{"images", imageFigures},
 	{"steps", stepFigures},
 	{"exec", execFigures},
 	{"python", pythonFigures},

@@ -16,7 +16,7 @@ type sandboxIn struct {
 	target
 	Action string `json:"action" jsonschema:"info: describe it; create: make one; use: take it for this session; list: show all; stop: end it with everything in it."`
 	Name   string `json:"name,omitempty" jsonschema:"create: a name for it."`
-	From   string `json:"from,omitempty" jsonschema:"create: a snapshot or template to start from."`
+	From   string `json:"from,omitempty" jsonschema:"create: a snapshot, template or local image."`
 }
 
 type sandboxOut struct {

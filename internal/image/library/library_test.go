@@ -96,6 +96,34 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
 		t.Errorf("by ID: %+v %v", byID, err)
 	}
+	// By a name of E2B's form, with a tag or the latest.
+	var b bytes.Buffer
+	if err := l.Export(t.Context(), host+"/org/app:1", archive.OCI, &b); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "app.tar")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"mine", "org/mine:2"} {
+		if _, err := l.Import(t.Context(), file, name, "", ignore); err != nil {
+			t.Fatal(err)
+		}
+		ref, err := sandbox.ParseReference(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if byName, err := l.Resolve(t.Context(), ref); err != nil || byName.ID != template.ID {
+			t.Errorf("%s: %+v %v", name, byName, err)
+		}
+		ref.Tag = "3"
+		if _, err := l.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%s with another tag: %v", name, err)
+		}
+		if _, err := l.Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// To another name, and back.
 	if err := l.Push(t.Context(), host+"/org/app:1", host+"/copy:2", ignore); err != nil {
 		t.Fatal(err)

@@ -97,6 +97,19 @@ func readEntry(path string) (e entry, err error) {
 	return e, json.Unmarshal(data, &e)
 }
 
+// named reports whether an image has a name.
+func (n *names) named(text string) (bool, error) {
+	ref, err := registry.Parse(text)
+	if err != nil {
+		return false, nil //nolint:nilerr // what is no name names nothing
+	}
+	_, err = os.Stat(n.file(ref.Name()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // shortestDigest is how many characters of a digest name an image.
 const shortestDigest = 8
 
