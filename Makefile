@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -90,6 +90,9 @@ test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and 
 test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, without control groups, as an unprivileged user
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h -run '^TestRootless$$' ./tests/causeway
+
+test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
+	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
 
 # A machine that has its controllers in version 2 of control groups.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine

@@ -10,11 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/state/snapshot"
 )
 
-// images keeps what is saved of sandboxes. It says the same as
-// snapshot.Images in the words of package sandbox.
+// images adapts snapshot.Images to the types of package sandbox.
 type images struct{ *snapshot.Images }
 
-// openImages opens what earlier processes have saved.
+// openImages opens the saved states of earlier processes.
 func (d *Server) openImages() error {
 	var declared [][]snapshot.Part
 	for _, e := range d.options.Engines.All() {
