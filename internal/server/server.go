@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/flows"
 	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/build"
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/egress/secrets"
@@ -102,6 +103,9 @@ type Server struct {
 	tap     *observe.Tap
 	gateway *egressGateway
 	images  *images
+	// builds is nil without a library, as are the roots in which its commands run.
+	builds *build.Service
+	roots  *build.Roots
 	// hostFiles are copies of files that saved memory refers to.
 	hostFiles *hostfiles.Store
 	kept      *retained.Store
@@ -122,7 +126,12 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
 	}
-	d := &Server{options: o, Engines: o.Engines}
+	d := &Server{Engines: o.Engines}
+	if o.Library != nil {
+		d.roots = build.NewRoots(o.Templates)
+		o.Templates = d.roots
+	}
+	d.options = o
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close(ctx))
@@ -156,6 +165,9 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.openBuilds(ctx); err != nil {
 		return nil, err
 	}
 	if r := d.Report; !r.Empty() {

@@ -72,6 +72,9 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
+// OtherBundles are where links to the bundle are made in a sandbox.
+func OtherBundles() []string { return slices.Clone(otherBundles) }
+
 // A Bundle is the world's roots, as every sandbox gets them for connections that
 // pass unopened. Reading one costs milliseconds, so it is read once and not for
 // each sandbox. It does not change and can be shared.

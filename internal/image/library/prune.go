@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -61,6 +62,13 @@ func (l *Library) collect(ctx context.Context) (Pruned, error) {
 		}
 		done.Roots++
 		done.Bytes += r.Bytes
+	}
+	if keep := l.keep.Load(); keep != nil {
+		more, err := (*keep)()
+		if err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		maps.Copy(needBlobs, more)
 	}
 	have, err := l.blobs.List()
 	if err != nil {
