@@ -39,7 +39,7 @@ func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *
 	if err != nil {
 		return nil, err
 	}
-	spec := engine.Spec{ID: box.id, Hostname: box.id, Image: l.image, GuestConfig: config, Workspace: workspace, Egress: engine.Packets(end)}
+	spec := engine.Spec{ID: box.id, Hostname: box.id, Image: l.image, Boot: engine.Boot{Config: config}, Workspace: workspace, Egress: engine.Packets(end)}
 	if err := l.engine.Create(ctx, spec); err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*re
 	if err != nil {
 		return nil, err
 	}
-	spec.Hostname, spec.GuestConfig = "box", config
+	spec.Hostname, spec.Boot.Config = "box", config
 	if err := eng.Create(ctx, spec); err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
 		return err
 	}
 	began := time.Now()
-	if err := l.engine.Create(ctx, engine.Spec{ID: id, Hostname: id, Image: l.image, GuestConfig: config}); err != nil {
+	if err := l.engine.Create(ctx, engine.Spec{ID: id, Hostname: id, Image: l.image, Boot: engine.Boot{Config: config}}); err != nil {
 		return err
 	}
 	s.addTime(name+" create", time.Since(began))

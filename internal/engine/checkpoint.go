@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"os"
+	"io"
 
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
@@ -18,7 +18,11 @@ type Checkpointer interface {
 	// before it is tried.
 	Restores(format string) bool
 
-	// Checkpoint writes the state into dir, an empty directory of ours. The sandbox
+	// Parts lists the files of which a state consists, under names that the engine
+	// chooses. Exactly one of them is not small.
+	Parts() []Part
+
+	// Checkpoint writes the parts into dir, an empty directory of ours. The sandbox
 	// is paused during that and continues afterwards. It does so after an error too,
 	// unless something else ended it. The caller removes dir when it no longer needs
 	// the state.
@@ -28,7 +32,7 @@ type Checkpointer interface {
 	// state may be restored any number of times and under any ID. Limits for memory
 	// and CPU may differ from those of the checkpoint. The root, the workspace, the
 	// path masks, and the limits for processes and files may not. Streams that led
-	// into the sandbox are gone; its guest reads spec.GuestConfig again.
+	// into the sandbox are gone; its guest reads spec.Boot again.
 	Restore(ctx context.Context, spec Spec, dir string) error
 
 	// Replace exchanges the sandbox with the same ID for a restored one, or for a new
@@ -36,6 +40,27 @@ type Checkpointer interface {
 	// first, so that after most errors the old one continues. After an error with the
 	// code "replace_failed", no sandbox has that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
+}
+
+// PartKind is how a part of a saved state is kept.
+type PartKind string
+
+// Kinds of parts.
+const (
+	// PartSmall is a file of at most 256 MiB, which is read and verified whole before
+	// each restore.
+	PartSmall PartKind = "small"
+	// PartPages is a file of memory in pages of 4096 bytes. States of one lineage
+	// share those that are equal.
+	PartPages PartKind = "pages"
+	// PartBlob is any other file.
+	PartBlob PartKind = "blob"
+)
+
+// Part is a file of a saved state.
+type Part struct {
+	Name string
+	Kind PartKind
 }
 
 // Binder is the ability to tell which files of the host a saved state refers to.
@@ -60,19 +85,20 @@ type Archiver interface {
 	// Archive writes a tar of all that the sandbox has changed below its root to w.
 	// The sandbox keeps running. A deleted file is a character device 0:0 of that
 	// name, as in an overlay. The workspace and masked paths are part of it only
-	// where the sandbox has written.
-	Archive(ctx context.Context, id string, w *os.File) error
+	// where the sandbox has written. An engine may leave holes for zeros where w is a
+	// regular file, and may hand such a file on to the process that writes.
+	Archive(ctx context.Context, id string, w io.Writer) error
 
 	// Extract writes the same tar from the state that Checkpoint left in dir, of a
 	// sandbox like spec, and leaves no sandbox. The programs of the state have no
 	// network during that.
-	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
+	Extract(ctx context.Context, spec Spec, dir string, w io.Writer) error
 }
 
 // Bare is a specification without what is given to a sandbox only when it
 // starts: what sandboxes of one kind have in common.
 func (s Spec) Bare() Spec {
-	s.ID, s.Hostname, s.GuestConfig, s.Egress, s.Archive = "", "", nil, Egress{}, nil
+	s.ID, s.Hostname, s.Boot, s.Egress = "", "", Boot{}, Egress{}
 	s.Events, s.EventBytes, s.Unhurried = nil, 0, false
 	return s
 }

@@ -139,13 +139,8 @@ type Spec struct {
 	// Links are made with the root. They are below none of the other places.
 	Links  []Link
 	Limits Limits
-	// GuestConfig is handed to the guest on its standard input. It holds the
-	// sandbox's tokens, so it is never put in argv, environment or a file.
-	GuestConfig []byte
-	// Archive, if not nil, is a tar that the guest reads behind GuestConfig:
-	// what Archiver wrote. The engine reads it from its beginning and leaves
-	// it open.
-	Archive *os.File
+	// Boot is what the guest reads before it is ready, and again after a restore.
+	Boot Boot `json:"-"`
 	// Egress connects the sandbox to the egress gateway. It is never stored: an open
 	// file means nothing in another process.
 	Egress Egress `json:"-"`

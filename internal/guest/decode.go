@@ -15,8 +15,9 @@ const maxConfig = 4 << 20
 // version does not know.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode reads a configuration from the beginning of in. With Archive set, rest is what
-// follows it.
+// Decode reads a configuration, which ends with its line or with in. With Archive set, rest
+// is what follows the line. Without, nothing is waited for behind it: in may be a stream
+// that has no end, such as a serial port.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()
@@ -32,11 +33,11 @@ func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	}
 	for {
 		switch c, err := tail.ReadByte(); {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), err == nil && c == '\n':
 			return cfg, nil, nil
 		case err != nil:
 			return Config{}, nil, fmt.Errorf("read configuration: %w", err)
-		case c != ' ' && c != '\n' && c != '\r' && c != '\t':
+		case c != ' ' && c != '\r' && c != '\t':
 			return Config{}, nil, errors.New("read configuration: more than one object")
 		}
 	}

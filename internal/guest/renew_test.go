@@ -185,6 +185,12 @@ func TestDecode(t *testing.T) {
 	if cfg, rest, err := guest.Decode(strings.NewReader(good + "\n")); err != nil || cfg.SandboxID != "i" || rest != nil {
 		t.Errorf("%+v %v", cfg, err)
 	}
+	// A stream without an end, of which no more than the line is read.
+	endless, w := io.Pipe()
+	go func() { _, _ = io.WriteString(w, good+"\n") }()
+	if cfg, _, err := guest.Decode(endless); err != nil || cfg.SandboxID != "i" {
+		t.Errorf("%+v %v", cfg, err)
+	}
 	for _, bad := range []string{"", "{", good[:20], good + good, `{"unknown":1}`, "[]", strings.Repeat(" ", 4<<20) + good, `{"archive":true}`, `{"archive":true}x`} {
 		if _, _, err := guest.Decode(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.40q was accepted", bad)

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // Images keeps what was written down of sandboxes, on disk. It knows nothing
@@ -29,7 +31,9 @@ type Images interface {
 type Draft interface {
 	// Dir is an empty directory to write into.
 	Dir() string
-	// Commit makes it an image, which outlives a crash. parent is one that it
+	// Declare sets of which parts the image will consist.
+	Declare(parts []engine.Part)
+	// Commit makes it an image of the declared parts, which outlives a crash. parent is one that it
 	// is likely to share data with, or "". After an error neither is left.
 	Commit(ctx context.Context, parent string) (Image, error)
 	// Abort drops it. After Commit it does nothing.

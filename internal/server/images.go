@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/state/hostfiles"
 	"github.com/crannog/crannog/internal/state/snapshot"
@@ -15,8 +16,14 @@ type images struct{ *snapshot.Images }
 
 // openImages opens what earlier processes have saved.
 func (d *Server) openImages() error {
+	var declared [][]snapshot.Part
+	for _, e := range d.options.Engines.All() {
+		if c, ok := e.(engine.Checkpointer); ok {
+			declared = append(declared, partsOf(c.Parts()))
+		}
+	}
 	dir, err := snapshot.Open(filepath.Join(d.options.StateDir, "snapshots"), snapshot.Options{
-		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log, Sum: d.store.SumOf,
+		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log, Sum: d.store.SumOf, Declared: declared,
 	})
 	if err != nil {
 		return err
@@ -32,7 +39,7 @@ func (i *images) Begin(id string) (sandbox.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	return draft{d}, nil
+	return &draft{Draft: d}, nil
 }
 
 // Lease implements sandbox.Images.
@@ -57,10 +64,25 @@ func (i *images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error
 	return out, nil
 }
 
-type draft struct{ *snapshot.Draft }
+// partsOf returns an engine's parts in the words of the store.
+func partsOf(parts []engine.Part) []snapshot.Part {
+	list := make([]snapshot.Part, len(parts))
+	for i, p := range parts {
+		list[i] = snapshot.Part{Name: p.Name, Kind: snapshot.Kind(p.Kind)}
+	}
+	return list
+}
+
+type draft struct {
+	*snapshot.Draft
+	parts []snapshot.Part
+}
+
+// Declare implements sandbox.Draft.
+func (d *draft) Declare(parts []engine.Part) { d.parts = partsOf(parts) }
 
 // Commit implements sandbox.Draft.
-func (d draft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
-	image, err := d.Draft.Commit(ctx, parent)
+func (d *draft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
+	image, err := d.Draft.Commit(ctx, parent, d.parts)
 	return sandbox.Image{ID: image.ID, Sum: image.Sum, Bytes: image.Bytes}, err
 }

@@ -188,12 +188,12 @@ func TestDisagreementAtRollback(t *testing.T) {
 func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		var c guest.Config
-		if err := json.Unmarshal(spec.GuestConfig, &c); err != nil {
+		if err := json.Unmarshal(spec.Boot.Config, &c); err != nil {
 			return err
 		}
 		c.Checks = probe.Checks{}
 		var err error
-		if spec.GuestConfig, err = json.Marshal(c); err != nil {
+		if spec.Boot.Config, err = json.Marshal(c); err != nil {
 			return err
 		}
 		return then(spec)

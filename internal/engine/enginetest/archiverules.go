@@ -31,8 +31,8 @@ var archiveRules = []rule{
 		}
 		// And back: another sandbox boots with them.
 		other := c.start(t, e, func(s *engine.Spec) {
-			s.Archive = f
-			s.GuestConfig = archived(s.ID)
+			s.Boot.Files = f
+			s.Boot.Config = archived(s.ID)
 		})
 		other.want(t, "cat d/f; readlink d/l; stat -c '%a %U' d/f; test -p d/p && cat /etc/own; ls /etc/mime.types /usr/bin/true 2>&1 | grep -c 'No such'",
 			"inside\nf\n640 user\nown\n2")
@@ -68,8 +68,8 @@ func filesComeBack(t testing.TB, c *Config) {
 	}
 	b.sh(t, "echo changed > d/f")
 	other := c.start(t, e, func(s *engine.Spec) {
-		s.Archive = f
-		s.GuestConfig = archived(s.ID)
+		s.Boot.Files = f
+		s.Boot.Config = archived(s.ID)
 	})
 	other.want(t, "cat d/f; cat d/l; readlink d/l; test -e gone || echo none", "inside\nmore\ninside\nmore\nf\nnone")
 	// The loop is not there: what it would take stays.

@@ -49,7 +49,7 @@ type result struct {
 }
 
 func (c *Config) spec(id string) engine.Spec {
-	return engine.Spec{ID: id, Hostname: "box", Image: c.Image, GuestConfig: guestConfig(id)}
+	return engine.Spec{ID: id, Hostname: "box", Image: c.Image, Boot: engine.Boot{Config: guestConfig(id)}}
 }
 
 // absent is a configuration that removes what stands for hidden files.

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -24,7 +25,7 @@ import (
 func sound(t testing.TB) *Config {
 	return &Config{
 		Open:  func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
-		Image: engine.ViewOf(t.TempDir(), ""), Parts: []string{"checkpoint.img"}, Cycles: 2,
+		Image: engine.ViewOf(t.TempDir(), ""), Cycles: 2,
 		Residue: func(t testing.TB, dir string) map[string]int {
 			n := fake.Residue(dir + "/run")
 			n["processes"] = children(t)
@@ -89,6 +90,7 @@ type (
 	dropsAFile       struct{ like }
 	archivesNothing  struct{ like }
 	restoresAnew     struct{ like }
+	savesMore        struct{ like }
 	replacesNothing  struct{ like }
 	measuresConstant struct{ like }
 	observesNothing  struct{ like }
@@ -164,16 +166,16 @@ func (e savesFrozen) Checkpoint(ctx context.Context, id, dir string) error {
 	return errors.Join(e.Thaw(ctx, id), e.like.Checkpoint(ctx, id, dir))
 }
 
-func (e dropsAFile) Archive(ctx context.Context, id string, w *os.File) error {
-	whole, err := os.CreateTemp(filepath.Dir(w.Name()), "")
-	if err != nil {
+func (e savesMore) Checkpoint(ctx context.Context, id, dir string) error {
+	return errors.Join(e.like.Checkpoint(ctx, id, dir), os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
+}
+
+func (e dropsAFile) Archive(ctx context.Context, id string, w io.Writer) error {
+	var whole bytes.Buffer
+	if err := e.like.Archive(ctx, id, &whole); err != nil {
 		return err
 	}
-	defer whole.Close()
-	if err := e.like.Archive(ctx, id, whole); err != nil {
-		return err
-	}
-	r, out := tar.NewReader(io.NewSectionReader(whole, 0, 1<<40)), tar.NewWriter(w)
+	r, out := tar.NewReader(&whole), tar.NewWriter(w)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -194,7 +196,7 @@ func (e dropsAFile) Archive(ctx context.Context, id string, w *os.File) error {
 	}
 }
 
-func (archivesNothing) Archive(_ context.Context, _ string, w *os.File) error {
+func (archivesNothing) Archive(_ context.Context, _ string, w io.Writer) error {
 	return tar.NewWriter(w).Close()
 }
 

@@ -106,7 +106,7 @@ func knowTheTime(t testing.TB, c *Config) {
 	right("a copy", c.copyOf(t, e, dir))
 	spec := func(how guest.Renewal) engine.Spec {
 		s := c.spec(b.id)
-		s.GuestConfig = renewed(b.id, "box", how)
+		s.Boot.Config = renewed(b.id, "box", how)
 		return s
 	}
 	if err := saver(e).Replace(t.Context(), spec(guest.RolledBack), dir); err != nil {

@@ -76,7 +76,7 @@ print(n)'; pkill -f python3`)
 		c.copyOf(t, e, saved)
 		c.wantGroups(t, dir, 3)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+		spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 		if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ print(n)'; pkill -f python3`)
 
 // goesOn gives a sandbox the guest's configuration of a restored one.
 func goesOn(how guest.Renewal) func(*engine.Spec) {
-	return func(s *engine.Spec) { s.GuestConfig = renewed(s.ID, s.Hostname, how) }
+	return func(s *engine.Spec) { s.Boot.Config = renewed(s.ID, s.Hostname, how) }
 }
 
 // wantGroups wants that the sandboxes below a directory are in so many groups of each

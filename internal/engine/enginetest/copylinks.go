@@ -56,7 +56,7 @@ var copyLinkRules = []rule{
 		b.want(t, python(dialing("198.18.0.7", 9000)), "ECONNREFUSED")
 		end, theirs := newPeer(t)
 		spec := c.spec(b.id)
-		spec.Egress, spec.GuestConfig = engine.Packets(end), renewed(b.id, "box", guest.RolledBack)
+		spec.Egress, spec.Boot.Config = engine.Packets(end), renewed(b.id, "box", guest.RolledBack)
 		err := saver(e).Replace(t.Context(), spec, dir)
 		end.Close()
 		if err != nil {

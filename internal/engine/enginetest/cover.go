@@ -170,7 +170,7 @@ func absentIsNotThere(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.Absent = ws, []string{"/workspace/.env", "/workspace/secrets", "/workspace/none"}
-		s.GuestConfig = c.absent(s.ID, s.Absent)
+		s.Boot.Config = c.absent(s.ID, s.Absent)
 	})
 	b.want(t, search, "0")
 	for _, user := range []string{"user", "root"} {

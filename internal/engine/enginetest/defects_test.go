@@ -30,6 +30,7 @@ var broken = map[string]struct {
 	"saves a frozen one":       {func(_ testing.TB, e like) engine.Engine { return savesFrozen{e} }, []string{"freeze/a-frozen-one-is-not-saved"}},
 	"drops a file of archives": {func(_ testing.TB, e like) engine.Engine { return dropsAFile{e} }, []string{"archive/files-come-back-without-memory"}},
 	"archives nothing":         {func(_ testing.TB, e like) engine.Engine { return archivesNothing{e} }, []string{"archive/files-come-back-without-memory", "freeze/a-frozen-one-is-not-archived"}},
+	"saves another part":       {func(_ testing.TB, e like) engine.Engine { return savesMore{e} }, []string{"state/consists-of-its-parts"}},
 	"restores anew":            {func(_ testing.TB, e like) engine.Engine { return restoresAnew{e} }, []string{"state/memory-and-files-go-on", "state/truncated-is-refused"}},
 	"replaces nothing":         {func(_ testing.TB, e like) engine.Engine { return replacesNothing{e} }, []string{"state/replaces-in-place", "state/unknown-is-not-found"}},
 	"measures a constant":      {func(_ testing.TB, e like) engine.Engine { return measuresConstant{e} }, []string{"limits/usage-grows"}},

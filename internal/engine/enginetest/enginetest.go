@@ -26,8 +26,6 @@ type Config struct {
 	// before and after, beside what they count on every host: files below the
 	// directory, mounts and sockets that name it, descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
-	// Parts are the files of a saved state without half of which none is restored.
-	Parts []string
 	// Groups lists, for each hierarchy of control groups, those in which sandboxes below
 	// a state directory run, and "" for a process in none of the engine's. Nil is an
 	// engine that makes no groups.

@@ -102,7 +102,7 @@ var freezeRules = []rule{
 			t.Errorf("checkpoint: %v", err)
 		}
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+		spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); fault.CodeOf(err) != engine.CodeFrozen {
 			t.Errorf("replace: %v", err)
 		}

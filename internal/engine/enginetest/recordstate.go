@@ -109,7 +109,7 @@ var recordStateRules = []rule{
 		w.wantChanges(t, other, "echo more >> old; echo new > new", "changed /home/user/old", "created /home/user/new")
 		w.numbered(t)
 		spec := c.spec(b.id)
-		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		w.wantProgram(t, other, "copied")
 		w.wantChanges(t, other, "echo new > new", "created /home/user/new")
 		spec := c.spec(b.id)
-		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
@@ -151,9 +151,9 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 			t.Fatal(err)
 		}
-		damage(t, broken, c.Parts[0])
+		damage(t, broken, small(b.e)[0])
 		spec := c.spec(b.id)
-		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		b.sh(t, "echo a > a; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
 		if err := saver(b.e).Replace(t.Context(), spec, broken); err == nil {
 			t.Fatal("replaced from half a state")

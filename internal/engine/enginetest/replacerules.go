@@ -29,7 +29,7 @@ func replacedElsewhere(t testing.TB, c *Config) {
 	}()
 	stillWaits(t, exits, 1)
 	spec := c.spec(b.id)
-	spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+	spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}

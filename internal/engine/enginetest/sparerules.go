@@ -75,7 +75,7 @@ var spareRules = []rule{
 		saved := save(t, b)
 		warm(t, c, e, 1)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.Copied)
+		spec.Boot.Config = renewed(b.id, "box", guest.Copied)
 		if err := saver(e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
 			t.Errorf("got %v", err)
 		}

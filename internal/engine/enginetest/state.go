@@ -47,6 +47,16 @@ func marshal(config guest.Config) []byte {
 // saver is the engine's ability to save and go on, for rules that need it.
 func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
+// small lists the parts of a state that are read before the sandbox runs.
+func small(e engine.Engine) (names []string) {
+	for _, p := range saver(e).Parts() {
+		if p.Kind == engine.PartSmall {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // save writes a sandbox's state to a new directory. The sandbox keeps running.
 func save(t testing.TB, b *box) string {
 	t.Helper()
@@ -73,7 +83,7 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	t.Helper()
 	id := newID()
 	spec := c.spec(id)
-	spec.Hostname, spec.GuestConfig = id, renewed(id, id, guest.Copied)
+	spec.Hostname, spec.Boot.Config = id, renewed(id, id, guest.Copied)
 	for _, f := range change {
 		f(&spec)
 	}

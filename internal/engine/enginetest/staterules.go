@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
@@ -33,6 +34,26 @@ var stateRules = []rule{
 		b.want(t, get(8001), fmt.Sprint(was+2))
 	}},
 	{"state/memory-and-files-go-on", memoryAndFiles},
+	{"state/consists-of-its-parts", func(t testing.TB, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		dir := save(t, b)
+		var want []string
+		big := 0
+		for _, p := range saver(b.e).Parts() {
+			want = append(want, p.Name)
+			if p.Kind != engine.PartSmall {
+				big++
+			}
+			info, err := os.Lstat(filepath.Join(dir, p.Name))
+			if err != nil || !info.Mode().IsRegular() {
+				t.Errorf("the part %s: %v, %v", p.Name, info, err)
+			}
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || big != 1 || len(entries) != len(want) {
+			t.Errorf("a state has %v, and its parts are %v, of which %d are not small: %v", entries, want, big, err)
+		}
+	}},
 	{"state/a-copy-is-saved-too", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		memory(t, b)
@@ -56,7 +77,7 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.Resumed)
+		spec.Boot.Config = renewed(b.id, "box", guest.Resumed)
 		if err := saver(e).Restore(t.Context(), spec, dir); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +119,7 @@ var stateRules = []rule{
 		b.sh(t, "echo after > f")
 		for range 3 {
 			spec := c.spec(b.id)
-			spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+			spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 			if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 				t.Fatal(err)
 			}
@@ -113,10 +134,10 @@ var stateRules = []rule{
 		b, gone := c.counted(t)
 		memory(t, b)
 		saved := save(t, b)
-		damage(t, saved, c.Parts[0])
+		damage(t, saved, small(b.e)[0])
 		was := number(t, b.sh(t, ask).stdout)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+		spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err == nil {
 			t.Fatal("replaced from half a state")
 		}
@@ -130,7 +151,7 @@ var stateRules = []rule{
 		if err := b.e.Remove(t.Context(), control.id); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range c.Parts {
+		for _, name := range small(b.e) {
 			broken := t.TempDir()
 			if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 				t.Fatal(err)
@@ -138,7 +159,7 @@ var stateRules = []rule{
 			damage(t, broken, name)
 			id := newID()
 			spec := c.spec(id)
-			spec.GuestConfig = renewed(id, "box", guest.Copied)
+			spec.Boot.Config = renewed(id, "box", guest.Copied)
 			if err := saver(b.e).Restore(t.Context(), spec, broken); err == nil {
 				t.Errorf("%s: half of it was enough", name)
 				_ = b.e.Remove(t.Context(), id)
@@ -183,7 +204,7 @@ var stateRules = []rule{
 		b := c.start(t, e)
 		saved := save(t, b)
 		spec := c.spec(b.id)
-		spec.GuestConfig = renewed(b.id, "box", guest.Copied)
+		spec.Boot.Config = renewed(b.id, "box", guest.Copied)
 		if err := saver(e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
 			t.Errorf("got %v", err)
 		}

@@ -22,7 +22,7 @@ func open(t testing.TB, dir string) engine.Engine {
 
 func config(root string) enginetest.Config {
 	return enginetest.Config{
-		Open: open, Image: engine.ViewOf(root, ""), Parts: []string{"checkpoint.img"},
+		Open: open, Image: engine.ViewOf(root, ""),
 		Residue: func(_ testing.TB, dir string) map[string]int { return fake.Residue(dir + "/run") },
 	}
 }
@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	for _, at = range fake.Steps[:4] {
 		if err := e.Create(t.Context(), spec); !errors.Is(err, broken) {
 			t.Errorf("%s: %v", at, err)

@@ -53,8 +53,8 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 		return nil, fmt.Errorf("saved state: %w", err)
 	}
 	var config guest.Config
-	if len(spec.GuestConfig) > 0 {
-		if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
+	if len(spec.Boot.Config) > 0 {
+		if err := json.Unmarshal(spec.Boot.Config, &config); err != nil {
 			return nil, fmt.Errorf("guest configuration: %w", err)
 		}
 	}
@@ -180,7 +180,7 @@ func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
 // its own goes to next; nil is not found.
 func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
 	var config guest.Config
-	err := json.Unmarshal(spec.GuestConfig, &config)
+	err := json.Unmarshal(spec.Boot.Config, &config)
 	mux := http.NewServeMux()
 	if next != nil {
 		mux.Handle("/", next)

@@ -38,8 +38,13 @@ var (
 	_ engine.Archiver     = (*Engine)(nil)
 )
 
-// imageFiles are what a state consists of, under the names of the real one.
-var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
+// stateName is the part of a state that is read again.
+const stateName = "state.json"
+
+// Parts implements engine.Checkpointer.
+func (e *Engine) Parts() []engine.Part {
+	return []engine.Part{{Name: stateName, Kind: engine.PartSmall}, {Name: "memory.pages", Kind: engine.PartPages}}
+}
 
 // State is what a sandbox has in memory and in files. It stands for what
 // programs would have there.
@@ -143,8 +148,8 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range imageFiles {
-		if err := writeNew(filepath.Join(dir, name), data); err != nil {
+	for _, p := range e.Parts() {
+		if err := writeNew(filepath.Join(dir, p.Name), data); err != nil {
 			return fmt.Errorf("checkpoint %s: %w", id, err)
 		}
 	}
@@ -165,7 +170,7 @@ func writeNew(path string, data []byte) error {
 func load(spec engine.Spec, dir string) (*State, []loop, error) {
 	s := newState()
 	if dir != "" {
-		data, err := os.ReadFile(filepath.Join(dir, imageFiles[0]))
+		data, err := os.ReadFile(filepath.Join(dir, stateName))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -176,14 +181,14 @@ func load(spec engine.Spec, dir string) (*State, []loop, error) {
 		s.memory, s.files = kept.Memory, kept.Files
 		return s, kept.Loops, nil
 	}
-	if spec.Archive == nil {
+	if spec.Boot.Files == nil {
 		return s, nil, nil
 	}
-	return s, nil, s.unpack(io.NewSectionReader(spec.Archive, 0, 1<<40))
+	return s, nil, s.unpack(io.NewSectionReader(spec.Boot.Files, 0, 1<<40))
 }
 
 // Archive implements engine.Archiver.
-func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
+func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	if err := e.at(ctx, ArchiveBegin, id); err != nil {
 		return err
 	}
@@ -201,7 +206,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
 }
 
 // Extract implements engine.Archiver.
-func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
+func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io.Writer) error {
 	if err := e.at(ctx, ExtractBegin, spec.ID); err != nil {
 		return err
 	}

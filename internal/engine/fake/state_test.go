@@ -21,7 +21,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 	defer e.Close()
 	ctx, image := t.Context(), t.TempDir()
 	config := []byte(`{"control_token":"c"}`)
-	if err := e.Create(ctx, engine.Spec{ID: "a", GuestConfig: config}); err != nil {
+	if err := e.Create(ctx, engine.Spec{ID: "a", Boot: engine.Boot{Config: config}}); err != nil {
 		t.Fatal(err)
 	}
 	e.State("a").Remember("x", "1")
@@ -31,7 +31,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 	}
 	e.State("a").Remember("x", "2")
 	for _, id := range []string{"b", "c"} {
-		if err := e.Restore(ctx, engine.Spec{ID: id, GuestConfig: config}, image); err != nil {
+		if err := e.Restore(ctx, engine.Spec{ID: id, Boot: engine.Boot{Config: config}}, image); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 			t.Errorf("%s remembers %q, want %q", id, got, want)
 		}
 	}
-	if err := e.Replace(ctx, engine.Spec{ID: "a", GuestConfig: config}, image); err != nil || e.State("a").Memory("x") != "1" {
+	if err := e.Replace(ctx, engine.Spec{ID: "a", Boot: engine.Boot{Config: config}}, image); err != nil || e.State("a").Memory("x") != "1" {
 		t.Errorf("replaced: %v, %q", err, e.State("a").Memory("x"))
 	}
 	name := filepath.Join(t.TempDir(), "files.tar")
@@ -53,7 +53,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 	if err := e.Archive(ctx, "a", f); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Create(ctx, engine.Spec{ID: "d", GuestConfig: config, Archive: f}); err != nil {
+	if err := e.Create(ctx, engine.Spec{ID: "d", Boot: engine.Boot{Config: config, Files: f}}); err != nil {
 		t.Fatal(err)
 	}
 	if s := e.State("d"); s.File("f") != "one" || s.Memory("x") != "" {
@@ -77,7 +77,7 @@ func TestStateFaults(t *testing.T) {
 	}
 	defer e.Close()
 	ctx, image := t.Context(), t.TempDir()
-	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	if err := e.Create(ctx, spec); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestAnEgressThatIsNotDeclaredIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	if err := e.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}

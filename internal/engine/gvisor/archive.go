@@ -24,7 +24,7 @@ const architecture = runtime.GOARCH
 // kernel's memory before it writes it, so a large one would cost the sandbox its
 // life, and a file with holes may be larger than any memory. So what is read is
 // a copy of the sandbox, in which nothing runs and which may use more.
-func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error) {
+func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error) {
 	b, err := e.find(id)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 }
 
 // Extract implements engine.Archiver.
-func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
+func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io.Writer) error {
 	id := spec.ID
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
@@ -75,7 +75,7 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *o
 
 // read lets a kernel take over a saved state, in which nothing runs, and writes
 // its files.
-func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
+func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 	// The guest waits for the rest of a configuration that never comes.
 	if _, err := k.config.write.WriteString("{"); err != nil {
 		return err

@@ -24,6 +24,13 @@ import (
 // takes them: the kernel's objects, where each page of memory is, the pages.
 var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
+// Parts implements engine.Checkpointer.
+func (e *Engine) Parts() []engine.Part {
+	return []engine.Part{
+		{Name: imageFiles[0], Kind: engine.PartSmall}, {Name: imageFiles[1], Kind: engine.PartSmall}, {Name: imageFiles[2], Kind: engine.PartPages},
+	}
+}
+
 // generation counts changes of ours after which a state needs another kernel than one of before,
 // and earlier versions cannot restore it: 2 shows the workspace as the user's, and gives the user no capability.
 const generation = "2"

@@ -1,8 +1,6 @@
 package gvisor
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/ids"
 )
 
@@ -99,7 +96,7 @@ func (e *Engine) publish(b *box) {
 // start lets the guest run and returns when it is ready.
 func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	k.times.wanted = time.Now()
-	go k.config.sendWith(spec.GuestConfig, spec.Archive)
+	go k.config.send(spec.Boot.Stream())
 	// The network comes first: gVisor does not look at it later.
 	network := loopback()
 	if spec.Egress.Connected() {
@@ -123,9 +120,9 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	}
 	k.b.boundMemory() // others may run already, which went on with the guest
 	k.times.started = time.Now()
-	err = awaitReady(ctx, k.output)
+	err = engine.AwaitReady(ctx, k.output)
 	k.output = nil
-	if errors.Is(err, errSilent) {
+	if errors.Is(err, engine.ErrSilent) {
 		return k.b.silence(ctx)
 	}
 	if err != nil {
@@ -133,33 +130,6 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	}
 	k.times.log(e.log, spec.ID)
 	return nil
-}
-
-// awaitReady reads what the guest prints until it says that it listens. It
-// closes the pipe: the guest has let go of it by then.
-func awaitReady(ctx context.Context, output *os.File) error {
-	stop := context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Now()) })
-	defer output.Close()
-	defer stop()
-	var said bytes.Buffer
-	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
-	for lines.Scan() {
-		if lines.Text() == guestboot.Ready {
-			return nil
-		}
-		said.WriteString(lines.Text() + "\n")
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("the guest is not heard: %w", err)
-	}
-	words := strings.TrimSpace(said.String())
-	if words == "" {
-		return errSilent
-	}
-	return fmt.Errorf("the guest ended before it was ready: %s", words)
 }
 
 // startFault explains why a process in new namespaces did not start. Where

@@ -57,7 +57,6 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	c := enginetest.Config{
 		Open: open(noCgroups), Image: root(t), Residue: residue, Forbidden: []string{become},
 		// Pages are read while programs already run: half of them ends the sandbox later.
-		Parts: []string{"checkpoint.img", "pages_meta.img"},
 	}
 	if !noCgroups {
 		c.Groups = groupsOf

@@ -18,10 +18,10 @@ const hole = 4096
 const pipeBytes = 1 << 20
 
 // throughHoles gives do a file to write to, and writes what comes out of it to
-// w, but for zeros. A sandbox may have files that are larger than its disk, of
+// w. Where w is a regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
 // nothing but holes, and gVisor writes those out: the host's disk would be full
 // before anybody had looked at how much there is.
-func throughHoles(w *os.File, do func(*os.File) error) error {
+func throughHoles(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -44,10 +44,20 @@ func throughHoles(w *os.File, do func(*os.File) error) error {
 	return err
 }
 
-// copyHoles copies all of r to w from where it is, and leaves holes for zeros.
-func copyHoles(w *os.File, r io.Reader) error {
-	at, err := w.Seek(0, io.SeekCurrent)
-	if err != nil {
+// copyHoles copies all of r to to, from where that is.
+func copyHoles(to io.Writer, r io.Reader) error {
+	w, ok := to.(*os.File)
+	var at int64
+	if ok {
+		var err error
+		if at, err = w.Seek(0, io.SeekCurrent); errors.Is(err, unix.ESPIPE) {
+			ok = false
+		} else if err != nil {
+			return err
+		}
+	}
+	if !ok {
+		_, err := io.Copy(to, r)
 		return err
 	}
 	buffer := make([]byte, 64*hole)

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -41,6 +42,31 @@ func TestThroughHoles(t *testing.T) {
 		if got, err := os.ReadFile(w.Name()); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("round %d: %d bytes are %d others, %v", round, len(want), len(got), err)
 		}
+	}
+}
+
+// What is no regular file gets the zeros themselves.
+func TestAStreamHasNoHoles(t *testing.T) {
+	var w bytes.Buffer
+	want := append(make([]byte, 3*hole), "end"...)
+	if err := throughHoles(&w, func(in *os.File) error {
+		_, err := in.Write(want)
+		return err
+	}); err != nil || !bytes.Equal(w.Bytes(), want) {
+		t.Errorf("%d bytes are %d others, %v", len(want), w.Len(), err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	err = throughHoles(in, func(to *os.File) error {
+		_, err := to.Write(want)
+		return err
+	})
+	in.Close()
+	if got, failed := io.ReadAll(out); err != nil || failed != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes are %d others in a pipe, %v, %v", len(want), len(got), err, failed)
 	}
 }
 

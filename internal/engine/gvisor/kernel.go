@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,7 +168,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	if err != nil {
 		request = nil
 	}
-	go p.request.send(request)
+	go p.request.send(bytes.NewReader(request))
 	decodeErr := json.NewDecoder(p.result.read).Decode(&result)
 	p.result.read.Close()
 	waitErr := cmd.Wait()

@@ -66,7 +66,7 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.Create(t.Context(), engine.Spec{ID: "killed", Image: r, GuestConfig: config(t, "killed")})
+		err = e.Create(t.Context(), engine.Spec{ID: "killed", Image: r, Boot: engine.Boot{Config: config(t, "killed")}})
 		if mended && err != nil {
 			t.Errorf("not started again: %v", err)
 		}

@@ -2,34 +2,18 @@ package gvisor
 
 import (
 	"io"
-	"math"
 	"os"
-	"slices"
 )
 
 // pipe is one direction between the server and the child that makes a sandbox's
 // kernel, or the sandbox.
 type pipe struct{ read, write *os.File }
 
-// send writes data and ends the stream. An error means that the reader is gone, which
+// send writes a stream and ends it. An error means that the reader is gone, which
 // the code that waits for the answer sees by itself.
-func (p *pipe) send(data []byte) {
-	_, _ = p.write.Write(data)
+func (p *pipe) send(stream io.Reader) {
+	_, _ = io.Copy(p.write, stream)
 	p.write.Close()
-}
-
-// sendWith writes data and, if there is one, a new line and a file behind it.
-func (p *pipe) sendWith(data []byte, archive *os.File) {
-	if archive == nil {
-		p.send(data)
-		return
-	}
-	defer p.write.Close()
-	if _, err := p.write.Write(append(slices.Clip(data), '\n')); err != nil {
-		return
-	}
-	// By its own offsets: the caller's is not ours to move.
-	_, _ = io.Copy(p.write, io.NewSectionReader(archive, 0, math.MaxInt64))
 }
 
 func (p *pipe) close() {

@@ -27,13 +27,9 @@ const mostWords = 512
 // patience bounds the wait for the end of a sandbox that does not answer.
 const patience = 5 * time.Second
 
-// errSilent is the end of what a guest prints before it was ready, and nothing
-// else was in it.
-var errSilent = errors.New("the guest ended before it was ready")
-
 // errKilled is the end of a guest that a signal ended before it was ready. Nothing
 // but gVisor or the host can have sent it: no program of the sandbox runs by then.
-var errKilled = fmt.Errorf("%w: ended by signal", errSilent)
+var errKilled = fmt.Errorf("%w: ended by signal", engine.ErrSilent)
 
 // errKernelEnded is the end of a kernel that said nothing. One whose guest was killed
 // can be gone before it is asked how the guest ended.
@@ -56,18 +52,18 @@ func (b *box) silence(ctx context.Context) error {
 		switch {
 		case status == nil:
 		case status.Signaled() && b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
-			return fmt.Errorf("%w: the memory of the sandbox's group was used up", errSilent)
+			return fmt.Errorf("%w: the memory of the sandbox's group was used up", engine.ErrSilent)
 		case status.Signaled():
 			// gVisor also ends a guest with SIGKILL when it takes the host process
 			// in which the guest runs for dead.
 			return fmt.Errorf("%w %s", errKilled, unix.SignalName(status.Signal()))
 		default:
-			return fmt.Errorf("%w, with exit code %d", errSilent, status.ExitStatus())
+			return fmt.Errorf("%w, with exit code %d", engine.ErrSilent, status.ExitStatus())
 		}
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-late.C:
-		return errSilent
+		return engine.ErrSilent
 	}
 	if words := b.lastWords(); words != "" {
 		return fmt.Errorf("its kernel crashed: %q", words)

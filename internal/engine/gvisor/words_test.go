@@ -41,7 +41,7 @@ func TestCrashIsTold(t *testing.T) {
 	c := enginetest.Config{Open: open(false), Image: root(t)}
 	dir := c.Saved(t, "true")
 	e := c.Open(t, t.TempDir())
-	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Image: c.Image, GuestConfig: config(t, crashes)}, dir)
+	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Image: c.Image, Boot: engine.Boot{Config: config(t, crashes)}}, dir)
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `its kernel crashed: "panic: made by a test"`) {
 		t.Errorf("got %v", err)
 	}

@@ -7,32 +7,31 @@ import (
 	"strings"
 )
 
-// PathMatcher matches a path with what a policy protects, segment by segment. Paths with
-// equal states are matched alike from there on.
+// PathMatcher matches paths against a policy's protected paths, segment by segment. Paths with
+// equal states match alike from there on.
 type PathMatcher interface {
-	// Step is the state after one more segment.
+	// Step returns the state after one more segment.
 	Step(at, name string) string
 	// Matches reports whether the path of a state is protected.
 	Matches(at string) bool
 }
 
-// Bounds of what is followed. A sandbox can make any number of links.
+// Limits for following links, because a sandbox can create any number of them.
 const (
-	maxHops    = 40  // of links behind each other, as in a kernel
-	maxPaths   = 256 // to one directory
-	maxAliases = 256 // of one path
+	maxHops    = 40  // links in a chain, as in a kernel
+	maxPaths   = 256 // paths to one directory
+	maxAliases = 256 // states of one path
 )
 
-// aliases knows by which paths symbolic links lead to a place: those of the host's
-// directory, by which its tools would come there, and those inside, which may come
-// out later. Without it a file in ../hooks would come out though .git/hooks is a
-// link there.
+// aliases knows by which other paths symbolic links lead to a file: links in the host's directory,
+// which the host's tools would follow, and links in the sandbox, which may come out later. Without
+// it, if .git/hooks is a link to ../hooks, a file in ../hooks would not count as protected.
 type aliases struct {
 	paths PathMatcher
-	links map[string][]string        // by where they lead, for real: "" is the top
-	at    map[string]map[string]bool // states by which links lead to a place
+	links map[string][]string        // by the real path of the target: "" is the top
+	at    map[string]map[string]bool // states of the paths by which links lead to a place
 	known map[string][]string        // states of directories
-	// lost are places with more states than are followed: all below is protected.
+	// lost are places with more states than the limit. Everything below them counts as protected.
 	lost map[string]bool
 }
 
@@ -59,13 +58,13 @@ func (c *comparison) aliasesOf(paths PathMatcher, start string) *aliases {
 		}
 	}
 	for _, list := range l.links {
-		slices.Sort(list) // what is bounded is so alike each time
+		slices.Sort(list) // a fixed order, so that the limits cut off the same each time
 	}
 	l.settle()
 	return l
 }
 
-// resolve finds where a link leads in one of both trees, if that is below the top.
+// resolve returns the target of a link in one of the trees, if it is below the top.
 func (c *comparison) resolve(name string, view func(*trio) *Entry, tops []string) (string, bool) {
 	at, rest, hops := "", strings.Split(name, "/"), 0
 	for len(rest) > 0 {
@@ -114,8 +113,8 @@ func belowTop(target string, tops []string) (string, bool) {
 	return "", false
 }
 
-// settle finds all states by which links lead to their places. Links may lead over
-// others, so it is done until nothing is new.
+// settle finds all states by which links lead to their targets. Links may lead through others, so
+// it repeats until it finds nothing new.
 func (l *aliases) settle() {
 	for again := true; again; {
 		again = false
@@ -140,7 +139,7 @@ func (l *aliases) settle() {
 	}
 }
 
-// states are those of a directory, by all paths to it.
+// states returns the states of a directory, by all paths to it.
 func (l *aliases) states(dir string) []string {
 	if found, ok := l.known[dir]; ok {
 		return found
@@ -150,7 +149,7 @@ func (l *aliases) states(dir string) []string {
 	return found
 }
 
-// after are the states of a path.
+// after returns the states of a path.
 func (l *aliases) after(name string) []string {
 	var found []string
 	if name != "" {
@@ -188,8 +187,8 @@ func (l *aliases) protected(name string) bool {
 	return slices.ContainsFunc(l.after(name), l.paths.Matches)
 }
 
-// aliases are other paths to a place, the nearest first: all that take one link,
-// and as many as are bounded that take more.
+// aliases returns the other paths to a place, the nearest first: all that go through one link, and
+// a limited number that go through more.
 func (l *aliases) aliases(name string) []string {
 	if len(l.links) == 0 {
 		return nil

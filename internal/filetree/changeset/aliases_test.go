@@ -31,8 +31,8 @@ func leadsFrom(t *testing.T, links map[string]string) *aliases {
 	return c.aliasesOf(suffix{".git", "hooks"}, "")
 }
 
-// F2: what links lead to is protected as if it were in their place, however many
-// they are, and in whatever circle.
+// F2: the target of a link is protected as if it were at the link's place, however many links there
+// are, and even if they form a circle.
 func TestF2LinksLeadToWhatIsProtected(t *testing.T) {
 	for _, c := range []struct {
 		links   map[string]string

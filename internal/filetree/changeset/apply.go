@@ -15,33 +15,33 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ApplyOptions say how changes are brought out.
+// ApplyOptions configure how changes are applied.
 type ApplyOptions struct {
-	// Dir is the directory inside that the changes are of.
+	// Dir is the directory in the sandbox that the changes belong to.
 	Dir string
-	// Journals is a private directory for journals of unfinished applies, in which no
-	// other process writes. It must not be below the host's directory: a program that
-	// wrote there could have placed a journal of its own.
+	// Journals is a private directory for journals of unfinished applies, in which no other process
+	// writes. It must not be below the host's directory: a program that writes there could forge a
+	// journal.
 	Journals string
-	// Overwrite brings also what has a conflict.
+	// Overwrite also applies changes that have a conflict.
 	Overwrite bool
 	Bounds    Bounds
 
-	// Ready is called, unless nil, with what is about to come: with the sums that
-	// it has by now, which are others than inside where something was masked.
-	// After an error of its nothing comes.
+	// Ready, unless nil, is called with the changes that are about to be applied. Their checksums
+	// are those of the content to be written, which differs from the sandbox's where secrets were
+	// redacted. If Ready returns an error, nothing is applied.
 	Ready func([]Change) error
 
 	// step is called before each step, with its name.
 	step func(name string)
-	// apart is as on a file system that cannot exchange two files.
+	// apart makes Apply act as on a file system that cannot exchange two files.
 	apart bool
 }
 
-// Apply brings changes out into a directory of the host's, all or none. They must
-// come from an earlier Compare: since then, neither a file inside may have changed
-// its bytes, nor a file outside have been touched. It returns what is there now, for
-// the next comparison; an entry without a type is gone.
+// Apply applies changes to a directory of the host, all or none. They must come from an earlier
+// Compare: since then, neither the content of a file inside may have changed, nor may a file
+// outside have been touched. It returns the new entries outside, for the next comparison; an entry
+// without a type was removed.
 func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {
 		o.step = func(string) {}
@@ -56,8 +56,7 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.end(err)) }()
-	// What is in the way is found before anything is fetched, and again when it
-	// is about to be replaced.
+	// Conflicts are looked for before anything is fetched, and again just before each replacement.
 	for i := range changes {
 		if err := a.expect(&changes[i]); err != nil {
 			return nil, err
@@ -82,8 +81,8 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 		return nil, err
 	}
 	for _, c := range changes {
-		// What cannot be found now was moved by others since: the next comparison
-		// tells.
+		// A file that cannot be found now was moved by another process since; the next comparison
+		// reports it.
 		switch e, err := lstatBeneath(a.dir, c.Path); {
 		case err != nil:
 		case e == nil:
@@ -95,7 +94,7 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 	return now, nil
 }
 
-// stageFor is Stage for what comes to a host's directory.
+// stageFor is Stage for content that goes to a directory of the host.
 func stageFor(ctx context.Context, box Box, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
 	came, err := Stage(ctx, box, o.Dir, changes, into, o.Bounds)
 	if err != nil {
@@ -105,18 +104,18 @@ func stageFor(ctx context.Context, box Box, changes []Change, into *os.Root, o A
 		switch known := changes[i].Has(Masked); {
 		case changes[i].New == nil:
 		case inPlace(&changes[i]):
-			came[i] = changes[i] // the file outside stays, with all that is in it
+			came[i] = changes[i] // the file outside stays, with all its content
 			came[i].Flags = slices.DeleteFunc(slices.Clone(came[i].Flags), func(f Flag) bool { return f == Masked })
 		case came[i].Has(Masked) && !known && came[i].Outside != nil && !o.Overwrite:
-			// Too large to be looked into when it was compared.
-			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q holds a sealed secret, and would replace a file that may hold it too", came[i].Path).
-				WithHint("leave it out, or say that the sandbox's is to replace it")
+			// The file was too large to be read at the comparison.
+			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q contains a secret, and would replace a file that may contain it too", came[i].Path).
+				WithHint("leave it out, or ask to overwrite the file outside")
 		}
 	}
 	return came, nil
 }
 
-// acceptable refuses what must never come out, whatever flags it was given.
+// acceptable rejects changes that must never be applied, whatever flags they were given.
 func acceptable(changes []Change, overwrite bool) error {
 	for i := range changes {
 		c := &changes[i]
@@ -124,10 +123,10 @@ func acceptable(changes []Change, overwrite bool) error {
 			return fault.New(fault.Denied, "changes_refused", err.Error())
 		}
 		if i > 0 && changes[i-1].Path == c.Path {
-			return fault.Newf(fault.Invalid, "changes_invalid", "%q is there twice", c.Path)
+			return fault.Newf(fault.Invalid, "changes_invalid", "%q appears twice", c.Path)
 		}
 		if (c.Op == Removed) != (c.New == nil) {
-			return fault.Newf(fault.Invalid, "changes_invalid", "%q is removed and is not", c.Path)
+			return fault.Newf(fault.Invalid, "changes_invalid", "%q is removed and has content", c.Path)
 		}
 		if c.Refused() || reserved(c.Path) || !comesOutAs(c) {
 			return refused(*c)
@@ -139,7 +138,7 @@ func acceptable(changes []Change, overwrite bool) error {
 	return nil
 }
 
-// comesOutAs reports whether a file is of a kind that comes out.
+// comesOutAs reports whether a file is of a kind that is applied.
 func comesOutAs(c *Change) bool {
 	switch {
 	case c.New == nil:
@@ -153,24 +152,24 @@ func comesOutAs(c *Change) bool {
 }
 
 func conflict(name string) error {
-	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside in the meantime", name).
-		WithHint("look at the changes again, and say if the sandbox's are to replace it")
+	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside since the comparison", name).
+		WithHint("look at the changes again, or ask to overwrite the file outside")
 }
 
-// application is one Apply under way.
+// application is an Apply in progress.
 type application struct {
 	journal *journal
 	host    *os.Root
 	dir     *os.File // host
-	// stage is the directory in it for what comes and what goes: on the same
-	// file system, so that each file takes its place in one step.
+	// stage is the directory in it for arriving and leaving files: on the same file system, so that
+	// each file can be renamed into place.
 	stage             *os.Root
 	incoming          *os.Root // stage/new
 	arriving, leaving *os.File // stage/new, stage/old
 	ops               []op
 	step              func(string)
 	committing, apart bool
-	kept              int // of ops that hold their directory open
+	kept              int // number of ops that hold their directory open
 }
 
 func (a *application) close() {
@@ -185,8 +184,8 @@ func (a *application) close() {
 	}
 }
 
-// begin takes the directory for this Apply alone, after it has put back what
-// a killed one left, and makes the place for what is to come.
+// begin locks the directory for this Apply. It first undoes what a killed Apply left, and then
+// creates the stage.
 func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 	dir, err := host.Open(".")
 	if err != nil {
@@ -215,7 +214,7 @@ func keptFault(kept string) error {
 	if kept == "" {
 		return nil
 	}
-	return fault.Newf(fault.Conflict, "apply_unfinished", "an earlier apply was killed, and files were changed since: what they were is in %q", kept).
+	return fault.Newf(fault.Conflict, "apply_unfinished", "an earlier apply was killed, and files were changed since: their earlier content is in %q", kept).
 		WithHint("compare, and try again")
 }
 
@@ -251,7 +250,7 @@ func (a *application) openStage(name string) (err error) {
 	return err
 }
 
-// expect reports whether a place outside is as it was when it was compared.
+// expect reports whether a file outside is unchanged since the comparison.
 func (a *application) expect(c *Change) error {
 	e, err := lstatBeneath(a.dir, c.Path)
 	if err != nil {
@@ -276,7 +275,7 @@ func placeFault(name string, err error) error {
 	case errors.Is(err, unix.ELOOP), notThere(err), errors.Is(err, unix.EEXIST):
 		return conflict(name)
 	case errors.Is(err, unix.EXDEV):
-		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on another file system than its workspace, so that it cannot be replaced in one step", name)).
+		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on another file system than the rest of the workspace, so that it cannot be replaced in one step", name)).
 			WithHint("leave it out, or export it")
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return fault.Wrap(err, fault.Denied, "changes_not_writable", fmt.Sprintf("%q cannot be written", name))

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// P37: a directory that is not there at the next start, such as one on a disk
-// that is attached later, is put back when it is.
+// P37: if a directory is missing at the next start, such as one on a disk that is attached later,
+// it is restored once it is back.
 func TestADirectoryThatComesBackIsPutBack(t *testing.T) {
 	for what, meanwhile := range map[string]func(t *testing.T, host string){
 		"nothing":           func(*testing.T, string) {},
@@ -48,8 +48,8 @@ func TestADirectoryThatComesBackIsPutBack(t *testing.T) {
 	}
 }
 
-// Where somebody has removed what an Apply that was killed kept aside, nothing
-// can be put back, and it stands in the way of no other.
+// If the files that a killed Apply set aside were removed, nothing can be restored, and that does
+// not stop another Apply.
 func TestWhatWasKeptAsideIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	host, _ := eventful(t, dir)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath opens a path below a directory of the host's. No part of it may be a
-// link, or somebody who swaps a directory for a link would lead us out.
+// beneath opens a path below a directory of the host. No part of it may be a link: a program that
+// swaps a directory for a link would lead us out of the directory.
 func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC),
@@ -21,7 +21,7 @@ func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 	for {
 		fd, err := unix.Openat2(int(dir.Fd()), name, how)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-			continue // somebody renamed something on the way
+			continue // a part of the path was renamed during the call
 		}
 		if err != nil {
 			return nil, &os.PathError{Op: "open", Path: name, Err: err}
@@ -40,9 +40,9 @@ func parentOf(dir *os.File, name string) (*os.File, string, error) {
 	return d, base, err
 }
 
-// lstatBeneath describes a file below a directory of the host's; nil is none.
-// What is reached through a link has no place of that name either: the link may
-// be one that is about to become a directory.
+// lstatBeneath describes a file below a directory of the host. It returns nil if there is none. A
+// path that goes through a link does not count as a file either, because the link may be about to
+// become a directory.
 func lstatBeneath(dir *os.File, name string) (*Entry, error) {
 	d, base, err := parentOf(dir, name)
 	if notThere(err) || errors.Is(err, unix.ELOOP) {
@@ -55,7 +55,7 @@ func lstatBeneath(dir *os.File, name string) (*Entry, error) {
 	return lookAt(d, base, name)
 }
 
-// lookAt is lstatAt where nothing is no error.
+// lookAt is lstatAt, but a missing file is not an error.
 func lookAt(d *os.File, base, name string) (*Entry, error) {
 	e, err := lstatAt(int(d.Fd()), base)
 	if errors.Is(err, unix.ENOENT) {

@@ -1,19 +1,19 @@
 package changeset
 
-// Bounds of what is read from a sandbox. Zero in a field is the default, never
+// Bounds limit what is read from a sandbox. A zero field stands for the default, never for
 // unlimited.
 type Bounds struct {
-	// Files is the most that a tree may have.
+	// Files is the greatest number of files of a tree.
 	Files int
-	// FileBytes is the most that one file may have to come out, and Bytes all
-	// files together. Holes count, so that a small sandbox cannot fill a disk.
+	// FileBytes is the greatest size of one file that is brought out, and Bytes that of all files
+	// together. Holes count, so that a small sandbox cannot fill a disk.
 	FileBytes, Bytes int64
-	// TextBytes is the largest file whose text is compared, and AllText the most
-	// of all texts together.
+	// TextBytes is the size of the largest file whose text is compared, and AllText the greatest
+	// size of all texts together.
 	TextBytes, AllText int64
 }
 
-// DefaultBounds are used for every field that is zero.
+// DefaultBounds are used for fields that are zero.
 var DefaultBounds = Bounds{Files: 500_000, FileBytes: 1 << 30, Bytes: 4 << 30, TextBytes: 1 << 20, AllText: 64 << 20}
 
 // OrDefault fills zero fields with the defaults.
@@ -32,10 +32,10 @@ func (b Bounds) OrDefault() Bounds {
 	return b
 }
 
-// Bounds that hold for everybody.
+// Limits that no caller can change.
 const (
 	maxPath  = 4096
 	maxDepth = 200
-	// maxNames bounds what all names of a tree take together.
+	// maxNames bounds the total length of all names of a tree.
 	maxNames = 64 << 20
 )

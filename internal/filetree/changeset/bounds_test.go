@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// A sandbox that tells of more files than anybody compares, or of longer names,
-// is not listened to until the server has no memory left.
+// The list of a sandbox that names too many files, or too long names, is rejected before it uses up
+// the server's memory.
 func TestTreesAreBounded(t *testing.T) {
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)
 	for name, c := range map[string]struct {

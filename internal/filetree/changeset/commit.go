@@ -43,8 +43,8 @@ func (a *application) do(o *op) error {
 	if err != nil {
 		return err
 	}
-	// An undo must happen in this same directory, even if it was moved. Beyond
-	// maxKept an undo finds the directory by its name.
+	// An undo must use this same directory, even if it was moved. Beyond maxKept an undo finds the
+	// directory by its name.
 	if a.kept < maxKept {
 		a.kept++
 		o.parent = parent
@@ -68,7 +68,7 @@ func (a *application) do(o *op) error {
 	return a.put(parent, base, o)
 }
 
-// chmod changes the mode of a file if it is still the expected one.
+// chmod changes the mode of a file if the file is still the expected one.
 func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	f, err := beneath(parent, base, unix.O_PATH)
 	if err != nil {
@@ -94,8 +94,8 @@ func (a *application) take(parent *os.File, base string, o *op) error {
 	return a.gone(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
 }
 
-// gone checks the file that was moved to the stage: it must be the expected one, and a
-// directory must be empty. Otherwise gone calls back.
+// gone checks the file that was moved to the stage: it must be the expected one, and a directory
+// must be empty. Otherwise gone calls back, which moves it back.
 func (a *application) gone(stage *os.File, o *op, back func() error) error {
 	e, err := lookAt(stage, o.Slot, string(o.Path))
 	if err == nil && !o.Old.is(e) {
@@ -170,8 +170,8 @@ func move(from *os.File, name string, to *os.File, newName string) error {
 	if !cannot(err) {
 		return err
 	}
-	// The file system cannot do both at once, so a file that appears between the check
-	// and the rename is replaced.
+	// The file system cannot rename and check in one step, so a file that appears in between is
+	// replaced.
 	if e, err := lookAt(to, newName, newName); err != nil || e != nil {
 		return errors.Join(err, unix.EEXIST)
 	}
@@ -190,7 +190,7 @@ func (a *application) settle() error {
 	for name := range seen {
 		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if notThere(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
-			continue // it was removed too, cannot be read, or was moved by others
+			continue // the directory was removed too, cannot be read, or was moved by another process
 		}
 		if err != nil {
 			return err

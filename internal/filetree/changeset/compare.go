@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// Options say how to compare.
+// Options configure a comparison.
 type Options struct {
-	// Dir is the directory inside.
+	// Dir is the directory in the sandbox.
 	Dir string
-	// Lines counts lines, and Text keeps them too.
+	// Lines counts changed lines, and Text also keeps the diff.
 	Lines, Text bool
-	// Protected tells which paths a policy protects, and Ignore which it keeps
-	// out of the sandbox. Paths are relative. Nil is none.
+	// Protected reports whether a policy protects a path, and Ignore whether the policy keeps it
+	// out of the sandbox. Paths are relative. Nil matches nothing.
 	Protected, Ignore func(path string) bool
-	// Paths matches what Protected matches from the state Start on, for paths that
-	// lead over symbolic links. Nil follows none.
+	// Paths gives the same answers as Protected, starting from the state Start, for paths that go
+	// through symbolic links. Nil follows no links.
 	Paths PathMatcher
-	// Under is the directory as which Dir counts for what tools run by themselves;
-	// "" is the top.
+	// Under is the path at which Dir counts for rules about files that tools execute; "" is the
+	// top.
 	Under  string
 	Start  string
 	Bounds Bounds
 }
 
-// Compare tells what a sandbox has changed. It reads names and times of
-// everything, and the content only where these do not settle it: a program
-// inside can set the time of a change, and cannot set when that was done.
+// Compare returns what a sandbox has changed. It reads the names and times of all files, and the
+// content only where these leave a doubt: a program inside can set a file's modification time, but
+// not its change time.
 func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
 	o.Bounds = o.Bounds.OrDefault()
 	c := &comparison{ctx: ctx, box: box, hide: box.Hide, base: base, o: o}
@@ -67,10 +67,10 @@ func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
 	return set, nil
 }
 
-// trio is one path: as the sandbox got it, as it is outside, as it is inside.
+// trio is one path in three states: as the sandbox got it, as it is outside, and as it is inside.
 type trio struct {
 	start, host, now *Entry
-	// brought says that start is what an earlier Apply left outside.
+	// brought is set if start is what an earlier Apply left outside.
 	brought bool
 }
 
@@ -84,21 +84,21 @@ type comparison struct {
 	paths   []string
 	files   map[string]*trio
 	opaque  map[string]bool
-	aliases *aliases // of what is changed; nil is none
+	aliases *aliases // of changed files; nil is none
 }
 
-// found is a change with what it was made from.
+// found is a change with the entries it was made from.
 type found struct {
 	change Change
 	trio   *trio
-	// scripts says that what a package runs by itself is another.
+	// scripts is set if the scripts that a package manager runs by itself differ.
 	scripts bool
-	// masked and wasMasked say that the file has, and had, what must not be seen;
-	// equal that there is no difference to be seen.
+	// masked and wasMasked are set if the new and the old content contain a secret; equal, if no
+	// difference remains after redaction.
 	masked, wasMasked, equal bool
 }
 
-// look lists the trees. The sandbox comes first: it may show files of the host that
+// look lists the trees. The sandbox is listed first, because it may show files of the host that
 // change during the comparison.
 func (c *comparison) look() error {
 	inside, err := c.list(TreeRequest{Dir: c.o.Dir})
@@ -122,7 +122,7 @@ func (c *comparison) look() error {
 	})
 	for name, t := range c.files {
 		if c.hidden(name) || t.host != nil && reserved(name) {
-			continue // an Apply is under way
+			continue // an Apply is in progress
 		}
 		if touched(t, c.dir != nil) {
 			c.paths = append(c.paths, name)
@@ -156,8 +156,8 @@ func (c *comparison) list(req TreeRequest) ([]Entry, error) {
 	return ReadTree(r, c.o.Bounds)
 }
 
-// hidden reports whether a path cannot be compared: the policy keeps it out of the
-// sandbox, something is mounted there, or it may not be read.
+// hidden reports whether a path cannot be compared: the policy keeps it out of the sandbox,
+// something is mounted there, or it may not be read.
 func (c *comparison) hidden(name string) bool {
 	if c.o.Ignore != nil && c.o.Ignore(name) {
 		return true
@@ -173,8 +173,8 @@ func (c *comparison) hidden(name string) bool {
 	return false
 }
 
-// sums asks for the content of what is touched. What the sandbox says now stands
-// for what it said before: each file by itself is described as it was read.
+// sums requests the checksums of files that may have changed. The sandbox's new description of
+// these files replaces its earlier one, because it was made when the content was read.
 func (c *comparison) sums() error {
 	var ask []string
 	for _, name := range c.paths {

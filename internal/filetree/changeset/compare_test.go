@@ -66,10 +66,10 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		put(t, in("new alike"), "22")
 		put(t, out("new alike"), "22")
 		put(t, out("new out"), "333")
-		// A directory goes inside that got a file outside.
+		// The sandbox created a directory for which the host created a file.
 		remove(t, in("d"))
 		put(t, out("d/new"), "333")
-		// A directory became a link outside in which the sandbox made a file.
+		// The host turned a directory into a link, and the sandbox created a file in the directory.
 		put(t, in("e/y"), "22")
 		remove(t, out("e"))
 		lay(t, b.host, map[string]string{"e": "-> /etc"})
@@ -86,14 +86,14 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("applied conflicts: %v", err)
 		}
-		// Also where they are to be overwritten, nothing is written through a link.
+		// Even with Overwrite nothing is written through a link.
 		if _, err := b.apply(t, set.Changes, true); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("applied through a link: %v", err)
 		}
 		if d := different(before, picture(t, b.host, true)); d != "" {
 			t.Errorf("refused, and changed:\n%s", d)
 		}
-		// What was put back has another ctime, and is no more changed than before.
+		// A file that an undo restored has another ctime, and counts as unchanged as before.
 		set = b.compare(t)
 		if got := short(set); !slices.Equal(got, want) {
 			t.Errorf("copied %v: put back, got\n%s", copied, strings.Join(got, "\n"))
@@ -211,7 +211,7 @@ func TestTextsAreBounded(t *testing.T) {
 	if c := set.Changes[2]; !c.Omitted || c.Text != "" || c.Added != 2 || c.Removed != 1 {
 		t.Errorf("large: %+v", c)
 	}
-	// A difference that is as bad as can be is done with at once.
+	// A worst-case difference is computed quickly.
 	var x, y strings.Builder
 	for i := range 200_000 {
 		x.WriteString([]string{"a\n", "b\n", "\n"}[i%3])
@@ -250,7 +250,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 		if chosen, left := changeset.Select(set.Changes, func(x changeset.Change) bool { return x.Path == c.Path }); len(chosen) > 0 || len(left) != len(set.Changes) {
 			t.Errorf("%s was chosen", c.Path)
 		}
-		for _, flags := range [][]changeset.Flag{c.Flags, nil} { // also if somebody forgot its flags
+		for _, flags := range [][]changeset.Flag{c.Flags, nil} { // even if the caller cleared its flags
 			c.Flags = flags
 			if _, err := b.apply(t, []changeset.Change{c}, true); fault.CodeOf(err) != "changes_refused" {
 				t.Errorf("%s: %v", c.Path, err)
@@ -260,7 +260,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 	if d := different(before, picture(t, b.host, true)); d != "" {
 		t.Error(d)
 	}
-	// The control: the others come out.
+	// Control: the other changes are applied.
 	chosen, _ := changeset.Select(set.Changes, func(changeset.Change) bool { return true })
 	if _, err := b.apply(t, chosen, false); err != nil || len(chosen) != 4 {
 		t.Errorf("%d, %v", len(chosen), err)
@@ -298,8 +298,8 @@ func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
 	}
 }
 
-// A link that became a directory inside is one still outside, and nothing that
-// is to come below it is there, however deep.
+// A link that became a directory inside is still a link outside, and nothing below it exists there
+// yet, at any depth.
 func TestApplyMakesADirectoryOfALink(t *testing.T) {
 	for _, target := range []string{"other", "no such", "../elsewhere"} {
 		b := newBench(t, map[string]string{"other/x": "1", "l": "-> " + target})
@@ -332,7 +332,7 @@ func TestCompareIsNotFooledByATimeThatWasSet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The clock of files has steps of some milliseconds.
+		// The times of files advance in steps of some milliseconds.
 		if now.Sys().(*syscall.Stat_t).Ctim != was.Sys().(*syscall.Stat_t).Ctim {
 			break
 		}

@@ -11,30 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Base is what a sandbox's files are compared with.
+// Base is what the files of a sandbox are compared with.
 type Base struct {
 	// Start is the tree as the sandbox got it.
 	Start []Entry
-	// Brought are files of Outside as an earlier Apply left them, which stand
-	// for those of Start. One without a type was removed.
+	// Brought are the entries of files of Outside as an earlier Apply left them. They replace the
+	// entries of Start. An entry without a type was removed.
 	Brought []Entry
-	// Content has Start's files, if they lie somewhere else than in Outside.
-	// Nil is Outside, as far as its files are what Start says.
+	// Content holds the files of Start, if they are not those of Outside. If it is nil, they are
+	// read from Outside as far as they still match Start.
 	Content *os.Root
-	// Outside is the directory that changes would come out to; nil if there is
-	// none.
+	// Outside is the directory that changes are applied to, or nil.
 	Outside *os.Root
 }
 
 var (
-	errMoved   = errors.New("the file is another one by now")
+	errMoved   = errors.New("the file was replaced since")
 	errUnknown = errors.New("the file's earlier content is unknown")
 )
 
-// hostFiles reads files of a directory of the host's.
+// hostFiles reads files of a directory of the host.
 type hostFiles struct{ dir *os.File }
 
-// open opens a file that must still be what it was when it was listed.
+// open opens a file, which must be unchanged since it was listed.
 func (h hostFiles) open(e *Entry) (*os.File, error) {
 	f, err := beneath(h.dir, e.Path, unix.O_RDONLY)
 	if err != nil {
@@ -56,7 +55,7 @@ func (h hostFiles) open(e *Entry) (*os.File, error) {
 	return f, nil
 }
 
-// was opens what a file was before the sandbox changed it.
+// was opens the file as it was before the sandbox changed it.
 func (c *comparison) was(t *trio) (io.ReadCloser, error) {
 	if t.start == nil || t.start.Type != Regular {
 		return nil, errUnknown
@@ -70,7 +69,7 @@ func (c *comparison) was(t *trio) (io.ReadCloser, error) {
 	return hostFiles{c.dir}.open(t.host)
 }
 
-// sumOf reads all of a file.
+// sumOf returns the checksum of a whole file.
 func sumOf(ctx context.Context, r io.Reader) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, patient{ctx, r}); err != nil {
@@ -93,15 +92,15 @@ func (p patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// sameOutside reports whether a host file is as it was when the sandbox began. The change
-// time does not count, which a new name, owner or link changes too: putting a file
-// back after a failed Apply changes it.
+// sameOutside reports whether a host file is as it was when the sandbox started. It ignores the
+// change time, because a rename, a new owner or a new link changes that too: restoring a file after
+// a failed Apply does.
 func sameOutside(was, now *Entry) bool {
 	return was.Type == now.Type && was.Mode == now.Mode && (was.Type != Link || was.Target == now.Target) &&
 		(was.Type == Dir || was.Size == now.Size && was.Ino == now.Ino && was.MTime.Equal(now.MTime))
 }
 
-// stillIs reports whether a host file was not touched at all since it was compared.
+// stillIs reports whether a host file is entirely untouched since the comparison.
 func stillIs(was, now *Entry) bool {
 	return sameOutside(was, now) && (was.Type == Dir || was.CTime.Equal(now.CTime))
 }

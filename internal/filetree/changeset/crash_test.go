@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// eventful is a tree and what becomes of it: something of each kind.
+// eventful is a tree with changes of every kind.
 func eventful(t testing.TB, dir string) (host, inside string) {
 	t.Helper()
 	host, inside = filepath.Join(dir, "host"), filepath.Join(dir, "inside")
@@ -80,8 +80,8 @@ func applyAndDie(dir, at string, apart bool) int {
 	return 0
 }
 
-// die applies in a process of its own that is killed at a step, and returns
-// the steps that it took.
+// die runs an Apply in another process that is killed at a step, and returns the steps that it
+// made.
 func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -104,8 +104,8 @@ func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool)
 	return steps, err != nil
 }
 
-// P37: an Apply that is killed at any step leaves all or nothing, once the next
-// start, or the next Apply, has looked.
+// P37: an Apply that is killed at any step leaves all changes or none, once the next start or the
+// next Apply has recovered.
 func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 			if !killed || took[len(took)-1] != name {
 				t.Fatalf("it was not killed at %s: %q", name, took)
 			}
-			// Putting back is killed as well, at its middle, and then once more done.
+			// The recovery is killed in the middle too, and then run again.
 			if strings.HasPrefix(name, "op") {
 				die(t, dir, "undo 4", apart)
 			}
@@ -155,7 +155,7 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 	}
 }
 
-// What somebody changes after an Apply was killed is theirs.
+// Files that the user changes after an Apply was killed stay the user's.
 func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
 	dir := t.TempDir()
 	host, _ := eventful(t, dir)
@@ -189,7 +189,7 @@ func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// P37: an error in the middle puts everything back, to the byte and the time.
+// P37: after an error in the middle everything is restored, byte for byte and with its times.
 func TestApplyPutsEverythingBack(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		total := 0
@@ -214,11 +214,11 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 				break
 			}
 			before := picture(t, host, true)
-			// Somebody changes the place of one of them just before its turn.
+			// The user changes one of the files just before its turn.
 			victim := set.Changes[i]
 			full := filepath.Join(host, victim.Path)
 			if info, err := os.Stat(filepath.Dir(full)); err != nil || !info.IsDir() {
-				continue // it is to come into a directory that is not there yet
+				continue // its directory does not exist yet
 			}
 			total++
 			changed := false
@@ -239,7 +239,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			}
 			now := picture(t, host, true)
 			for name := range now {
-				// Their own doing, and the times of directories that they changed.
+				// Only the user's changes, and the times of the directories with them, differ.
 				if under(name, victim.Path) || under(victim.Path, name) || name == "." {
 					delete(now, name)
 					delete(before, name)
@@ -274,7 +274,7 @@ func TestApplyIsAloneInADirectory(t *testing.T) {
 		b.box.packing = nil
 		_, err := b.apply(t, set.Changes, false)
 		codes = append(codes, fault.CodeOf(err))
-		// Nor is one that runs taken for one that was killed.
+		// An Apply that is still running is not mistaken for a killed one.
 		if kept, err := changeset.Recover(t.Context(), b.journals); err != nil || len(kept) > 0 {
 			t.Errorf("recover: %q, %v", kept, err)
 		}
@@ -288,7 +288,7 @@ func TestApplyIsAloneInADirectory(t *testing.T) {
 	b.clean(t)
 }
 
-// P37: what a program changes after it was shown does not come out.
+// P37: a file that a program changes after it was shown is not applied.
 func TestWhatMovedDoesNotComeOut(t *testing.T) {
 	for what, change := range map[string]func(b *bench){
 		"content": func(b *bench) { put(t, filepath.Join(b.inside, "a"), "EVIL") },
@@ -326,8 +326,7 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 	}
 }
 
-// P37: what was changed outside after it was shown is noticed, however little
-// it shows.
+// P37: any change outside after the changes were shown is noticed, however little it shows.
 func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, b *bench, step string){
 		"in place, with the old time": func(t *testing.T, b *bench, step string) {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// touched decides by names and times.
+// touched reports, by names and times, whether a file may have changed.
 func touched(t *trio, outside bool) bool {
 	switch {
 	case t.now == nil:
 		return t.start != nil && (t.host != nil || !outside)
 	case t.host != nil && same(t.now, t.host), t.start != nil && same(t.now, t.start):
-		return false // the sandbox shows what was there, or what is there by now
+		return false // the sandbox shows the start's file, or the host's current one
 	}
 	return true
 }
 
-// same reports whether a file inside is plainly that of the host's.
+// same reports whether a file inside is certainly the host's file.
 func same(x, y *Entry) bool {
 	switch {
 	case x.Type != y.Type:
@@ -40,13 +40,13 @@ func sameMode(x, y *Entry) bool {
 	case Link:
 		return true
 	case Regular:
-		bits |= 0o6000 // to become another user
+		bits |= 0o6000 // the owner is about to change
 	case Dir, Other:
 	}
 	return x.Mode&bits == y.Mode&bits
 }
 
-// settle decides about all that is touched.
+// settle decides for each file that may have changed.
 func (c *comparison) settle() ([]*found, error) {
 	var all []*found
 	for _, name := range c.paths {
@@ -108,7 +108,7 @@ func (c *comparison) decide(name string, t *trio) (*found, error) {
 	return f, nil
 }
 
-// unchanged reports whether a file has its earlier content, though its times differ.
+// unchanged reports whether a file has its earlier content although its times differ.
 func (c *comparison) unchanged(t *trio) (bool, error) {
 	if t.start == nil || t.start.Type != t.now.Type {
 		return false, nil
@@ -136,13 +136,13 @@ func (c *comparison) unchanged(t *trio) (bool, error) {
 	return sum == t.now.Sum, nil
 }
 
-// equalOutside reports whether both sides came to the same result.
+// equalOutside reports whether the sandbox and the host made the same change.
 func (c *comparison) equalOutside(t *trio) (bool, error) {
 	switch {
 	case t.host.Type != t.now.Type:
 		return false, nil
 	case t.now.Type == Dir:
-		// Who made it first gave it its mode, unless there was one before.
+		// The mode is that of the side that created the file first, unless the file existed before.
 		return t.start == nil || sameMode(t.host, t.now), nil
 	case !sameMode(t.host, t.now):
 		return false, nil
@@ -165,12 +165,12 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 // changedOutside reports whether a host file differs from the one that the sandbox got.
 func (c *comparison) changedOutside(t *trio) (bool, error) {
 	if t.host.Type == Dir && t.start.Type == Dir {
-		return false, nil // what is in it is told by itself
+		return false, nil // the directory's contents are reported separately
 	}
 	if c.base.Content == nil || t.brought {
 		return !sameOutside(t.start, t.host), nil
 	}
-	// The copy has times of its own, so that contents are compared.
+	// The copy has times of its own, so the contents are compared.
 	if t.start.Type != t.host.Type || t.start.Mode&comesOut != t.host.Mode&comesOut {
 		return true, nil
 	}
@@ -204,7 +204,7 @@ func sumAndClose(ctx context.Context, r io.ReadCloser) (string, error) {
 	return sumOf(ctx, r)
 }
 
-// below finds conflicts between a path and what is above or below it.
+// below finds conflicts between a path and paths above or below it.
 func (c *comparison) below(all []*found) {
 	changed := make(map[string]*found, len(all))
 	for _, f := range all {
@@ -214,7 +214,7 @@ func (c *comparison) below(all []*found) {
 		if f.change.Conflict != "" || c.dir == nil {
 			continue
 		}
-		// Its directory is none outside by now.
+		// The parent is not a directory outside any more.
 		if i := strings.LastIndexByte(f.change.Path, '/'); i > 0 && f.change.New != nil {
 			above := c.files[f.change.Path[:i]]
 			if made := changed[f.change.Path[:i]]; (above == nil || above.host == nil || above.host.Type != Dir) &&
@@ -227,7 +227,7 @@ func (c *comparison) below(all []*found) {
 		if t.host == nil || changed[name] != nil && changed[name].change.Op == Removed {
 			continue
 		}
-		// A directory is to go that has something in it that the sandbox never had.
+		// The sandbox removed a directory that contains a file which the sandbox never had.
 		for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 			f := changed[name[:i]]
 			if f != nil && f.change.Old != nil && f.change.Old.Type == Dir && (f.change.New == nil || f.change.New.Type != Dir) && f.change.Conflict == "" {

@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxLine bounds a line: a path and a target, each byte of them escaped.
+// maxLine bounds a line: a path and a link target, with every byte escaped.
 const maxLine = 2*6*maxPath + 1024
 
-// ReadTree reads what a guest answered to a TreeRequest, and returns it by
-// path. A sandbox may write anything here: whatever is not plainly a tree is a
-// fault, as is a stream that was cut.
+// ReadTree reads a guest's answer to a TreeRequest, and returns the entries by path. The sandbox
+// may write anything here, so everything that is not a well-formed tree is an error, and so is a
+// truncated stream.
 func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 	b = b.OrDefault()
 	t := treeReader{seen: map[string]struct{}{}, most: b.Files}
@@ -32,7 +32,7 @@ func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 			if errors.Is(err, bufio.ErrBufferFull) {
 				return nil, malformed("a line is too long")
 			}
-			return nil, fault.Wrap(err, fault.Unavailable, "tree_cut", "the sandbox stopped in the middle of the list of its files")
+			return nil, fault.Wrap(err, fault.Unavailable, "tree_cut", "the sandbox stopped in the middle of its file list")
 		}
 		done, err := t.take(text)
 		if err != nil {
@@ -43,14 +43,14 @@ func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 		}
 	}
 	if _, err := lines.ReadByte(); !errors.Is(err, io.EOF) {
-		return nil, malformed("something follows the end")
+		return nil, malformed("data follows the end")
 	}
 	slices.SortFunc(t.all, func(x, y Entry) int { return strings.Compare(x.Path, y.Path) })
 	return t.all, nil
 }
 
 func malformed(why string) error {
-	return fault.New(fault.Unavailable, "tree_malformed", "the sandbox's list of its files is malformed: "+why)
+	return fault.New(fault.Unavailable, "tree_malformed", "the sandbox's file list is malformed: "+why)
 }
 
 type treeReader struct {
@@ -65,11 +65,11 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil || d.More() {
-		return false, malformed("a line is no entry")
+		return false, malformed("a line is not an entry")
 	}
 	if l.End {
 		if l.Count != len(t.all) || l.Path != "" || l.Raw != nil || l.Type != "" {
-			return false, malformed("its end does not fit")
+			return false, malformed("the number of entries is wrong")
 		}
 		return true, nil
 	}
@@ -77,10 +77,9 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The same path twice could be one file for a check and another for what
-	// is brought out.
+	// If a path appeared twice, a check could use one entry and the copy the other.
 	if _, twice := t.seen[e.Path]; twice {
-		return false, malformed("a path is there twice")
+		return false, malformed("a path appears twice")
 	}
 	t.seen[e.Path] = struct{}{}
 	if t.names += len(e.Path) + len(e.Target); len(t.all) == t.most || t.names > maxNames {
@@ -93,7 +92,7 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 
 func (l line) entry() (Entry, error) {
 	if l.Path != "" && l.Raw != nil || l.Target != "" && l.RawTarget != nil || l.Count != 0 {
-		return Entry{}, malformed("a line says two things")
+		return Entry{}, malformed("a line has an entry and the end")
 	}
 	e := Entry{
 		Path: l.Path + string(l.Raw), Type: l.Type, Mode: l.Mode, Size: l.Size, MTime: time.Unix(0, l.MTime), CTime: time.Unix(0, l.CTime),
@@ -108,9 +107,9 @@ func (l line) entry() (Entry, error) {
 	case e.Mode&^0o7777 != 0, e.Size < 0:
 		return Entry{}, malformed("an impossible mode or size")
 	case (e.Type == Link) != (e.Target != ""), len(e.Target) > maxPath, strings.ContainsRune(e.Target, 0):
-		return Entry{}, malformed("a target that no link has")
+		return Entry{}, malformed("an invalid link target")
 	case e.Sum != "" && (e.Type != Regular || !validSum(e.Sum)):
-		return Entry{}, malformed("a sum that is none")
+		return Entry{}, malformed("an invalid checksum")
 	}
 	return e, nil
 }
@@ -120,8 +119,8 @@ func validSum(s string) bool {
 	return err == nil && len(raw) == 32 && strings.ToLower(s) == s
 }
 
-// checkPath lets through what names a place below a directory and nothing
-// else: no absolute name, no "..", no empty part, no NUL.
+// checkPath accepts only paths that stay below a directory: not absolute, without "..", empty parts
+// and NUL bytes.
 func checkPath(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || len(name) > maxPath:

@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Encoder writes a tree as ReadTree reads it. Its methods are not safe for
-// concurrent use.
+// Encoder writes a tree in the format that ReadTree reads. Its methods are not safe for concurrent
+// use.
 type Encoder struct {
 	w     *bufio.Writer
 	lines *json.Encoder
 	count int
 }
 
-// NewEncoder returns one that writes to w.
+// NewEncoder returns an Encoder that writes to w.
 func NewEncoder(w io.Writer) *Encoder {
 	b := bufio.NewWriterSize(w, 64<<10)
 	lines := json.NewEncoder(b)
@@ -32,8 +32,8 @@ func (e *Encoder) Put(x Entry) error {
 	return e.lines.Encode(&l)
 }
 
-// textOrRaw keeps a name whole that JSON would garble: two names of a sandbox's
-// must never become one.
+// textOrRaw keeps a name unchanged that JSON would garble: two different names must never become
+// equal.
 func textOrRaw(name string) (string, []byte) {
 	if utf8.ValidString(name) {
 		return name, nil
@@ -41,7 +41,7 @@ func textOrRaw(name string) (string, []byte) {
 	return "", []byte(name)
 }
 
-// Close writes the last line, without which the tree is not whole.
+// Close writes the last line, without which the tree counts as truncated.
 func (e *Encoder) Close() error {
 	if err := e.lines.Encode(&line{End: true, Count: e.count}); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Stage fetches the content of changes out of a sandbox into a directory of ours.
-// That of changes[n] becomes the file "n" there, without what must not be seen.
-// It returns the changes with the sums of what is there.
+// Stage fetches the content of changes from a sandbox into a private directory, with secrets
+// redacted. The content of changes[n] becomes the file "n". It returns the changes with the
+// checksums of the written files.
 func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
 	var ask []string
 	for i := range changes {
@@ -38,15 +38,14 @@ func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.
 	return Extract(patient{ctx, r}, into, changes, box.Hide, b)
 }
 
-// hasContent reports whether a change brings a file whose content has to come.
+// hasContent reports whether a change needs the content of a file.
 func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 
-// Extract reads the content of changes as a guest packs it, into files of ours
-// that are called by their numbers. Nothing that a sandbox writes becomes a name, a
-// mode or a link. Each file must be, byte for byte, the one that the change
-// was made from, and all must be there; else what was shown is not what would
-// come out, and it is a fault. What must not be seen is masked on the way, and
-// the changes that it returns have the sums of what was written.
+// Extract reads the content of changes in the format that a guest packs, into private files that
+// are named by their numbers. Nothing that a sandbox writes is used as a name, a mode or a link.
+// Every file must be complete and byte for byte the one that was compared; otherwise what comes out
+// would not be what was shown, and Extract returns an error. It redacts secrets, and returns the
+// changes with the checksums of the written files.
 func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]Change, error) {
 	came := slices.Clone(want)
 	var paths []string
@@ -74,7 +73,7 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]
 		return err
 	})
 	if err == nil && count != len(paths) {
-		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox are gone that were there when they were listed").
+		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox were removed since they were listed").
 			WithHint("look at the changes again")
 	}
 	if err != nil {
@@ -84,7 +83,7 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]
 }
 
 func moved(name string) error {
-	return fault.Newf(fault.Conflict, "changes_moved", "%q is not what it was when it was listed", name).
+	return fault.Newf(fault.Conflict, "changes_moved", "%q was changed since it was listed", name).
 		WithHint("look at the changes again")
 }
 
@@ -92,8 +91,8 @@ func refused(c Change) error {
 	return fault.Newf(fault.Denied, "changes_refused", "%q never comes out of a sandbox: %v", c.Path, c.Flags)
 }
 
-// extractFile writes a file and returns its sum, if the content is what the listing
-// named. No other process has the file until then.
+// extractFile writes a file and returns its checksum, if the content is the listed one. Until then
+// no other process can open the file.
 func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide, c *Change) (sum string, err error) {
 	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -120,8 +119,8 @@ func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide,
 	return hex.EncodeToString(written.Sum(nil)), nil
 }
 
-// copySparse leaves holes where there are only zeros: a file that is all hole
-// costs a sandbox nothing, and must not cost the host its disk.
+// copySparse leaves holes for blocks of zeros: a file with only holes costs a sandbox nothing, and
+// must not fill the host's disk.
 func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
 	buffer := make([]byte, 256<<10)
 	var at int64

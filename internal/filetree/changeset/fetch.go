@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Fetch brings the content of changes out of a sandbox for a look at it, into a directory
-// of ours in which each is called by its number. It masks nothing: nothing of it is to
-// be handed on. It returns those that came and are what was listed, by their paths.
+// Fetch reads the content of changes from a sandbox for inspection, into a private directory in
+// which each file is named by its number. It redacts nothing, so the content must not be passed on.
+// It returns the changes whose content arrived and is the listed one, by path.
 func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
 	var paths []string
 	var changes []*Change
@@ -51,8 +51,8 @@ func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Roo
 	return came, err
 }
 
-// Replace makes what a sandbox says of some files what they are to be outside. What it
-// returns is the sandbox with those contents, by their paths.
+// Replace returns a sandbox in which the content of some files is replaced, by path: contents maps
+// each path to the content that it is to have outside.
 func Replace(box Box, dir string, contents map[string][]byte) Box {
 	return replaced{box, dir, contents}
 }
@@ -63,14 +63,14 @@ type replaced struct {
 	contents map[string][]byte
 }
 
-// Pack implements Sandsandbox.
+// Pack implements Box.
 func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	if req.Dir != b.dir {
 		return b.Box.Pack(ctx, req)
 	}
 	rest := req
 	rest.Paths = nil
-	var places []int // of the sandbox's paths among all
+	var places []int // places of the sandbox's paths in the request
 	for i, p := range req.Paths {
 		if _, ours := b.contents[string(p)]; !ours {
 			rest.Paths, places = append(rest.Paths, p), append(places, i)
@@ -97,9 +97,8 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	return r, nil
 }
 
-// merge writes the files of the sandbox and the contents that replace some of them, in the
-// order of the request. theirs is the sandbox's answer about the paths at places, or nil if
-// there are none.
+// merge writes the files of the sandbox and the replacements, in the order of the request. theirs
+// is the sandbox's answer for the paths at places, or nil if there are none.
 func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places []int) error {
 	out := tar.NewWriter(w)
 	count, at := 0, 0
@@ -113,7 +112,8 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 		_, err := io.Copy(out, r)
 		return err
 	}
-	// ours writes our contents up to a place. Paths that the sandbox has left out are skipped.
+	// ours writes our replacements up to a place in the request. It skips paths that the sandbox
+	// has left out.
 	ours := func(place int) error {
 		for at < place {
 			text, ok := b.contents[string(req.Paths[at])]
@@ -132,7 +132,7 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 		for _, i := range places {
 			paths = append(paths, string(req.Paths[i]))
 		}
-		// The total is bounded where the merged pack is read.
+		// The reader of the merged pack limits the total size.
 		bounds := Bounds{FileBytes: req.FileBytes, Bytes: math.MaxInt64}
 		err := readPack(theirs, paths, bounds, func(i int, size int64, r io.Reader) error {
 			if err := ours(places[i]); err != nil {

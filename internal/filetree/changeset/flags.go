@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// stagePrefix begins the name of the directory in which Apply keeps what it
-// is about to bring. No sandbox may bring such a name out.
+// stagePrefix begins the name of the directory in which Apply prepares the changes. A sandbox must
+// not bring out a file of such a name.
 const stagePrefix = ".crannog-apply-"
 
-// flag says why somebody should look at each change.
+// flag sets the flags of each change.
 func (c *comparison) flag(all []*found) {
 	if len(all) > 0 && c.o.Paths != nil {
 		c.aliases = c.aliasesOf(c.o.Paths, c.o.Start)
@@ -37,7 +37,7 @@ func (c *comparison) flag(all []*found) {
 		add(Special, e.Type == Other || reserved(ch.Path))
 		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
 		add(Masked, e.Type == Regular && f.masked)
-		// A host file that holds the value as well is not replaced without a request.
+		// A host file that contains the secret too is not replaced without a request.
 		if ch.Has(Masked) && f.wasMasked && ch.Outside != nil && !ch.SameContent && ch.Conflict == "" {
 			ch.Conflict = SecretOutside
 		}
@@ -51,8 +51,7 @@ func (c *comparison) protected(name string) bool {
 	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.aliases != nil && c.aliases.protected(name)
 }
 
-// runs reports whether tools would execute a file unasked, by any path that leads
-// to it.
+// runs reports whether tools would execute a file unasked, by any path that leads to it.
 func (c *comparison) runs(f *found, e *Entry) bool {
 	if c.runsAt(f.change.Path, f, e) {
 		return true
@@ -63,7 +62,7 @@ func (c *comparison) runs(f *found, e *Entry) bool {
 func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	name = path.Join(c.o.Under, name)
 	if isName(fold(path.Base(name)), "package.json") {
-		// Without its text all that is known is that it changed.
+		// Without its text it is only known that the file changed.
 		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
 	}
 	return runsByItself(name, e) || repository(name, func(name string) bool {
@@ -72,15 +71,15 @@ func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	})
 }
 
-// reserved reports whether a path is Apply's own.
+// reserved reports whether a path belongs to Apply itself.
 func reserved(name string) bool {
 	parts := foldPath(name)
 	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
 }
 
-// leadsOut reports whether a link may lead out of the directory. Steps up are counted
-// only at the beginning of a target. Behind another name, which may be a link itself,
-// it is unknown where they lead.
+// leadsOut reports whether a link may lead out of the directory. It accepts ".." only at the
+// beginning of a target: after another name, which may be a link itself, it is unknown where ".."
+// leads.
 func leadsOut(name, target string) bool {
 	if path.IsAbs(target) {
 		return true

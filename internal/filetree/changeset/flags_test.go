@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// flagged are the flags of files that a sandbox makes.
+// flagged returns the flags of files that a sandbox creates.
 func flagged(t *testing.T, files map[string]string, protected func(string) bool) map[string][]changeset.Flag {
 	t.Helper()
 	b := newBench(t, nil)
@@ -32,10 +32,10 @@ func TestWhatRunsByItselfIsFlagged(t *testing.T) {
 		".git/worktrees/w/commondir", ".envrc", "deep/.envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".claude/settings.json", ".cursor/mcp.json", ".codex/config.toml",
 		".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Makefile", "GNUmakefile", "makefile", "setup.py", "tests/conftest.py", "x.pth",
 		"sitecustomize.py", ".npmrc", ".pypirc", ".bashrc", ".zshenv", ".husky/pre-commit", ".gitattributes", ".gitmodules", "build.rs", ".cargo/config.toml",
-		// The same in other letters, as file systems see them that tell less apart.
+		// The same names in letters that case-insensitive file systems treat as equal.
 		".GIT/hooks/pre-commit", ".Git/Config", "x/.gI\u200cT/hooks/a", "y/.git\u200d/config", "z/git~1/hooks/a", "GITHUB~1/workflows/x.yml", "w/.git./hooks/a", "v/.git /hooks/a",
 		"u/.git::$INDEX_ALLOCATION/hooks/a", "\uff0egit/hooks/a", ".vſcode/tasks.json", "s/.ENVRC", `r/.git\hooks\a`, "q/MAKEFILE", ".c\u200blaude/x", "o/.\u212bgit/.envrc",
-		// Repositories by another name.
+		// Repositories that are not named .git.
 		"bare/HEAD", "bare/config", "bare/hooks/post-update",
 	}
 	no := []string{
@@ -56,7 +56,7 @@ func TestWhatRunsByItselfIsFlagged(t *testing.T) {
 			t.Errorf("%q is flagged", name)
 		}
 	}
-	// A link in place of the directory brings all of it along.
+	// A link that replaces a directory brings in all files of its target.
 	links := map[string]string{".git": "-> x", "sub/.github": "-> ../x", ".vscode": "-> x", ".claude": "-> x", "sub/.GIT": "-> ../x", "plain": "-> x"}
 	got = flagged(t, links, nil)
 	for name := range links {
@@ -80,7 +80,7 @@ func TestScriptsOfPackagesAreFlagged(t *testing.T) {
 		if set := b.compare(t); set.Changes[0].Has(changeset.RunsByItself) != want {
 			t.Errorf("%s: %v", after, set.Changes[0].Flags)
 		}
-		// A file that was not read is not called harmless.
+		// A file that was not read does not count as harmless.
 		set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace"})
 		if err != nil || !set.Changes[0].Has(changeset.RunsByItself) {
 			t.Errorf("unread: %v, %v", set, err)

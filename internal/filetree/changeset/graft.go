@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Graft returns a sandbox in whose directory dir the files of another directory have
-// names too: what is under/x there is x in partDir of part. Only Pack knows these
-// names: trees are listed of each by itself.
+// Graft returns a sandbox whose directory dir also shows the files of another sandbox's directory:
+// under/x in dir is x in partDir of part. Only Pack knows these names, because the trees are listed
+// separately.
 func Graft(box Box, dir, under string, part Box, partDir string) Box {
 	return grafted{Box: box, dir: dir, under: under + "/", part: part, partDir: partDir}
 }
@@ -24,10 +24,10 @@ type grafted struct {
 	partDir    string
 }
 
-// Pack implements Sandsandbox.
+// Pack implements Box.
 func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	var runs []PackRequest
-	theirs := false // what the last run is of
+	theirs := false // the sandbox of the last run
 	for _, p := range req.Paths {
 		rest, under := strings.CutPrefix(string(p), b.under)
 		if len(runs) == 0 || under != theirs {
@@ -44,7 +44,7 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 		return b.Box.Pack(ctx, req)
 	}
 	r, w := io.Pipe()
-	// Paths are sorted, so that there are few runs.
+	// Paths are sorted, so there are few runs.
 	begin := func(run PackRequest) (io.ReadCloser, string, error) {
 		box, under := b.Box, ""
 		if run.Dir == b.partDir {
@@ -78,8 +78,8 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 	return r, nil
 }
 
-// repack copies the entries of one sandbox's archive to out, under other names, and
-// closes the archive. The reader of the whole checks the names.
+// repack copies the entries of one sandbox's archive to out under other names, and closes the
+// archive. The reader of the result checks the names.
 func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 	defer r.Close()
 	in := tar.NewReader(r)
@@ -90,13 +90,13 @@ func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			if h.PAXRecords[PackEnd] != strconv.Itoa(n) {
-				return packMalformed("its end does not fit")
+				return packMalformed("the number of files is wrong")
 			}
 			*count += n
 			return nil
 		}
 		if h.Typeflag != tar.TypeReg {
-			return packMalformed("it has something that is no plain file")
+			return packMalformed("it contains something that is not a regular file")
 		}
 		to := tar.Header{Typeflag: tar.TypeReg, Name: under + h.Name, Size: h.Size, Mode: 0o600, Format: tar.FormatPAX}
 		if err := out.WriteHeader(&to); err != nil {
@@ -108,7 +108,7 @@ func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 	}
 }
 
-// Renamed returns a change of which all paths are other ones.
+// Renamed returns a change with all its paths replaced.
 func (c Change) Renamed(name func(string) string) Change {
 	rename := func(e *Entry) *Entry {
 		if e == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// treeBox is the files of directories of this machine's.
+// treeBox reads files from directories of this machine.
 type treeBox struct {
 	changeset.Box
 	cut bool
@@ -34,8 +34,8 @@ func (b treeBox) Pack(_ context.Context, req changeset.PackRequest) (io.ReadClos
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// TestF3GraftPacksBoth: files of a repository elsewhere come with those of the work tree, in
-// the order in which they were asked for, and a stream that is cut is no whole one.
+// TestF3GraftPacksBoth: files of another repository arrive together with those of the work tree, in
+// the requested order, and a truncated stream is an error.
 func TestF3GraftPacksBoth(t *testing.T) {
 	top, git := t.TempDir(), t.TempDir()
 	for name, dir := range map[string]string{"a": top, "z": top, "refs/heads/x": git, "HEAD": git} {

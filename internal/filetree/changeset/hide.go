@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// Hider masks what must not be seen, and keeps its length.
+// Hider redacts secrets and keeps the length of the text.
 type Hider interface {
 	Bytes(b []byte) []byte
 	Reader(r io.Reader) io.Reader
 }
 
-// Hide returns what masks now. A nil Hide, or one that returns nil, hides
-// nothing.
+// Hide returns the redactor of the moment. A nil Hide, or one that returns nil, redacts nothing.
 type Hide func() Hider
 
 func (h Hide) now() Hider {
@@ -22,7 +21,7 @@ func (h Hide) now() Hider {
 	return h()
 }
 
-// bytes returns what may be seen of a text.
+// bytes returns a text with secrets redacted.
 func (h Hide) bytes(text []byte) []byte {
 	if m := h.now(); m != nil {
 		return m.Bytes(text)
@@ -30,8 +29,8 @@ func (h Hide) bytes(text []byte) []byte {
 	return text
 }
 
-// name returns what may be seen of a name. It is whole: a name that ends as a
-// value begins is none that was cut off.
+// name returns a name with secrets redacted. A name is complete, so one that ends with the
+// beginning of a secret is not a truncated secret.
 func (h Hide) name(name string) string {
 	m := h.now()
 	if m == nil || name == "" {
@@ -40,9 +39,9 @@ func (h Hide) name(name string) string {
 	return string(m.Bytes([]byte(name + "\x00"))[:len(name)])
 }
 
-// Shown is what may be seen of a change. What is masked when it comes out has
-// no sum: those of what is inside would let a guess be checked, those of what
-// will be outside are not known yet.
+// Shown returns a change as it may be shown. A file that is redacted when it comes out has no
+// checksum here: the inner one could be used to check a guess of the secret, and the outer one is
+// not known yet.
 func (c Change) Shown(h Hide) Change {
 	c.Path, c.Because = h.name(c.Path), h.name(c.Because)
 	for _, e := range []**Entry{&c.Old, &c.New, &c.Outside} {
@@ -59,7 +58,7 @@ func (c Change) Shown(h Hide) Change {
 	return c
 }
 
-// CountMasked counts the files in which something was, or would be, masked.
+// CountMasked counts the files in which something was, or would be, redacted.
 func CountMasked(list []Change) int {
 	n := 0
 	for i := range list {
@@ -70,7 +69,7 @@ func CountMasked(list []Change) int {
 	return n
 }
 
-// came is a change as it was fetched: with the sum of what is there to come out.
+// came returns a change as it was fetched, with the checksum of the content that comes out.
 func (c Change) came(sum string) Change {
 	if sum == c.New.Sum {
 		return c

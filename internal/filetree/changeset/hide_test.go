@@ -18,13 +18,13 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// rotated is as long as sealed.
+// rotated is a secret of the same length as sealed.
 const (
 	sealed  = "tk-sealed-Zr8qP2mW4x"
 	rotated = "tk-sealed-Lx4vB9cd7y"
 )
 
-// hides is what a service hides of a sandbox's files.
+// hides redacts what a service redacts in a sandbox's files.
 func hides(t testing.TB) changeset.Hide {
 	t.Helper()
 	values := []redact.Value{{Name: "KEY", Data: []byte(sealed)}, {Name: "KEY", Data: []byte(rotated)}}
@@ -35,8 +35,8 @@ func hides(t testing.TB) changeset.Hide {
 	return func() changeset.Hider { return r }
 }
 
-// holders are files that hold the value, each in one form; those of bytes have
-// it on the borders of what is read, masked and written at once.
+// holders are files that contain the secret, each in one form; the larger ones have it at the
+// borders of the chunks that are read, redacted and written.
 func holders() map[string]string {
 	files := map[string]string{
 		"raw":    "key = " + sealed + "\n",
@@ -53,8 +53,8 @@ func holders() map[string]string {
 	return files
 }
 
-// shows reports whether a text has the value in one of the forms, or its second half,
-// which redaction piece by piece would leave.
+// shows reports whether a text contains the secret in one of its forms, or its second half, which
+// chunk by chunk redaction would leave.
 func shows(text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + sealed + "z"))
 	return strings.Contains(text, sealed[len(sealed)/2:]) || strings.Contains(text, hex.EncodeToString([]byte(sealed))) || strings.Contains(text, b64[4:len(b64)-4])
@@ -79,8 +79,8 @@ func untar(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// P44: what must not be seen comes out in no form by any way, at its length, and
-// the sums are those of what came. The control is the same without a mask.
+// P44: a secret comes out in no form and on no way, lengths are kept, and checksums are those of
+// the written content. The control is the same without redaction.
 func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 	for name, hide := range map[string]changeset.Hide{"masked": hides(t), "control": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 	}
 }
 
-// What changed since it was listed is found by what is inside, not by what is
-// seen of it: two values would look alike.
+// A change since the listing is detected by the inner content, not by the redacted one: two secrets
+// would look alike.
 func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 	b := newBench(t, nil)
 	b.box.hide = hides(t)
@@ -161,8 +161,8 @@ func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 	}
 }
 
-// P44: what is called after a value, or points to one, stays inside, and what
-// is shown of it is not its name.
+// P44: a file whose name or link target contains a secret stays inside, and its name is redacted
+// where it is shown.
 func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1"})
 	b.box.hide = hides(t)
@@ -195,8 +195,8 @@ func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 	}
 }
 
-// The host's own copy of a value is not replaced unasked, and no patch is
-// written that would need it.
+// The host's own copy of a secret is not replaced without a request, and no patch is written that
+// would need it.
 func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	b := newBench(t, map[string]string{"config": "key " + sealed + "\n1\n", "other": "1\n"})
 	b.box.hide = hides(t)
@@ -217,7 +217,7 @@ func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Path != "config" || strings.Contains(patch.String(), sealed) {
 		t.Errorf("%v %+v %q", err, left, patch.String())
 	}
-	// What came once is no conflict, and can be brought again.
+	// A file that was applied once is not in conflict, and can be applied again.
 	now, err := b.apply(t, b.compare(t).Changes[1:], false)
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	}
 }
 
-// A file whose mode alone was changed keeps what it has outside.
+// A file of which only the mode was changed keeps its content outside.
 func TestAModeBringsNoMask(t *testing.T) {
 	b := newBench(t, map[string]string{"script": "echo " + sealed + "\n"})
 	b.box.hide = hides(t)

@@ -57,8 +57,8 @@ func archive(t testing.TB, members ...member) []byte {
 	return b.Bytes()
 }
 
-// P36: whatever a sandbox sends as its files, nothing but the files that were asked
-// for comes to be, where we put them and as we made them.
+// P36: whatever a sandbox sends as its files, only the requested files are created, at our place
+// and with our mode.
 func TestExtractTakesNothingElse(t *testing.T) {
 	want := []changeset.Change{file("a", "AAAA"), {Path: "dir", Op: changeset.Created, New: &changeset.Entry{Type: changeset.Dir, Mode: 0o755}}, file("dir/b", "BB")}
 	a, b := regular("a", "AAAA"), regular("dir/b", "BB")
@@ -159,7 +159,7 @@ func TestHolesStayHoles(t *testing.T) {
 
 func list(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
 
-// P36: a list that is not plainly one of files below a directory is none.
+// P36: a list that is not exactly a list of files below a directory is rejected.
 func TestReadTreeRefusesWhatIsNoTree(t *testing.T) {
 	entry := func(path string) string { return fmt.Sprintf(`{"path":%q,"type":"file","mode":420}`, path) }
 	for what, text := range map[string]string{
@@ -211,7 +211,7 @@ func FuzzReadTree(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is read can be written, and is read as the same again.
+		// A tree that was read can be written, and then reads as the same tree.
 		var b bytes.Buffer
 		out := changeset.NewEncoder(&b)
 		for i, e := range all {

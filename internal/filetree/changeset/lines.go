@@ -28,11 +28,11 @@ func splitLines(text []byte) []string {
 	return lines
 }
 
-// edit says that lines From to To became those from NewFrom to NewTo.
+// edit says that the lines From to To became the lines NewFrom to NewTo.
 type edit struct{ from, to, newFrom, newTo int }
 
-// diffLines compares lines. The search between two fixed points is bounded, so
-// that a sandbox cannot keep us busy: what is too different is shown as replaced.
+// diffLines compares lines. The search between two anchors is limited, so that a sandbox cannot
+// keep us busy: parts that differ too much are shown as replaced.
 func diffLines(x, y []string) []edit {
 	var all []edit
 	at, atNew := 0, 0
@@ -45,7 +45,7 @@ func diffLines(x, y []string) []edit {
 	return all
 }
 
-// appendEdit joins edits that touch.
+// appendEdit joins adjacent edits.
 func appendEdit(all []edit, e edit) []edit {
 	if n := len(all); n > 0 && all[n-1].to == e.from && all[n-1].newTo == e.newFrom {
 		all[n-1].to, all[n-1].newTo = e.to, e.newTo
@@ -54,8 +54,8 @@ func appendEdit(all []edit, e edit) []edit {
 	return append(all, e)
 }
 
-// anchors are pairs of equal lines that are there once on either side, in the
-// same order: the longest row of them.
+// anchors returns pairs of equal lines that appear once on either side, in the same order: the
+// longest such sequence.
 func anchors(x, y []string) [][2]int {
 	type places struct{ x, y, inX, inY int }
 	seen := make(map[string]*places, len(x))
@@ -72,7 +72,7 @@ func anchors(x, y []string) [][2]int {
 			p.y, p.inY = i, p.inY+1
 		}
 	}
-	// ends[k] is the pair with the least y that a row of k+1 pairs ends in.
+	// ends[k] is the pair with the smallest y at the end of a sequence of k+1 pairs.
 	var pairs [][2]int
 	var ends, before []int
 	for i, l := range x {
@@ -110,8 +110,8 @@ func countEdits(edits []edit) (added, removed int) {
 	return added, removed
 }
 
-// countLoose counts lines that only one side has, wherever they are: for what
-// is too large to compare in order.
+// countLoose counts the lines that only one side has, in any order. It is for texts that are too
+// large to be compared in order.
 func countLoose(x, y []byte) (added, removed int) {
 	seed, have := maphash.MakeSeed(), map[uint64]int{}
 	eachLine(x, func(l []byte) { have[maphash.Bytes(seed, l)]++; removed++ })

@@ -13,17 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// verb is what an op does.
+// verb is the kind of an op.
 type verb string
 
 const (
-	put  verb = "put"  // what is staged takes a place, and what was there goes to the stage
-	take verb = "take" // what is there goes to the stage
-	mode verb = "mode" // what is there gets another mode
+	put  verb = "put"  // move a staged file into place, and the file that was there to the stage
+	take verb = "take" // move a file to the stage
+	mode verb = "mode" // change the mode of a file
 )
 
-// op is one step of an Apply. Each can be undone, from what it says and from
-// what lies where alone.
+// op is one step of an Apply. An undo needs only the op and the current places of the files.
 type op struct {
 	Verb verb   `json:"verb"`
 	Path []byte `json:"path"` // bytes: a name need not be text
@@ -33,10 +32,10 @@ type op struct {
 	New  *mark  `json:"new,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
 
-	parent *os.File // the directory that it was done in
+	parent *os.File // the directory in which it was done
 }
 
-// mark tells a file from all others, and what is in it from what it was.
+// mark identifies a file and its content.
 type mark struct {
 	Ino   uint64    `json:"ino"`
 	Type  Type      `json:"type"`
@@ -52,15 +51,15 @@ func markOf(e *Entry) *mark {
 	return &mark{Ino: e.Ino, Type: e.Type, Mode: e.Mode, Size: e.Size, MTime: e.MTime}
 }
 
-// is reports whether a file is the marked one, unchanged. The change time does not
-// count, and neither do the contents of a directory.
+// is reports whether a file is the marked one, unchanged. It ignores the change time and the
+// contents of a directory.
 func (m *mark) is(e *Entry) bool {
 	return m != nil && e != nil && m.Ino == e.Ino && m.Type == e.Type &&
 		(m.Type == Dir || m.Size == e.Size && m.MTime.Equal(e.MTime))
 }
 
-// plan gets everything ready that is to take a place, and writes down what is
-// about to be done.
+// plan prepares all files that are to be moved into place, and records the planned operations in
+// the journal.
 func (a *application) plan(changes []Change) error {
 	var top unix.Stat_t
 	if err := unix.Fstat(int(a.dir.Fd()), &top); err != nil {
@@ -72,7 +71,7 @@ func (a *application) plan(changes []Change) error {
 		o := op{Path: []byte(c.Path), Slot: strconv.Itoa(i), Old: markOf(c.Outside)}
 		switch {
 		case c.New == nil && c.Outside == nil:
-			continue // it is gone already
+			continue // it was removed already
 		case c.New == nil:
 			o.Verb = take
 			takes = append(takes, o)
@@ -90,7 +89,7 @@ func (a *application) plan(changes []Change) error {
 			return fmt.Errorf("apply %s: %w", c.Path, err)
 		}
 		if o.Verb, o.New = put, markOf(e); c.Outside != nil && c.Outside.Type == Dir {
-			last = append(last, o) // when it is empty
+			last = append(last, o) // once it is empty
 		} else {
 			puts = append(puts, o)
 		}
@@ -98,9 +97,10 @@ func (a *application) plan(changes []Change) error {
 			shut = append(shut, op{Verb: mode, Path: o.Path, Slot: o.Slot, Old: o.New, Mode: bits})
 		}
 	}
-	// What goes does so last, and from the deepest up.
+	// Removals come last, the deepest first.
 	slices.Reverse(takes)
-	// A directory that its owner may not write to is shut when all is in it.
+	// A directory that its owner may not write to gets its mode after all its contents are in
+	// place.
 	a.ops = slices.Concat(puts, takes, last, shut)
 	if err := a.flush(a.arriving, len(changes)); err != nil {
 		return err
@@ -109,12 +109,12 @@ func (a *application) plan(changes []Change) error {
 	return a.journal.write(record{Ops: a.ops, Dirs: a.moments()})
 }
 
-// inPlace reports whether a file stays and gets another mode.
+// inPlace reports whether a file stays and only changes its mode.
 func inPlace(c *Change) bool {
 	return c.Outside != nil && c.Outside.Type == c.New.Type && (c.New.Type == Dir || c.New.Type == Regular && c.SameContent && c.Conflict == "")
 }
 
-// prepare makes what is to take a place as it will be there.
+// prepare creates a staged file in its final form.
 func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry, error) {
 	fd := int(a.arriving.Fd())
 	switch c.New.Type {
@@ -126,7 +126,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 		if err := unix.Symlinkat(c.New.Target, fd, slot); err != nil {
 			return nil, err
 		}
-	case Regular, Other: // its content is there already, and the latter never comes here
+	case Regular, Other: // the content exists already; other types never get here
 	}
 	if os.Geteuid() == 0 {
 		uid, gid := int(top.Uid), int(top.Gid)
@@ -142,7 +142,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 		if c.New.Type == Dir {
 			bits |= 0o700
 		}
-		// The place is our own, so that it is what we made.
+		// Only we write to the stage, so the file is the one that we created.
 		if err := unix.Fchmodat(fd, slot, bits, 0); err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 
 type owner struct{ uid, gid int }
 
-// owner is whose the file is that is replaced: it stays theirs.
+// owner returns the owner of the replaced file, who keeps the new one.
 func (a *application) owner(c *Change) (owner, error) {
 	f, err := beneath(a.dir, c.Path, unix.O_PATH)
 	if err != nil {
@@ -164,8 +164,8 @@ func (a *application) owner(c *Change) (owner, error) {
 	return owner{int(stat.Uid), int(stat.Gid)}, err
 }
 
-// moments are the times of the directories in which names are about to be
-// changed, so that they can be as before if it comes to nothing.
+// moments returns the times of the directories that are about to change, so that an undo can
+// restore them.
 func (a *application) moments() []moment {
 	var all []moment
 	seen := map[string]bool{}
@@ -177,7 +177,7 @@ func (a *application) moments() []moment {
 		seen[name] = true
 		d, err := beneath(a.dir, name, unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
-			continue // it is about to be made
+			continue // the directory does not exist yet
 		}
 		var stat unix.Stat_t
 		if err := unix.Fstat(int(d.Fd()), &stat); err == nil {
@@ -188,8 +188,8 @@ func (a *application) moments() []moment {
 	return all
 }
 
-// flush puts onto the disk what is in a directory of files: one by one while
-// they are few, since all of a file system may be much more.
+// flush syncs the files of a directory to the disk: one by one while they are few, since a sync of
+// the whole file system may write much more.
 func (a *application) flush(d *os.File, files int) error {
 	if files > 64 {
 		return unix.Syncfs(int(d.Fd()))
@@ -201,7 +201,7 @@ func (a *application) flush(d *os.File, files int) error {
 	for _, name := range names {
 		f, err := openAt(int(d.Fd()), name, unix.O_RDONLY)
 		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EACCES) {
-			continue // a link, or a file that not even its owner may read
+			continue // a link, or a file that even its owner may not read
 		}
 		if err != nil {
 			return err

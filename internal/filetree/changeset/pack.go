@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// readPack reads what a guest answered to a PackRequest about paths, in their
-// order. Each file is handed to take, with where its path is among them. What
-// was not asked for, comes twice or is no plain file is a fault; what is left
-// out is not. Of the archive's headers only name and size are believed.
+// readPack reads a guest's answer to a PackRequest about paths, in their order. It passes each file
+// to take, with the index of its path. A file that was not requested, appears twice or is not a
+// regular file is an error; a missing file is not. Only name and size of the archive's headers are
+// used.
 func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64, r io.Reader) error) error {
 	b = b.OrDefault()
 	in := tar.NewReader(r)
@@ -24,23 +24,22 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 		}
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			if h.PAXRecords[PackEnd] != strconv.Itoa(count) || len(h.PAXRecords) != 1 {
-				return packMalformed("its end does not fit")
+				return packMalformed("the number of files is wrong")
 			}
 			break
 		}
-		// Links, hard links, devices and holes have no business here: links come
-		// from the list.
+		// Links, hard links, devices and holes are not allowed here: links come from the list.
 		if h.Typeflag != tar.TypeReg {
-			return packMalformed("it has something that is no plain file")
+			return packMalformed("it contains something that is not a regular file")
 		}
 		for next < len(paths) && paths[next] != h.Name {
 			next++
 		}
 		if next == len(paths) {
-			return packMalformed("it has a file that was not requested, or one twice")
+			return packMalformed("it contains a file that was not requested, or one twice")
 		}
 		if h.Size < 0 || h.Size > b.FileBytes || h.Size > left {
-			return fault.New(fault.Exhausted, "changes_too_large", "the changes are larger than what may come out at once").
+			return fault.New(fault.Exhausted, "changes_too_large", "the changes are larger than the limit for one request").
 				WithHint("choose fewer files")
 		}
 		left -= h.Size
@@ -51,7 +50,7 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 		count++
 	}
 	if _, err := in.Next(); !errors.Is(err, io.EOF) {
-		return packMalformed("something follows the end")
+		return packMalformed("data follows the end")
 	}
 	return nil
 }
@@ -60,7 +59,7 @@ func packFault(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fault.Wrap(err, fault.Unavailable, "pack_cut", "the sandbox stopped in the middle of its files")
 	}
-	return fault.Wrap(err, fault.Unavailable, "pack_malformed", "what the sandbox sent is no archive of its files")
+	return fault.Wrap(err, fault.Unavailable, "pack_malformed", "the sandbox sent something else than an archive of its files")
 }
 
 func packMalformed(why string) error {

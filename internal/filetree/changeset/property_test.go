@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// gardener makes and changes trees at random.
+// gardener creates and changes trees at random.
 type gardener struct {
 	t *testing.T
 	r *rand.Rand
@@ -51,7 +51,7 @@ func (g gardener) text() string {
 func (g gardener) split(dir string) (dirs, files []string) {
 	dirs = []string{""}
 	all := picture(g.t, dir, false)
-	for _, name := range slices.Sorted(maps.Keys(all)) { // a seed is to make the same tree each time
+	for _, name := range slices.Sorted(maps.Keys(all)) { // so that a seed makes the same tree each time
 		if all[name][0] == 'd' {
 			dirs = append(dirs, name)
 		} else {
@@ -68,7 +68,7 @@ func (g gardener) must(err error) {
 	}
 }
 
-// dirMode is, for root alone, also one that keeps its owner out.
+// dirMode returns a mode, for root also one that keeps the owner out.
 func (g gardener) dirMode() os.FileMode {
 	modes := []os.FileMode{0o755, 0o700, 0o750, 0o555, 0o511}
 	if os.Geteuid() != 0 {
@@ -120,7 +120,7 @@ func (g gardener) grow(dir string, n int, binary bool) {
 	}
 }
 
-// bench is a host's directory and a sandbox that changed what it got of it.
+// bench is a host directory, and a sandbox that got a copy of it and changed it.
 func (g gardener) bench(n int, binary bool) *bench {
 	b := newBench(g.t, nil)
 	g.grow(b.host, n, binary)
@@ -130,7 +130,7 @@ func (g gardener) bench(n int, binary bool) *bench {
 	return b
 }
 
-// P37: what is applied is the tree inside, whatever was done to it.
+// P37: after Apply the host's tree equals the sandbox's tree, whatever was changed.
 func TestApplyMakesTheTreesEqual(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { applyEqual(t, seed) })
@@ -153,14 +153,14 @@ func applyEqual(t *testing.T, seed uint64) {
 		t.Errorf("inside and outside differ:\n%s", d)
 	}
 	b.clean(t)
-	// Nothing is left to be brought out, also as the next comparison sees it.
+	// No changes are left, also for the next comparison.
 	b.base.Brought = now
 	if again := b.compare(t); len(again.Changes) > 0 {
 		t.Errorf("still changed: %q", short(again))
 	}
 }
 
-// A patch brings what a patch can, by git and by patch alike.
+// git apply and patch both apply all changes that a patch can carry.
 func TestPatchMakesTheTreesEqual(t *testing.T) {
 	hosttest.Need(t, hosttest.Git)
 	for seed := range uint64(20) {
@@ -178,7 +178,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 					t.Errorf("left out %s %q", c.Op, c.Path)
 				}
 			}
-			// A directory without files is none of git's, and in the way of a file.
+			// git ignores a directory without files, and such a directory is in the way of a file.
 			for _, c := range slices.Backward(left) {
 				if c.Op == changeset.Removed {
 					_ = os.Remove(filepath.Join(b.host, c.Path)) // if it is empty
@@ -199,8 +199,8 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 	}
 }
 
-// gitView is what git sees of a tree: no directories, and of modes whether a
-// file can be executed.
+// gitView returns a tree as git sees it: without directories, and with the executable bit as the
+// only mode.
 func gitView(all map[string]string) map[string]string {
 	seen := map[string]string{}
 	for name, text := range all {

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// racer swaps a directory and a link to another one, as fast as it can, until
-// it is told to stop; it counts how often.
+// racer swaps a directory and a link to another directory as fast as it can until it is stopped. It
+// counts the swaps.
 func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	t.Helper()
 	var n atomic.Int64
@@ -39,7 +39,7 @@ func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	return &n, func() { close(end); <-done }
 }
 
-// rounds is how often the racer swaps at least: more often in make test-full.
+// rounds is the least number of swaps; it is higher in make test-full.
 func rounds() int64 {
 	if hosttest.Full() {
 		return 100_000
@@ -75,7 +75,7 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 		switch _, err := b.apply(t, chosen, true); {
 		case err == nil:
 			applied++
-			// And once more from the beginning, wherever the directory is by now.
+			// Once more from the beginning, wherever the directory is now.
 			for _, name := range []string{"d", "l"} {
 				_ = b.root.Remove(name + "/created")
 				_ = b.root.Remove(name + "/deep/new")
@@ -95,7 +95,7 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 	b.clean(t)
 }
 
-// The control: with joined paths the canary is written to at once.
+// Control: with joined paths the canary is overwritten at once.
 func TestTheRacerWins(t *testing.T) {
 	dir := t.TempDir()
 	lay(t, dir, map[string]string{"d/": "", "canary/": "", "l": "-> canary"})
@@ -103,7 +103,7 @@ func TestTheRacerWins(t *testing.T) {
 	defer stop()
 	for {
 		if info, err := os.Lstat(filepath.Join(dir, "d")); err != nil || !info.IsDir() {
-			continue // checked, and yet
+			continue // checked before, and swapped since
 		}
 		_ = os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0o600)
 		if _, err := os.Lstat(filepath.Join(dir, "canary", "x")); err == nil {
@@ -112,8 +112,8 @@ func TestTheRacerWins(t *testing.T) {
 	}
 }
 
-// P36: whatever a program inside swaps while its files are listed and packed,
-// nothing is shown or brought under a name that it does not have.
+// P36: whatever a program inside swaps while its files are listed and packed, no file is shown or
+// brought out under a name that is not its own.
 func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 	b := newBench(t, map[string]string{"d/file": "1"})
 	elsewhere := filepath.Join(filepath.Dir(b.host), "elsewhere")
@@ -155,7 +155,7 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 		default:
 			t.Fatal(err)
 		}
-		// What came and was refused must not be what lies elsewhere either.
+		// A pack that was refused must not contain files of the other directory either.
 		for _, name := range []string{"0", "1"} {
 			if text, err := into.ReadFile(name); err == nil && string(text) == "canary" {
 				t.Fatal("the pack has what lies elsewhere")

@@ -11,16 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// guarded is the catalogue of what runs by itself, so that a part of a path is
-// looked up and not compared with each entry. The keys of files and dirs are the
-// last part of a name; the parts above it are what they map to.
+// guarded is an index of the catalogue of files that tools execute, so that a part of a path is
+// looked up and not compared with each entry. The keys of files and dirs are the last part of a
+// name; the values are the parts above it.
 type guarded struct {
 	files, dirs        map[string][]aboveIt
 	names              []string // the keys of both
 	suffixes, prefixes []string
 }
 
-// aboveIt are the parts of a name above its last one.
+// aboveIt returns the parts of a name above its last one.
 type aboveIt []string
 
 var guards = sync.OnceValue(func() guarded {
@@ -45,8 +45,8 @@ var guards = sync.OnceValue(func() guarded {
 	return g
 })
 
-// called are the names in the catalogue that a part of a path has: its own, or on
-// file systems that have short forms those of which it may be one.
+// called returns the names in the catalogue that a part of a path may stand for: its own, and on
+// file systems with short names those that it may abbreviate.
 func (g *guarded) called(part string) []string {
 	all := []string{part}
 	if strings.Contains(part, "~") {
@@ -59,14 +59,13 @@ func (g *guarded) called(part string) []string {
 	return all
 }
 
-// below reports whether the directories above a name in the catalogue are those above
-// it here.
+// below reports whether the directories above a name in the catalogue match those above it here.
 func (above aboveIt) below(parts []string) bool {
 	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
 }
 
-// runsByItself reports whether tools of the host would execute a file, or what it
-// names, without being asked to. e is the file's entry now or earlier.
+// runsByItself reports whether tools of the host would execute a file, or the file that it names,
+// unasked. e is the file's entry now or earlier.
 func runsByItself(name string, e *Entry) bool {
 	g, parts := guards(), foldPath(name)
 	for i, part := range parts {
@@ -83,7 +82,7 @@ func runsByItself(name string, e *Entry) bool {
 	return false
 }
 
-// runs tells it of one part of a path, by what is above and below.
+// runs reports it for one part of a path, by the parts above and below.
 func (g *guarded) runs(above []string, part string, rest []string, e *Entry) bool {
 	last := len(rest) == 0
 	here := func(a aboveIt) bool { return a.below(above) }
@@ -120,11 +119,10 @@ func (g *guarded) leads(parts []string) bool {
 	return false
 }
 
-// gitRuns reports whether Git would run a file below a .git, or take from it what to
-// run.
+// gitRuns reports whether Git would execute a file below a .git, or read from it what to execute.
 func gitRuns(rest []string, e *Entry) bool {
 	if len(rest) == 0 {
-		return e.Type != Dir // it leads to a repository elsewhere
+		return e.Type != Dir // it leads to another repository
 	}
 	for i, part := range rest {
 		switch {
@@ -159,8 +157,8 @@ func repository(name string, has func(path string) bool) bool {
 	return false
 }
 
-// lifecycle are scripts of a package that are run when it, or what needs it,
-// is installed or packed.
+// lifecycle lists the scripts that a package manager runs when the package, or one that depends on
+// it, is installed or packed.
 var lifecycle = []string{
 	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "prepublishonly", "prepack", "postpack", "dependencies",
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteTar writes what changes bring as a tar, from where Stage put it. What
-// they remove is not in it, and nothing that is refused.
+// WriteTar writes the files of changes as a tar archive, from the stage that Stage filled. It
+// leaves out removals and refused changes.
 func WriteTar(w io.Writer, staged *os.Root, changes []Change) error {
 	out := tar.NewWriter(w)
 	for i := range changes {
@@ -62,10 +62,10 @@ func openStaged(staged *os.Root, n int) (*os.File, error) {
 	return staged.OpenFile(strconv.Itoa(n), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 }
 
-// WritePatch writes changes as git apply and patch -p1 take them, from where
-// Stage put them. What a patch cannot bring is returned, and named in its head:
-// directories, what is binary, texts beyond the bound, and what would need lines
-// that must not be seen.
+// WritePatch writes changes as a patch for git apply and patch -p1, from the stage that Stage
+// filled. It returns, and names in the patch's header, the changes that a patch cannot carry:
+// directories, binary files, texts above the limit, and changes that would need lines with a
+// secret.
 func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, hide Hide, b Bounds) (left []Change, err error) {
 	c := &comparison{ctx: ctx, hide: hide, base: base, o: Options{Bounds: b.OrDefault(), Text: true}}
 	if base.Outside != nil {
@@ -86,7 +86,7 @@ func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, ch
 			return nil, err
 		}
 		if f.equal && !f.wasMasked && f.change.Has(Masked) {
-			continue // it differs in what is masked alone
+			continue // only redacted text differs
 		}
 		if f.change.Text == "" || f.wasMasked {
 			left = append(left, changes[i])
@@ -107,7 +107,7 @@ func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, ch
 	return left, nil
 }
 
-// patch writes the text of one change anew.
+// patch writes the diff of one change again.
 func (c *comparison) patch(f *found, staged *os.Root, n int, left *int64) error {
 	ch := &f.change
 	ch.Text, ch.Omitted, ch.Binary = "", false, false

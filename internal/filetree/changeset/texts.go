@@ -10,11 +10,11 @@ import (
 	"path"
 )
 
-// looseFactor is how much larger than a text that is shown one may be whose
-// lines are counted.
+// looseFactor is how many times the limit for shown texts a text may be for its lines to be
+// counted.
 const looseFactor = 16
 
-// texts counts lines, and writes the difference where it was asked for.
+// texts counts lines, and writes the diff where it was requested.
 func (c *comparison) texts(all []*found) error {
 	if !c.o.Lines && !c.o.Text {
 		return nil
@@ -45,15 +45,15 @@ func (c *comparison) texts(all []*found) error {
 	}
 	defer r.Close()
 	for _, f := range asked {
-		f.change.Omitted = true // unless it comes
+		f.change.Omitted = true // unless its content comes
 	}
 	return readPack(r, ask, c.o.Bounds, func(i int, size int64, r io.Reader) error {
 		text, err := readAll(r, size, looseFactor*c.o.Bounds.TextBytes)
 		if err != nil {
 			return packFault(err)
 		}
-		// What is shown must be what the sum is of: a program may have changed
-		// it since.
+		// The text that is shown must be the one of the checksum: a program may have changed it
+		// since.
 		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != asked[i].change.New.Sum {
 			return nil
 		}
@@ -65,9 +65,9 @@ func (c *comparison) texts(all []*found) error {
 // readAll reads a file of at most so many bytes.
 func readAll(r io.Reader, size, most int64) ([]byte, error) {
 	if size > most {
-		return nil, fmt.Errorf("a file of %d bytes is larger than was asked for", size)
+		return nil, fmt.Errorf("a file of %d bytes is larger than requested", size)
 	}
-	var b bytes.Buffer // which grows with what really comes
+	var b bytes.Buffer // it grows with the bytes that really arrive
 	n, err := io.Copy(&b, io.LimitReader(r, size))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
@@ -75,7 +75,7 @@ func readAll(r io.Reader, size, most int64) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// text compares one path; now is the content of a regular file.
+// text compares one path; now is the content if it is a regular file.
 func (c *comparison) text(f *found, now []byte, left *int64) error {
 	x, known, err := c.before(f.trio)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	return nil
 }
 
-// mask takes out of one side what must not be seen.
+// mask redacts the secrets of one side.
 func (c *comparison) mask(s *side) bool {
 	shown := c.hide.bytes(s.text)
 	hidden := !bytes.Equal(shown, s.text)
@@ -125,8 +125,8 @@ func (c *comparison) mask(s *side) bool {
 	return hidden
 }
 
-// before is what a path was. It is not known if it is too large, or was
-// changed outside so that what is outside now is all that there is.
+// before returns the old content of a path. It is unknown if the file is too large, or if it was
+// changed outside so that only the new content exists.
 func (c *comparison) before(t *trio) (side, bool, error) {
 	old := t.start
 	if old == nil || old.Type == Dir || old.Type == Other {
@@ -143,7 +143,7 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 	}
 	r, err := c.was(t)
 	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= most && c.dir != nil {
-		// What it would replace is the next best.
+		// The file that the change would replace is the next best.
 		r, err = hostFiles{c.dir}.open(t.host)
 	}
 	if errors.Is(err, errUnknown) || errors.Is(err, errMoved) {
@@ -159,7 +159,7 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 	return s, true, nil
 }
 
-// gitMode is how git writes what a file is; "" if it has no such thing.
+// gitMode returns the mode that git writes for a file, or "" if git cannot store it.
 func gitMode(e *Entry) string {
 	switch {
 	case e == nil || e.Type == Dir || e.Type == Other:

@@ -18,18 +18,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// local is a sandbox whose guest runs right here, on a directory.
+// local is a sandbox whose guest runs in this process, on a directory.
 type local struct {
 	dir string
 	// packing is called before files are packed.
 	packing func()
-	// asked counts files whose sums were asked for.
+	// asked counts files whose checksums were requested.
 	asked int
-	// shown are files as they were in the directory at the start, and as the
-	// host's are that they stand for: as an overlay does, the sandbox shows these
-	// until it changes them.
+	// shown maps files as they were in the directory at the start to the host's files that they
+	// stand for: like an overlay, the sandbox shows the latter until it changes them.
 	shown map[string][2]changeset.Entry
-	// hide is what must not be seen.
+	// hide redacts secrets.
 	hide changeset.Hide
 }
 
@@ -96,8 +95,8 @@ func piped(write func(io.Writer) error) io.ReadCloser {
 	return r
 }
 
-// lay makes files: a name that ends in a slash is a directory, a text that
-// begins with "-> " a link, and "!x" an executable file.
+// lay creates files: a name that ends in a slash makes a directory, a text that begins with "-> " a
+// link, and "!x" an executable file.
 func lay(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	var names []string
@@ -131,8 +130,8 @@ func lay(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// picture is all of a tree: types, modes, contents and targets, and with times
-// those of changes.
+// picture returns all of a tree: types, modes, contents and targets, and the times of changes if
+// requested.
 func picture(t testing.TB, dir string, times bool) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -192,7 +191,7 @@ func different(x, y map[string]string) string {
 	return b.String()
 }
 
-// bench is a host's directory and a sandbox that began with it.
+// bench is a host directory and a sandbox that started with it.
 type bench struct {
 	host, inside, journals string
 	root                   *os.Root
@@ -200,7 +199,7 @@ type bench struct {
 	base                   changeset.Base
 }
 
-// stage brings what is changed out to a directory of its own.
+// stage fetches the changes into a directory of its own.
 func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
 	t.Helper()
 	staged, err := os.OpenRoot(t.TempDir())
@@ -216,7 +215,7 @@ func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
 	return staged
 }
 
-// newBench copies what is in the host's directory into the sandbox.
+// newBench copies the host's directory into the sandbox.
 func newBench(t testing.TB, files map[string]string) *bench {
 	t.Helper()
 	dir := t.TempDir()
@@ -229,7 +228,7 @@ func newBench(t testing.TB, files map[string]string) *bench {
 	return b
 }
 
-// start copies the host's directory into the sandbox, and looks at it.
+// start copies the host's directory into the sandbox, and lists it.
 func (b *bench) start(t testing.TB) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-a", b.host, b.inside).CombinedOutput(); err != nil {
@@ -262,7 +261,7 @@ func (b *bench) apply(t testing.TB, list []changeset.Change, overwrite bool) ([]
 	return changeset.Apply(t.Context(), b.box, b.root, list, changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
 }
 
-// clean reports whether nothing but files is left of an Apply.
+// clean reports whether an Apply left nothing but files.
 func (b *bench) clean(t testing.TB) {
 	t.Helper()
 	for _, pattern := range []string{filepath.Join(b.host, ".crannog-*"), filepath.Join(b.journals, "*")} {
@@ -288,7 +287,7 @@ func short(set *changeset.Set) []string {
 	return all
 }
 
-// blocks is how much of the disk a file takes.
+// blocks returns how much disk space a file takes.
 func blocks(t testing.TB, name string) int64 {
 	t.Helper()
 	var stat syscall.Stat_t

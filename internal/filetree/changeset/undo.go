@@ -16,8 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// end lets go of the directory. If it did not come to the end, everything is
-// put back.
+// end unlocks the directory. If Apply did not finish, it undoes everything first.
 func (a *application) end(failed error) error {
 	defer a.close()
 	var kept string
@@ -38,15 +37,15 @@ func (a *application) end(failed error) error {
 	return errors.Join(keptFault(kept), a.journal.remove())
 }
 
-// undo puts everything back, in reverse. kept names the stage if a file of
-// those that were replaced cannot be put back, because somebody else changed
-// the one that took its place: theirs stays.
+// undo restores everything, in reverse order. kept names the stage if a replaced file cannot be
+// restored because another process changed the new one: the new one stays, and the old one stays in
+// the stage.
 func (a *application) undo() (kept string, err error) {
 	for i, o := range slices.Backward(a.ops) {
 		a.step(fmt.Sprintf("undo %d", i))
 		put, err := a.undoOne(&o)
 		if err != nil {
-			return "", fmt.Errorf("put back %s: %w", o.Path, err)
+			return "", fmt.Errorf("restore %s: %w", o.Path, err)
 		}
 		if !put {
 			kept = a.stage.Name()
@@ -71,7 +70,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 	if parent == nil {
 		parent, _, err = parentOf(a.dir, string(o.Path))
 		if notThere(err) || errors.Is(err, unix.ELOOP) {
-			// Nothing of ours is there. If something of it is here, it stays here.
+			// The file there is not ours. Ours stays in the stage if it is there.
 			return !o.Old.is(old) && !o.Old.is(swapped), nil
 		}
 		if err != nil {
@@ -94,7 +93,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 		return true, exchange(a.arriving, o.Slot, parent, base)
 	case o.New.is(have):
 		if have.Type == Dir && empty(parent, base) != nil {
-			return false, nil // somebody put something in it
+			return false, nil // another process put a file in it
 		}
 		if err := move(parent, base, a.arriving, o.Slot); err != nil {
 			return false, err
@@ -107,7 +106,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 	return !o.Old.is(old) && !o.Old.is(swapped), nil
 }
 
-// dirs are the times that the journal has.
+// dirs returns the times in the journal.
 func (a *application) dirs() []moment {
 	for _, l := range slices.Backward(a.journal.lines) {
 		if l.Ops != nil {
@@ -117,8 +116,7 @@ func (a *application) dirs() []moment {
 	return nil
 }
 
-// resetTime makes a directory as old as it was. That it fails changes nothing
-// of what is in it.
+// resetTime restores a directory's time. If it fails, the contents are restored all the same.
 func (a *application) resetTime(m moment) {
 	d, err := beneath(a.dir, string(m.Path), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -133,7 +131,7 @@ func (a *application) resetTime(m moment) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", d.Fd()), []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, 0)
 }
 
-// clean removes the stage with all that is in it, unless it is kept.
+// clean removes the stage with all its files, unless it is kept.
 func (a *application) clean(keep, undone bool) error {
 	if keep {
 		return nil
@@ -163,7 +161,8 @@ func validStage(name string) bool {
 	return ok && len(rest) == 32 && !strings.ContainsAny(rest, "/.")
 }
 
-// recover ends what a killed Apply left: back, or if it was done, forward.
+// recover completes what a killed Apply left: it undoes it, or keeps it if all operations were
+// done.
 func (a *application) recover() (kept string, err error) {
 	var stage string
 	done, undone := false, false
@@ -179,8 +178,8 @@ func (a *application) recover() (kept string, err error) {
 	}
 	if len(a.ops) > 0 && !done && !undone {
 		if _, err := a.host.Lstat(stage); errors.Is(err, fs.ErrNotExist) {
-			// What could be put back went with it: somebody removed it, or this is
-			// another directory, which got the number of one that is gone.
+			// The files to restore went with the stage: a user removed it, or this is another
+			// directory, which got the inode number of a removed one.
 			a.ops = nil
 			return "", a.journal.restart()
 		}
@@ -204,7 +203,7 @@ func (a *application) recover() (kept string, err error) {
 	return "", a.journal.restart()
 }
 
-// closeStage lets go of the stage.
+// closeStage closes the stage.
 func (a *application) closeStage() {
 	for _, f := range []*os.File{a.arriving, a.leaving} {
 		if f != nil {
@@ -219,9 +218,9 @@ func (a *application) closeStage() {
 	a.arriving, a.leaving, a.incoming, a.stage, a.ops = nil, nil, nil, nil, nil
 }
 
-// Recover puts back what killed Applys left in their directories, whose
-// journals are in a directory of ours. It returns directories in which files
-// are kept that could not be put back, since others have taken their places.
+// Recover undoes what killed Applies left in their directories, according to the journals in a
+// private directory. It returns directories that keep files which could not be restored, since
+// others have taken their places.
 func Recover(ctx context.Context, journals string) (kept []string, err error) {
 	names, err := os.ReadDir(journals)
 	if errors.Is(err, os.ErrNotExist) {
@@ -237,7 +236,7 @@ func Recover(ctx context.Context, journals string) (kept []string, err error) {
 		}
 		left, err := recoverOne(journals, n.Name())
 		if fault.CodeOf(err) == "apply_running" {
-			continue // its process was not killed
+			continue // its process is still running
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("recover %s: %w", filepath.Join(journals, n.Name()), err))
@@ -255,7 +254,7 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", err
 	}
 	a := &application{journal: j, step: func(string) {}}
-	away := false // with what is to be put back
+	away := false // it contains what is to be restored
 	defer func() {
 		a.close()
 		if err != nil || away {
@@ -268,7 +267,7 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", nil // it had not begun
 	}
 	if a.host, err = os.OpenRoot(j.lines[0].Path); errors.Is(err, os.ErrNotExist) {
-		// Gone with all that was in it, or on a disk that is attached later.
+		// The directory was removed with all its contents, or is on a disk that is attached later.
 		away = j.left()
 		return "", nil
 	}
@@ -284,7 +283,7 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", err
 	}
 	if stat.Ino != j.lines[0].Ino {
-		// Another directory by now, or the one that a disk is attached to.
+		// Another directory by now, or the mount point of the disk.
 		away = j.left()
 		return "", nil
 	}

@@ -19,12 +19,11 @@ type side struct {
 	text []byte
 }
 
-// unified writes the difference of one path as git does. Nothing in a name or
-// in a line can pass for a header: names are quoted, and lines begin with
-// their sign.
+// unified writes the diff of one path in git's format. Nothing in a name or in a line can be taken
+// for a header: names are quoted, and lines begin with their sign.
 func unified(name string, x, y side) (text string, added, removed int) {
 	if x.kind != "" && y.kind != "" && x.kind[:2] != y.kind[:2] {
-		// A file for a link, or a link for a file: one goes and one comes.
+		// A file replaces a link or a link a file: git shows one removal and one creation.
 		gone, _, removed := unified(name, x, side{})
 		made, added, _ := unified(name, side{}, y)
 		return gone + made, added, removed
@@ -68,12 +67,12 @@ func unified(name string, x, y side) (text string, added, removed int) {
 	return b.String(), added, removed
 }
 
-// blob is git's name of some content, shortened.
+// blob returns git's abbreviated ID of some content.
 func blob(s side) string {
 	if s.kind == "" {
 		return "0000000"
 	}
-	h := sha1.New() // git's own: nothing is decided by it
+	h := sha1.New() // git's own hash; nothing depends on its strength
 	fmt.Fprintf(h, "blob %d\x00", len(s.text))
 	h.Write(s.text)
 	return hex.EncodeToString(h.Sum(nil))[:7]
@@ -121,8 +120,7 @@ func writeLines(b *strings.Builder, sign byte, lines []string) {
 	}
 }
 
-// quote writes a name as git does: in quotes, with what would not show as it
-// is in octal, if there is anything to quote.
+// quote quotes a name like git does, with invisible bytes in octal, if anything in it needs quotes.
 func quote(name string) string {
 	var b strings.Builder
 	plain := true
@@ -140,7 +138,7 @@ func quote(name string) string {
 			b.WriteString(`\t`)
 			plain = false
 		case r == ' ':
-			// git takes it as it is, and patch does not find where it ends.
+			// git accepts it unquoted, but patch does not find where it ends.
 			b.WriteByte(' ')
 			plain = false
 		case r != utf8.RuneError && unicode.IsPrint(r):

@@ -15,13 +15,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// comesOut are the bits of a mode that mean something outside.
+// comesOut are the mode bits that are applied outside.
 const comesOut = 0o777
 
-// Walk lists a directory of the host's by path, without its contents. It follows no
-// link, even if a directory is replaced by one during the walk. skip leaves paths
-// out, with all that is below them; nil leaves out none. A directory that may not be
-// read, or that is replaced during the walk, is Opaque.
+// Walk lists a directory of the host by path, without contents. It follows no link, even if a
+// directory is replaced by one during the walk. skip leaves out paths with everything below them;
+// nil leaves out none. A directory that may not be read, or that is replaced during the walk, is
+// Opaque.
 func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bool) ([]Entry, error) {
 	top, err := dir.Open(".")
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 			return fmt.Errorf("look at %s: %w", name, err)
 		}
 		if len(w.all) == w.most || depth == maxDepth || len(name) > maxPath {
-			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or more than %d directories in each other", d.Name(), w.most, maxDepth).
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or directories nested more than %d deep", d.Name(), w.most, maxDepth).
 				WithHint("show a smaller directory with --workspace")
 		}
 		e.Path = name
@@ -79,7 +79,7 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 			w.all = w.all[:len(w.all)-1]
 			continue
 		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-			// Not to be read, or another file by now.
+			// It may not be read, or another file replaced it.
 			w.all[len(w.all)-1].Opaque = true
 			continue
 		case err != nil:
@@ -112,7 +112,7 @@ func lstatAt(dir int, base string) (Entry, error) {
 	return e, nil
 }
 
-// FromStat is what stat says, without path and target.
+// FromStat converts the result of stat, without path and target.
 func FromStat(stat *unix.Stat_t) Entry {
 	e := Entry{
 		Type: Other, Mode: stat.Mode & 0o7777, Size: stat.Size, Ino: stat.Ino,
@@ -138,7 +138,7 @@ func readlinkAt(dir int, base string) (string, error) {
 	return string(buffer[:max(n, 0)]), err
 }
 
-// openAt opens one file of a directory, and no link.
+// openAt opens one file of a directory. It does not open a link.
 func openAt(dir int, base string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(dir, base, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

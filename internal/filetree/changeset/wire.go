@@ -6,43 +6,40 @@ import (
 	"time"
 )
 
-// Box is where a sandbox's files are read from: its guest, over the control
-// service. What comes from it is to be taken as the sandbox's own words.
+// Box is a source of a sandbox's files: its guest, over the control service. Its answers are not to
+// be trusted.
 type Box interface {
-	// Tree answers what guest.PathTree does.
+	// Tree returns the guest's answer to guest.PathTree.
 	Tree(ctx context.Context, req TreeRequest) (io.ReadCloser, error)
-	// Pack answers what guest.PathPack does.
+	// Pack returns the guest's answer to guest.PathPack.
 	Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error)
-	// Hide is what must not be seen of its files and names: a Hide. It is asked
-	// anew for each of them, and changes nothing of what the others answer.
+	// Hide returns the redactor for the sandbox's files and names. It is called again for each of
+	// them, and does not change what the other methods return.
 	Hide() Hider
 }
 
-// TreeRequest asks a guest for what lies below a directory. The answer is what
-// ReadTree reads.
+// TreeRequest asks a guest for the list of files below a directory. ReadTree reads the answer.
 type TreeRequest struct {
 	Dir string `json:"dir"` // absolute and clean
-	// Paths, if not nil, are the only ones that are looked at, without what is
-	// below them. They are bytes: names need not be text.
+	// Paths, if not nil, restricts the answer to these paths, without what is below them. They are
+	// bytes, because names need not be UTF-8.
 	Paths [][]byte `json:"paths,omitempty"`
-	// Sums asks for the sums of files up to SumBytes.
+	// Sums requests the checksums of files of up to SumBytes bytes.
 	Sums     bool  `json:"sums,omitempty"`
 	SumBytes int64 `json:"sum_bytes,omitempty"`
-	// Newer, if set, leaves out files whose ctime is before it. Directories are
-	// always there.
+	// Newer, if set, leaves out files whose ctime is before it. Directories are always included.
 	Newer time.Time `json:"newer,omitzero"`
 }
 
-// PackRequest asks a guest for the content of regular files. The answer is
-// what Extract reads.
+// PackRequest asks a guest for the content of regular files. Extract reads the answer.
 type PackRequest struct {
 	Dir       string   `json:"dir"`
 	Paths     [][]byte `json:"paths"`
 	FileBytes int64    `json:"file_bytes"` // larger ones are left out
 }
 
-// PackEnd is the record of a pack's last header, with the number of files. A
-// stream without it was cut.
+// PackEnd is the PAX record of a pack's last header. It holds the number of files. A stream without
+// it was truncated.
 const PackEnd = "CRANNOG.end"
 
 func asBytes(paths []string) [][]byte {
@@ -53,10 +50,10 @@ func asBytes(paths []string) [][]byte {
 	return out
 }
 
-// line is what stands for an entry on the wire.
+// line is an entry in the wire format.
 type line struct {
 	Path string `json:"path,omitempty"`
-	// Raw is a path that is no text; RawTarget a target.
+	// Raw is a path that is not UTF-8; RawTarget such a link target.
 	Raw       []byte `json:"raw,omitempty"`
 	Type      Type   `json:"type,omitempty"`
 	Mode      uint32 `json:"mode,omitempty"`
@@ -67,7 +64,7 @@ type line struct {
 	Target    string `json:"target,omitempty"`
 	RawTarget []byte `json:"raw_target,omitempty"`
 	Opaque    bool   `json:"opaque,omitempty"`
-	// End is the last line, with the number of those before it.
+	// End is the last line. It holds the number of lines before it.
 	End   bool `json:"end,omitempty"`
 	Count int  `json:"count,omitempty"`
 }

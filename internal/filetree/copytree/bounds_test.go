@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// S12: a copy of very many small files, directories or links is stopped while inodes are left, also
-// where it takes no content at all.
+// S12: a copy of very many small files, directories or links stops before inodes run out, even if
+// it has no content at all.
 func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 	const inodes = 2000
 	for name, one := range map[string]func(string) []any{
@@ -39,7 +39,7 @@ func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		only(t, small)
-		// The control: half of them are copied.
+		// Control: half of them are copied.
 		half := append(steps[:1+inodes/2*len(one(""))], nil)
 		if _, err := unpack(t.Context(), bytes.NewReader(stream(t, half...)), small, copytree.Options{Confine: true}); err != nil {
 			t.Errorf("%s, half of them: %v", name, err)
@@ -47,8 +47,8 @@ func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 	}
 }
 
-// S12: one copy takes what is under way of another one to the same place for no remainder, in no state
-// of either, nor anything that is no directory of this user's.
+// S12: a copy never takes another one in progress to the same place for leftovers, in any state of
+// either, nor something that is not a directory of this user.
 func TestS12WhatIsUnderWayStays(t *testing.T) {
 	dest := t.TempDir()
 	begin := func() *copytree.Stage {
@@ -64,7 +64,7 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 		check(t, err)
 		return all
 	}
-	// One that was just made has no lock yet.
+	// A new stage has no lock yet.
 	fresh := filepath.Join(dest, ".crannog-cp-fresh")
 	check(t, os.Mkdir(fresh, 0o700))
 	begin().Close()
@@ -72,13 +72,13 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 		t.Errorf("what was just made was removed: %v", got)
 	}
 	defer copytree.SetStaleAfter(0)()
-	// The control: only that kept it.
+	// Control: only the lock protected it.
 	first := begin()
 	got := entries()
 	if len(got) != 1 || got[0].Name() == filepath.Base(fresh) {
 		t.Fatalf("control: %v", got)
 	}
-	// Another user could put something of their own between, and so may not enter it.
+	// Another user must not be able to enter the stage, because they could add files of their own.
 	if info, err := got[0].Info(); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("the stage has the mode %v, %v", info.Mode(), err)
 	}
@@ -101,7 +101,7 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 	only(t, dest, want...)
 }
 
-// S12: what is in the way is found before anything is moved, whichever name it has.
+// S12: a conflict is found before anything is moved, whatever its name is.
 func TestS12NothingIsMovedByHalves(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	for _, blocked := range append(names, "") {
@@ -132,7 +132,7 @@ func TestS12NothingIsMovedByHalves(t *testing.T) {
 	}
 }
 
-// S12: a file that a hostile sandbox calls set-user-ID is none on the host.
+// S12: a file that a hostile sandbox marks set-user-ID loses the bit on the host.
 func TestS12NoSetIDFromAStream(t *testing.T) {
 	dest := t.TempDir()
 	program, shared := file("f", 1), dir("t")
@@ -146,7 +146,7 @@ func TestS12NoSetIDFromAStream(t *testing.T) {
 	}
 }
 
-// repeated is what a hostile sandbox sends without end.
+// repeated yields the same data without end, as a hostile sandbox may.
 type repeated struct{ head, again []byte }
 
 func (r *repeated) Read(b []byte) (int, error) {
@@ -158,7 +158,7 @@ func (r *repeated) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// S12: a stream is refused at its bounds, before anything of their size is held or written.
+// S12: a stream is rejected at its limits, before anything of that size is held or written.
 func TestS12StreamsAreBounded(t *testing.T) {
 	open := stream(t, dir("t"), nil)
 	open = open[:len(open)-2] // without the two ends
@@ -188,7 +188,7 @@ func TestS12StreamsAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The control: what is just within them is read.
+	// Control: a stream just within the limits is read.
 	r := copytree.NewReader(bytes.NewReader(deep(512)))
 	for {
 		if _, err := r.Next(); errors.Is(err, io.EOF) {
@@ -199,13 +199,13 @@ func TestS12StreamsAreBounded(t *testing.T) {
 	}
 }
 
-// pages is a kernel with a file that has the size 0 and terabytes of content.
+// pages is a kernel with a file of size 0 and terabytes of content.
 var pages = hosttest.Ability{Name: "file /proc/self/pagemap", Has: func() bool {
 	info, err := os.Stat("/proc/self/pagemap")
 	return err == nil && info.Size() == 0
 }}
 
-// S12: a file without a size is read to a bound, not to its end.
+// S12: a file without a size is read up to a limit, not to its end.
 func TestS12UnsizedFilesAreBounded(t *testing.T) {
 	hosttest.Need(t, pages)
 	if sent := pack(t, "/proc/self/pagemap", false); len(sent) > 5<<20 || len(sent) < 1<<20 {

@@ -70,7 +70,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// empty fails if a directory has anything but the names that are given.
+// empty fails the test if a directory contains anything but the given names.
 func only(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -124,7 +124,7 @@ func TestF9KeepsWhatATreeHas(t *testing.T) {
 		t.Errorf("%q %v", data, err)
 	}
 	only(t, dir, "out", "src")
-	// A second copy becomes one with the first, and keeps what only that has.
+	// A second copy is merged with the first, whose other files stay.
 	write(t, filepath.Join(out, "mine"), "mine", 0o644)
 	check(t, os.WriteFile(filepath.Join(src, "bin", "tool"), []byte("new"), 0o755))
 	check(t, os.Chmod(filepath.Join(out, "closed"), 0o700))
@@ -168,7 +168,7 @@ func TestF9HolesStayHoles(t *testing.T) {
 	}
 }
 
-// Zeros on a disk that does not know its holes become holes too, and nothing else moves.
+// Zeros on a disk that does not report holes become holes too, and everything else keeps its place.
 func TestZerosInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	var content []byte
@@ -207,14 +207,14 @@ func TestS12BrokenCopyLeavesNothing(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(dest, "tree", "a")); err != nil || string(data) != "old" {
 		t.Errorf("%q %v", data, err)
 	}
-	// The control: the whole one is written.
+	// Control: a complete copy is written.
 	if _, err := unpack(t.Context(), bytes.NewReader(whole), dest, copytree.Options{}); err != nil {
 		t.Error(err)
 	}
 	only(t, filepath.Join(dest, "tree"), "a", "z")
 }
 
-// calling calls do once before it is read.
+// calling calls do once before it is first read.
 type calling struct {
 	do   func()
 	rest io.Reader
@@ -225,8 +225,8 @@ func (c *calling) Read(b []byte) (int, error) {
 	return c.rest.Read(b)
 }
 
-// What a killed process has left goes with the next copy to the same place; what a running one has
-// does not.
+// The next copy to the same place removes what a killed process has left, but not the stage of a
+// running one.
 func TestS12StaleStagesGo(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "f"), "x", 0o644)

@@ -2,7 +2,7 @@ package copytree
 
 import "time"
 
-// SetStaleAfter changes how old what a killed process has left must be.
+// SetStaleAfter changes how old leftovers of a killed process must be.
 func SetStaleAfter(d time.Duration) (restore func()) {
 	before := staleAfter
 	staleAfter = d

@@ -72,7 +72,7 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 		only(t, dest, "away")
 	}
 	only(t, outside, "victim")
-	// Nor does a link that was there before, which is replaced by a file and is in the way of a directory.
+	// Nor does a link that existed before: a file replaces it, and a directory fails on it.
 	dest := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dest, "t"), 0o755))
 	check(t, os.Symlink(filepath.Join(outside, "victim"), filepath.Join(dest, "t", "f")))
@@ -92,7 +92,7 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 	}
 }
 
-// P15: a copy cannot write outside its destination later, by a link that it has brought.
+// P15: a copy cannot write outside its destination later, through a link that it has created.
 func TestF9LinksStayInside(t *testing.T) {
 	for target, want := range map[string]bool{
 		"x": true, "x/y": true, "./x": true, "../x": true, "../../x": true, "..": true, "../..": true,
@@ -106,7 +106,7 @@ func TestF9LinksStayInside(t *testing.T) {
 		if (err == nil) != want || sum.Links+sum.Outward != 1 || (sum.Links == 1) != want {
 			t.Errorf("%s: %v, %+v", target, err, sum)
 		}
-		// The control: into a sandbox every link goes as it is.
+		// Control: into a sandbox every link is copied unchanged.
 		inside := t.TempDir()
 		_, err = unpack(t.Context(), bytes.NewReader(steps), inside, copytree.Options{})
 		check(t, err)
@@ -124,7 +124,7 @@ func TestF9LinksStayInside(t *testing.T) {
 	}
 }
 
-// S12: a copy that would fill the disk is stopped while some of it is left.
+// S12: a copy that would fill the disk stops while some space is left.
 func TestS12ACopyFillsNoDisk(t *testing.T) {
 	small := tmpfs(t, 64<<20)
 	in, out := io.Pipe()
@@ -142,11 +142,11 @@ func TestS12ACopyFillsNoDisk(t *testing.T) {
 		t.Errorf("endless: %v", err)
 	}
 	only(t, small)
-	// What fits is written, also where little is left.
+	// A copy that fits is written, even where little space is left.
 	if _, err := unpack(t.Context(), bytes.NewReader(stream(t, file("few", 1), "x", nil)), small, copytree.Options{Confine: true}); err != nil {
 		t.Error(err)
 	}
-	// And a file system without room has the same code.
+	// A full file system gives the same error code.
 	tiny := tmpfs(t, 1<<20)
 	big := filepath.Join(t.TempDir(), "big")
 	write(t, big, strings.Repeat("x", 2<<20), 0o644)
@@ -156,7 +156,7 @@ func TestS12ACopyFillsNoDisk(t *testing.T) {
 	only(t, tiny)
 }
 
-// tmpfs is a small file system of the test's own.
+// tmpfs mounts a small file system for the test.
 func tmpfs(t *testing.T, size int, more ...string) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -168,7 +168,7 @@ func tmpfs(t *testing.T, size int, more ...string) string {
 	return dir
 }
 
-// FuzzReader: no stream makes a reader panic, or name a file that is not in its directory.
+// FuzzReader: no stream makes a reader panic, or name a file outside its directory.
 func FuzzReader(f *testing.F) {
 	d := f.TempDir()
 	write(f, filepath.Join(d, "a", "b"), "content", 0o644)

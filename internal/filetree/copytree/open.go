@@ -70,7 +70,7 @@ func look(in int, base string) (*unix.Stat_t, error) {
 
 // names lists a directory.
 func names(fd int) ([]string, error) {
-	// A second descriptor, because reading moves the offset of this one.
+	// It reads through a second descriptor, because reading moves the offset.
 	again, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

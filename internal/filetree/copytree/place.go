@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is where a copy goes: an open directory that exists, and what of the path below it does not.
+// Place is the destination of a copy: an open directory that exists, and the missing rest of the
+// path below it.
 type Place struct {
 	dir  int
-	path string // of dir, for people
-	// below are names from dir down to the copy itself. Without any, the content of the source goes into
-	// dir.
+	path string // path of dir, for messages
+	// below are the names from dir down to the copy itself. If it is empty, the content of the
+	// source goes into dir.
 	below []string
 }
 
@@ -52,8 +53,8 @@ func Locate(path string, source Entry, parents bool) (*Place, error) {
 	return p, nil
 }
 
-// inDirectory is the place in a directory that exists. Where it has a directory of the source's name,
-// the two become one.
+// inDirectory returns the place in an existing directory. If that has a directory of the source's
+// name, the two are merged.
 func inDirectory(dir string, source Entry) (*Place, error) {
 	fd, err := openPath(dir)
 	if err != nil {
@@ -62,7 +63,8 @@ func inDirectory(dir string, source Entry) (*Place, error) {
 	return Within(os.NewFile(uintptr(fd), dir), source)
 }
 
-// Within is the place of a copy in an open directory, below the source's own name. It takes dir over.
+// Within returns the place of a copy in an open directory, below the source's own name. It takes
+// ownership of dir.
 func Within(dir *os.File, source Entry) (*Place, error) {
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	path := dir.Name()
@@ -86,11 +88,11 @@ func Within(dir *os.File, source Entry) (*Place, error) {
 		p.Close()
 		return &Place{dir: sub, path: filepath.Join(path, source.Name)}, nil
 	}
-	return p, nil // what is in the way is an error later
+	return p, nil // an existing file is an error later
 }
 
-// LocateStrict is Locate with parents for a path in which no link is followed. It is for root, who writes
-// where a program without its rights may have left links.
+// LocateStrict is Locate with parents for a path in which no link is followed. It is for root, who
+// writes where an unprivileged program may have left links.
 func LocateStrict(path string, source Entry) (*Place, error) {
 	fd, err := openPath("/")
 	if err != nil {
@@ -106,19 +108,19 @@ func LocateStrict(path string, source Entry) (*Place, error) {
 		next, err := openDir(fd, part)
 		switch {
 		case err == nil:
-			_ = unix.Close(fd) // only looked up in
+			_ = unix.Close(fd) // used only for lookups
 			fd, at = next, filepath.Join(at, part)
 			continue
 		case errors.Is(err, unix.ENOENT), i == len(parts)-1 && errors.Is(err, unix.ENOTDIR) && source.Kind != Dir:
 			return At(os.NewFile(uintptr(fd), at), parts[i:]...)
 		}
-		_ = unix.Close(fd) // only looked up in
+		_ = unix.Close(fd) // used only for lookups
 		return nil, &fs.PathError{Op: "write", Path: path, Err: err}
 	}
 	return Within(os.NewFile(uintptr(fd), at), source)
 }
 
-// At is the place of a copy at a path below an open directory, which it takes over.
+// At returns the place of a copy at a path below an open directory. It takes ownership of dir.
 func At(dir *os.File, below ...string) (*Place, error) {
 	p, err := Within(dir, Entry{Kind: Dir})
 	if err != nil {
@@ -127,7 +129,7 @@ func At(dir *os.File, below ...string) (*Place, error) {
 	for _, name := range below {
 		if !plainName(name) {
 			p.Close()
-			return nil, fmt.Errorf("%q is no name of a file", name)
+			return nil, fmt.Errorf("%q is not a file name", name)
 		}
 	}
 	p.below = below
@@ -142,8 +144,8 @@ func openPath(path string) (int, error) {
 	return fd, nil
 }
 
-// Path is where the copy is.
+// Path returns the path of the copy.
 func (p *Place) Path() string { return filepath.Join(append([]string{p.path}, p.below...)...) }
 
 // Close closes the place.
-func (p *Place) Close() { _ = unix.Close(p.dir) } // what was written through it was checked before
+func (p *Place) Close() { _ = unix.Close(p.dir) } // the writes were checked before

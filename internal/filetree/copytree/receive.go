@@ -15,35 +15,38 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// Options are how a copy is written.
+// Options configure how a copy is written.
 type Options struct {
 	// Owner is the owner of all files; nil is the user of this process.
 	Owner *Owner
-	// KeepOwners gives each file the numbers that it had.
+	// KeepOwners gives each file the numeric owner that it had at the source.
 	KeepOwners bool
-	// Confine leaves out symbolic links that lead out of the copy, and keeps room on the disk. It is for
-	// copies out of a sandbox, which chooses the links' targets and the files' sizes.
+	// Confine leaves out symbolic links that lead out of the copy, and keeps free space on the
+	// disk. It is for copies out of a sandbox, which chooses the links' targets and the files'
+	// sizes.
 	Confine bool
 }
 
 // Owner is a user and a group.
 type Owner struct{ UID, GID uint32 }
 
-// Summary is what a copy has.
+// Summary counts what a copy contains.
 type Summary struct {
 	Files       int   `json:"files"`
 	Directories int   `json:"directories"`
 	Links       int   `json:"links"`
 	Bytes       int64 `json:"bytes"`
 	LeftOut     int   `json:"left_out"`
-	// Outward are links that were left out because they lead out of the copy. They are in LeftOut too.
+	// Outward counts links that were left out because they lead out of the copy. LeftOut includes
+	// them.
 	Outward int `json:"outward,omitempty"`
 }
 
-// CodeDiskFull is the code of a copy that would fill the disk that it is written to.
+// CodeDiskFull is the code of the error of a copy that would fill the destination's disk.
 const CodeDiskFull = "copy_disk_full"
 
-// Receive writes a stream. It is moved into its place when it is whole, so that a copy that breaks off leaves nothing.
+// Receive writes a stream. It moves the copy into place when it is complete, so that an interrupted
+// copy leaves nothing.
 func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, error) {
 	r := &receiver{ctx: ctx, in: in, options: o, stage: s}
 	if o.Confine {
@@ -55,14 +58,14 @@ func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, err
 	if err := r.all(); err != nil {
 		return r.sum, full(err)
 	}
-	// From here on it takes no longer for a large copy than for a small one.
+	// From here on a large copy takes no longer than a small one.
 	if err := context.Cause(ctx); err != nil {
 		return r.sum, err
 	}
 	return r.sum, full(s.commit())
 }
 
-// full gives the error of a full disk its code.
+// full adds the error code of a full disk to an error.
 func full(err error) error {
 	if diskroom.Full(err) {
 		return fault.New(fault.Exhausted, CodeDiskFull, "the disk is full").WithHint("nothing of the copy was kept; free disk space, or copy less")
@@ -75,7 +78,7 @@ type receiver struct {
 	in      Frames
 	options Options
 	stage   *Stage
-	room    *room // nil has no bounds
+	room    *room // nil has no limits
 	dirs    []opened
 	file    *os.File
 	entry   *Entry // of file
@@ -91,7 +94,7 @@ type opened struct {
 func (r *receiver) all() (err error) {
 	defer func() {
 		for _, d := range r.dirs {
-			_ = unix.Close(d.fd) // nothing is written through it
+			_ = unix.Close(d.fd) // the writes were checked before
 		}
 		if r.file != nil {
 			err = errors.Join(err, r.file.Close())
@@ -113,7 +116,7 @@ func (r *receiver) all() (err error) {
 		case err != nil:
 			return err
 		case f.Entry != nil && len(r.dirs) == 0:
-			f.Entry.Name = name // the source's own name is of no interest
+			f.Entry.Name = name // the source's own name is not used
 			err = r.begin(top, f.Entry)
 		case f.Entry != nil:
 			err = r.begin(r.dirs[len(r.dirs)-1].fd, f.Entry)
@@ -169,8 +172,8 @@ func (r *receiver) begin(in int, e *Entry) error {
 	return nil
 }
 
-// inward reports whether a link stays within the copy when it is followed: it goes up no more than to
-// the copy's top, and only at its beginning, since what lies before a later ".." may be a link.
+// inward reports whether a link stays within the copy when it is followed: it goes up at most to
+// the copy's top, and only at its beginning, since a name before a later ".." may be a link.
 func inward(target string, depth int) bool {
 	if strings.HasPrefix(target, "/") {
 		return false
@@ -214,7 +217,7 @@ func (r *receiver) end() error {
 	r.dirs = r.dirs[:len(r.dirs)-1]
 	mode := d.entry.Mode & 0o1777
 	if mode&0o700 != 0o700 {
-		// Without these rights it could not be moved into place.
+		// Without these rights the directory could not be moved into place.
 		r.stage.later(r.path(d.entry), mode)
 		mode |= 0o700
 	}
@@ -222,7 +225,7 @@ func (r *receiver) end() error {
 	return named(d.entry, errors.Join(err, unix.Close(d.fd)))
 }
 
-// path is where a directory that has just been ended is, from the copy's top.
+// path returns the path, from the copy's top, of the directory that has just ended.
 func (r *receiver) path(e *Entry) []string {
 	var path []string
 	for i, d := range r.dirs {
@@ -236,8 +239,8 @@ func (r *receiver) path(e *Entry) []string {
 	return path
 }
 
-// describe sets owner, mode and time. No set-user-ID bits: those of a hostile source would make a
-// program that runs with the rights of the copy's owner.
+// describe sets owner, mode and time. It drops set-user-ID bits: with those of a hostile source a
+// program would run with the rights of the copy's owner.
 func (r *receiver) describe(fd int, e *Entry, mode uint32) error {
 	if o := r.owner(e); o != nil {
 		if err := unix.Fchown(fd, int(o.UID), int(o.GID)); err != nil {

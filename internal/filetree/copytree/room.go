@@ -7,17 +7,17 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// room keeps a part of a disk free, so that the files that a sandbox sends cannot fill
-// the host's disk. A nil room keeps nothing free.
+// room keeps a part of a disk free, so that the files that a sandbox sends cannot fill the host's
+// disk. A nil room keeps nothing free.
 type room struct {
 	fd     int
 	keep   int64 // bytes
 	inodes uint64
-	every  int64 // after how many bytes the disk is looked at again
-	since  int64 // bytes, since it was last looked at
+	every  int64 // the number of bytes after which the disk is checked again
+	since  int64 // bytes written since the last check
 }
 
-// lookEvery is after how many bytes a disk is looked at again that is not small.
+// lookEvery is the number of bytes after which a disk with much free space is checked again.
 const lookEvery = 16 << 20
 
 func newRoom(fd int) (*room, error) {
@@ -26,9 +26,9 @@ func newRoom(fd int) (*room, error) {
 		return nil, err
 	}
 	free, total := int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize
-	// On a disk that has little left, a small copy may still take half of that.
+	// On a disk with little free space, a small copy may still take half of it.
 	r := &room{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}
-	// Between two looks no more is taken than half of what stays free.
+	// Between two checks a copy takes at most half of what is to stay free.
 	r.every = min(lookEvery, r.keep/2)
 	if s.Files > 0 {
 		r.every = min(r.every, int64(min(r.inodes, lookEvery)/2)*block)
@@ -36,7 +36,7 @@ func newRoom(fd int) (*room, error) {
 	return r, nil
 }
 
-// take counts what is written next.
+// take counts bytes that are about to be written.
 func (r *room) take(n int64) error {
 	if r == nil {
 		return nil
@@ -57,7 +57,7 @@ func (r *room) check() error {
 	hint := "nothing of the copy was kept; free disk space, or copy less"
 	switch {
 	case free < r.keep:
-		return fault.Newf(fault.Exhausted, CodeDiskFull, "the copy would fill the disk: it has %d MiB left, and %d MiB stay free", free>>20, r.keep>>20).WithHint(hint)
+		return fault.Newf(fault.Exhausted, CodeDiskFull, "the copy would fill the disk: it has %d MiB left, of which %d MiB must stay free", free>>20, r.keep>>20).WithHint(hint)
 	case s.Files > 0 && s.Ffree < r.inodes:
 		return fault.New(fault.Exhausted, CodeDiskFull, "the copy would use up the file system's inodes").WithHint(hint)
 	}

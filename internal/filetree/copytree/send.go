@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is a file or directory that is open to be copied.
+// Source is an open file or directory that is to be copied.
 type Source struct {
 	in    int
 	base  string
 	entry Entry
 }
 
-// Open finds what a copy begins with. A link at the end of the path is copied as a link, unless follow
+// Open opens the source of a copy. A link at the end of the path is copied as a link, unless follow
 // is set or the path ends in a slash.
 func Open(path string, follow bool) (*Source, error) {
 	contents := path == "." || strings.HasSuffix(path, "/.")
@@ -34,7 +34,7 @@ func Open(path string, follow bool) (*Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		// What is asked for may be called otherwise than what it leads to.
+		// The requested name may differ from the name of the target.
 		s, err := open(real)
 		if err == nil {
 			s.entry.Name = called(clean)
@@ -47,7 +47,7 @@ func Open(path string, follow bool) (*Source, error) {
 	return open(clean)
 }
 
-// called is the name of a path's end, "" where it has none.
+// called returns the last element of a path, or "" if it has none.
 func called(path string) string {
 	if base := filepath.Base(path); plainName(base) {
 		return base
@@ -62,7 +62,7 @@ func open(path string) (*Source, error) {
 	}
 	fd, err := unix.Open(filepath.Join(dir, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) {
-		// Enough to look names up. A directory that may not be listed is no reason.
+		// O_PATH suffices for lookups, so a directory that may not be listed is not an error.
 		fd, err = unix.Open(filepath.Join(dir, "."), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
@@ -90,7 +90,8 @@ func (s *Source) Close() { _ = unix.Close(s.in) } // it was only read
 // Entry describes the source itself.
 func (s *Source) Entry() Entry { return s.entry }
 
-// Send writes the source as a stream. An error that the stream's reader should see is in the stream too.
+// Send writes the source as a stream. It also writes errors that the stream's reader should see
+// into the stream.
 func (s *Source) Send(ctx context.Context, w io.Writer) error {
 	out := &sender{ctx: ctx, w: NewWriter(w)}
 	err := out.put(s.in, s.base, s.entry)
@@ -132,12 +133,12 @@ func entryOf(in int, base string, stat *unix.Stat_t) (Entry, error) {
 type sender struct {
 	ctx    context.Context
 	w      *Writer
-	broken error // the writer's
+	broken error // the writer's error
 	depth  int
 	buffer []byte
 }
 
-// wrote notes an error of the writer, apart from those of the file system.
+// wrote records an error of the writer, apart from those of the file system.
 func (s *sender) wrote(err error) error {
 	if err != nil {
 		s.broken = err
@@ -172,7 +173,7 @@ func (s *sender) dir(in int, base string, e Entry) error {
 	}
 	defer unix.Close(fd)
 	if s.depth++; s.depth > maxDepth {
-		return fmt.Errorf("%s: more than %d directories are in each other", e.Name, maxDepth)
+		return fmt.Errorf("%s: directories are nested more than %d deep", e.Name, maxDepth)
 	}
 	all, err := names(fd)
 	if err != nil {
@@ -207,16 +208,16 @@ func (s *sender) dir(in int, base string, e Entry) error {
 	return s.wrote(s.w.End())
 }
 
-// block is the size of the zeros for which a hole is left.
+// block is the least size of a run of zeros that becomes a hole.
 const block = 4 << 10
 
-// maxUnsized bounds what is read of a file without a size, such as those of /proc.
+// maxUnsized limits how much is read of a file without a size, such as those of /proc.
 const maxUnsized = 4 << 20
 
 func (s *sender) file(in int, base string, e Entry) error {
 	f, stat, err := openFile(in, base)
 	if errors.Is(err, unix.ESTALE) {
-		return nil // a program put something else in its place
+		return nil // a program replaced it by another file
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", e.Name, err)
@@ -248,8 +249,8 @@ func (s *sender) file(in int, base string, e Entry) error {
 	return s.wrote(s.w.End())
 }
 
-// content sends the pieces of a file that hold data. gVisor does not know where holes are: there the
-// whole file is read and zeros are left out.
+// content sends the parts of a file that hold data. gVisor does not report holes: there the whole
+// file is read and zeros are left out.
 func (s *sender) content(f *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		begin, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
@@ -289,7 +290,7 @@ func (s *sender) extent(f *os.File, at, end int64) error {
 			return err
 		}
 		if errors.Is(err, io.EOF) {
-			return nil // it got shorter: the rest is a hole
+			return nil // the file was truncated: the rest is a hole
 		}
 		if err != nil {
 			return err

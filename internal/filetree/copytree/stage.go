@@ -14,11 +14,11 @@ import (
 // stagePrefix begins the name of a directory in which a copy is made before it is moved into place.
 const stagePrefix = ".crannog-cp-"
 
-// content is the name, in a stage, of what goes into a directory that exists.
+// content is the name, in a stage, of the files that go into an existing directory.
 const content = "content"
 
-// Stage is a directory beside the place of a copy. Only its owner may enter it, so that no program that
-// may write beside it can put anything of its own between.
+// Stage is a directory beside the destination of a copy. Only its owner may enter it, so that
+// another program that may write beside it cannot add files of its own.
 type Stage struct {
 	place *Place
 	name  string
@@ -26,13 +26,13 @@ type Stage struct {
 	modes []late
 }
 
-// late is a mode that is set when all is in place.
+// late is a mode that is set after everything is in place.
 type late struct {
 	path []string // from the copy's top
 	mode uint32
 }
 
-// Begin makes a stage, for one copy. An error means that the place cannot be written.
+// Begin creates a stage for one copy. An error means that the destination cannot be written.
 func Begin(p *Place) (*Stage, error) {
 	removeStale(p.dir)
 	s := &Stage{place: p, name: stagePrefix + strings.ToLower(rand.Text()[:16])}
@@ -43,7 +43,7 @@ func Begin(p *Place) (*Stage, error) {
 	if s.fd, err = openDir(p.dir, s.name); err != nil {
 		return nil, errors.Join(err, unix.Unlinkat(p.dir, s.name, unix.AT_REMOVEDIR))
 	}
-	// It says that this process is there, and ends with it.
+	// The lock shows that this process is alive, and ends with it.
 	if err := unix.Flock(s.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		s.Close()
 		return nil, err
@@ -51,21 +51,21 @@ func Begin(p *Place) (*Stage, error) {
 	return s, nil
 }
 
-// Place returns where the copy goes.
+// Place returns the destination of the copy.
 func (s *Stage) Place() *Place { return s.place }
 
 // Close removes what was not moved away.
 func (s *Stage) Close() {
-	// What cannot be removed now, the next copy to the same place removes.
+	// The next copy to the same place removes what cannot be removed now.
 	_ = removeTree(s.place.dir, s.name)
 	_ = unix.Close(s.fd)
 }
 
-// staleAfter is how old a directory must be that is taken for one of a process that was killed: one
-// that was just made is not locked yet.
+// staleAfter is how old a directory must be to count as left by a killed process: a new one is not
+// locked yet.
 var staleAfter = time.Minute
 
-// removeStale removes what copies to the same place have left whose process was killed.
+// removeStale removes what killed copies to the same place have left.
 func removeStale(dir int) {
 	all, err := names(dir)
 	if err != nil {
@@ -91,7 +91,8 @@ func removeStale(dir int) {
 	}
 }
 
-// parents makes what is missing above the copy and returns its directory and the name in it.
+// parents creates the missing directories above the copy, and returns the copy's directory and the
+// name in it.
 func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 	in, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil || len(s.place.below) == 0 {
@@ -100,7 +101,7 @@ func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 	last := len(s.place.below) - 1
 	for _, part := range s.place.below[:last] {
 		next, err := makeDir(in, part, o)
-		_ = unix.Close(in) // only looked up in
+		_ = unix.Close(in) // used only for lookups
 		if err != nil {
 			return -1, "", err
 		}
@@ -124,7 +125,7 @@ func (s *Stage) later(path []string, mode uint32) {
 	s.modes = append(s.modes, late{path, mode})
 }
 
-// commit moves the copy into place. What is in the way is found before anything is moved.
+// commit moves the copy into place. It finds conflicts before it moves anything.
 func (s *Stage) commit() error {
 	from, to := s.fd, s.place.dir
 	name, target := content, "."
@@ -146,7 +147,7 @@ func (s *Stage) commit() error {
 		return s.setModes(to, nil)
 	}
 	if _, err := look(from, name); errors.Is(err, unix.ENOENT) {
-		return nil // the source was nothing but what is left out
+		return nil // everything in the source was left out
 	}
 	for _, check := range []bool{true, false} {
 		if err := s.move(from, to, name, s.place.path, check); err != nil {
@@ -156,7 +157,7 @@ func (s *Stage) commit() error {
 	return s.setModes(to, s.place.below)
 }
 
-// merge moves what is in a directory into another one.
+// merge moves the contents of a directory into another one.
 func (s *Stage) merge(from, to int, path string, check bool) error {
 	all, err := names(from)
 	if err != nil {
@@ -175,8 +176,8 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 	return nil
 }
 
-// move moves one file or directory, or checks whether it could be. Files and links replace files and
-// links, directories become one with directories, and nothing is written through a link.
+// move moves one file or directory, or checks whether that is possible. Files and links replace
+// files and links, directories are merged, and nothing is written through a link.
 func (s *Stage) move(from, to int, name, path string, check bool) error {
 	path += "/" + name
 	mine, err := look(from, name)
@@ -225,12 +226,13 @@ func (s *Stage) inTheWay(path string, err error) error {
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// setModes sets the modes of directories that could not have been moved with them, the lowest first.
+// setModes sets the modes of directories that could not have been moved with these modes, the
+// deepest first.
 func (s *Stage) setModes(top int, below []string) error {
 	for _, m := range s.modes {
 		path := slices.Concat(below, m.path)
 		if len(path) == 0 {
-			continue // the directory was there before
+			continue // the directory existed before
 		}
 		if err := setMode(top, path, m.mode); err != nil {
 			return s.inTheWay(strings.Join(path, "/"), err)

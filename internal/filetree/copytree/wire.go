@@ -1,8 +1,8 @@
-// Package copytree owns copying files and directories into, out of and between sandboxes: the stream
-// in which they travel, reading them from a file system, and writing them to one.
+// Package copytree owns copying files and directories into, out of and between sandboxes: the
+// stream format, reading files into a stream, and writing a stream to a file system.
 //
-// A stream names each file within the directory that is open at that moment, never by a path, so a
-// reader has no path to resolve: nothing in it can lead out of the destination.
+// A stream names each file relative to the directory that is open at that moment, never by a path.
+// So a reader has no path to resolve, and nothing in a stream can lead out of the destination.
 package copytree
 
 import (
@@ -21,7 +21,7 @@ const ContentType = "application/x-crannog-copy"
 // magic begins a stream, with its version.
 const magic = "crannog-copy 1\n"
 
-// Kind is what an entry is.
+// Kind is the type of an entry.
 type Kind byte
 
 // Kinds of entries.
@@ -29,7 +29,7 @@ const (
 	Dir     Kind = 'd'
 	File    Kind = 'f'
 	Link    Kind = 'l' // a symbolic link
-	LeftOut Kind = 'x' // a socket, a device or a named pipe: only its name is in the stream
+	LeftOut Kind = 'x' // a socket, a device or a named pipe: the stream has only its name
 )
 
 // Other operations of a stream.
@@ -40,9 +40,9 @@ const (
 	opClose = 'z'
 )
 
-// Bounds of a stream.
+// Limits of a stream.
 const (
-	// MaxData bounds one piece of content.
+	// MaxData is the greatest size of one piece of content.
 	MaxData    = 256 << 10
 	maxName    = 255
 	maxTarget  = 4095
@@ -54,7 +54,7 @@ const (
 // Entry is one file, directory or link.
 type Entry struct {
 	Kind Kind
-	// Name is within the directory that is open. That of the first entry is what the source is called,
+	// Name is relative to the open directory. The name of the first entry is that of the source,
 	// and may be empty.
 	Name     string
 	Mode     uint32 // permissions, with the sticky bit
@@ -72,7 +72,7 @@ type Frame struct {
 	End    bool   // the open file or directory ends
 }
 
-// SourceError is what the source of a stream reports in place of the rest.
+// SourceError is an error that the source of a stream reports instead of the rest.
 type SourceError struct{ Text string }
 
 func (e *SourceError) Error() string { return e.Text }
@@ -84,7 +84,8 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// Frames is a stream that is read step by step. Next returns io.EOF at the end of a whole one.
+// Frames is a stream that is read step by step. Next returns io.EOF after the end of a complete
+// stream.
 type Frames interface{ Next() (Frame, error) }
 
 // First reads the first entry of a stream, which describes the source, and returns it with the whole
@@ -92,7 +93,7 @@ type Frames interface{ Next() (Frame, error) }
 func First(r *Reader) (Entry, Frames, error) {
 	f, err := r.Next()
 	if err == nil && f.Entry == nil {
-		err = malformed("it begins with no file")
+		err = malformed("it does not begin with a file")
 	}
 	if err != nil {
 		return Entry{}, nil, err
@@ -101,7 +102,7 @@ func First(r *Reader) (Entry, Frames, error) {
 	return e, &again{first: &f, rest: r}, nil
 }
 
-// again gives back what was read of a stream.
+// again yields first what was already read of a stream, and then the rest.
 type again struct {
 	first *Frame
 	rest  Frames
@@ -122,10 +123,10 @@ type Writer struct {
 	scratch []byte
 }
 
-// NewWriter returns a Writer, which has written the beginning.
+// NewWriter returns a Writer that has written the beginning of the stream.
 func NewWriter(w io.Writer) *Writer {
 	b := bufio.NewWriterSize(w, MaxData+64)
-	_, _ = b.WriteString(magic) // an error stays and is returned by the next call
+	_, _ = b.WriteString(magic) // an error stays, and the next call returns it
 	return &Writer{w: b}
 }
 
@@ -150,7 +151,7 @@ func (w *Writer) Entry(e Entry) error {
 	return w.put(b)
 }
 
-// Data writes a piece of content of at most MaxData bytes. What no piece has is a hole.
+// Data writes a piece of content of at most MaxData bytes. Ranges that no piece covers are holes.
 func (w *Writer) Data(offset int64, p []byte) error {
 	b := append(w.scratch[:0], opData)
 	b = binary.AppendUvarint(b, uint64(offset))
@@ -176,7 +177,7 @@ func (w *Writer) Fail(text string) error {
 	return w.w.Flush()
 }
 
-// Close ends the stream. One without this end is not whole.
+// Close ends the stream. A stream without this end is truncated.
 func (w *Writer) Close() error {
 	if err := w.put(append(w.scratch[:0], opClose)); err != nil {
 		return err
@@ -187,7 +188,7 @@ func (w *Writer) Close() error {
 // Flush passes on what was written.
 func (w *Writer) Flush() error { return w.w.Flush() }
 
-// Frame writes what a Reader has read.
+// Frame writes a step that a Reader has read.
 func (w *Writer) Frame(f Frame) error {
 	switch {
 	case f.Entry != nil:
@@ -208,15 +209,15 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// Reader reads a stream and refuses one that breaks the rules: names with a slash, content beyond a
+// Reader reads a stream and rejects one that breaks the rules: names with a slash, content beyond a
 // file's size, ends without a beginning.
 type Reader struct {
 	r       *bufio.Reader
 	begun   bool
 	closed  bool
-	depth   int    // directories that are open
-	file    *Entry // that is open
-	at      int64  // where the next piece may begin
+	depth   int    // open directories
+	file    *Entry // the open file
+	at      int64  // the least offset of the next piece
 	entries int
 	buffer  []byte
 }
@@ -227,7 +228,7 @@ func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 6
 // Depth returns how many directories are open.
 func (r *Reader) Depth() int { return r.depth }
 
-// Next returns the next step, or io.EOF at the end of a whole stream.
+// Next returns the next step, or io.EOF after the end of a complete stream.
 func (r *Reader) Next() (Frame, error) {
 	f, err := r.next()
 	if errors.Is(err, io.EOF) && !r.closed {
@@ -246,7 +247,7 @@ func (r *Reader) next() (Frame, error) {
 			return Frame{}, err
 		}
 		if string(head) != magic {
-			return Frame{}, malformed("it has another version or is none")
+			return Frame{}, malformed("it has another version, or is not a copy")
 		}
 		r.begun = true
 	}
@@ -296,7 +297,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 		return Frame{}, err
 	}
 	if top := r.depth == 0; (!top || e.Name != "") && !plainName(e.Name) {
-		return Frame{}, malformed("%q is no name of a file", e.Name)
+		return Frame{}, malformed("%q is not a file name", e.Name)
 	}
 	if r.entries++; r.entries > maxEntries {
 		return Frame{}, malformed("it has more than %d files", maxEntries)
@@ -309,7 +310,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 	switch kind {
 	case Dir:
 		if r.depth++; r.depth > maxDepth {
-			return Frame{}, malformed("more than %d directories are in each other", maxDepth)
+			return Frame{}, malformed("directories are nested more than %d deep", maxDepth)
 		}
 	case File:
 		size, err := r.uint(1<<63 - 1)
@@ -323,7 +324,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 			return Frame{}, err
 		}
 		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 {
-			return Frame{}, malformed("a link leads nowhere")
+			return Frame{}, malformed("a link has no target")
 		}
 	case LeftOut:
 	}
@@ -402,7 +403,7 @@ func (r *Reader) uint(most uint64) (uint64, error) {
 	return n, number(err)
 }
 
-// number makes the library's error about a number of more than 64 bits one of ours.
+// number replaces the library's error about a number of more than 64 bits by an ErrMalformed.
 func number(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err

@@ -1,6 +1,6 @@
-// Package hosttools owns what is known of version managers: where in a home the programs lie that
-// pyenv, nvm, cargo and their like install, and what of those directories a sandbox may be shown.
-// It changes nothing on the host and starts no program.
+// Package hosttools owns what is known of version managers: where pyenv, nvm, cargo and others
+// install programs in a home directory, and which of those directories a sandbox may see. It
+// changes nothing on the host and starts no program.
 package hosttools
 
 import (
@@ -12,43 +12,44 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// All is the name that stands for all managers that are installed.
+// All is the name that stands for all installed managers.
 const All = "all"
 
-// MaxTrees is how many directories can be shown to one sandbox.
+// MaxTrees is how many directories one sandbox can see.
 const MaxTrees = 24
 
 // Host is where version managers are looked for.
 type Host struct {
 	Home string
-	// Variable returns a variable of the environment, which may say that a manager has its
-	// directory elsewhere. Nil is none.
+	// Variable returns an environment variable, which may move a manager's directory. Nil returns
+	// none.
 	Variable func(name string) string
-	// Private are directories that are never shown, nor one that holds them: the state of the
-	// server, which has the tokens of all sandboxes.
+	// Private are directories that are never shown, and neither are directories that contain them:
+	// the state of the server, which holds the tokens of all sandboxes.
 	Private []string
 }
 
-// Tree is one directory of a version manager as a sandbox is shown it.
+// Tree is one directory of a version manager as a sandbox sees it.
 type Tree struct {
 	Manager string `json:"manager"`
-	// Dir is its path by which programs know it, on the host and inside; Source is the directory
-	// that it is, without links.
+	// Dir is the path by which programs know it, on the host and inside; Source is the real path,
+	// with links resolved.
 	Dir    string `json:"dir"`
 	Source string `json:"source"`
-	// Bin are the directories of programs in it, below Dir.
+	// Bin are the directories with programs, below Dir.
 	Bin []string `json:"bin,omitempty"`
 	// Env is set inside.
 	Env map[string]string `json:"env,omitempty"`
-	// Copy are small files of the home, by their name there, that belong to it.
+	// Copy are small files of the home directory that belong to it, by their name there.
 	Copy map[string][]byte `json:"-"`
 }
 
-// unfit are places where nothing of a home is shown: a sandbox sees them already, or they are its own.
+// unfit are places below which nothing of a home directory is shown: a sandbox sees them already,
+// or has its own.
 var unfit = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/boot", "/workspace", "/.crannog"}
 
-// Find returns what there is of the managers that are named. One that is named and not installed is
-// NotFound; All takes those that are.
+// Find returns the trees of the named managers. A named manager that is not installed is a NotFound
+// error; All selects the installed ones.
 func (h Host) Find(names []string) ([]Tree, error) {
 	var trees []Tree
 	for _, name := range names {
@@ -72,13 +73,13 @@ func (h Host) Find(names []string) ([]Tree, error) {
 		trees = append(trees, found...)
 	}
 	if len(trees) > MaxTrees {
-		return nil, fault.Newf(fault.Exhausted, "tools_too_many", "the version managers have %d directories, and %d is the most", len(trees), MaxTrees).
+		return nil, fault.Newf(fault.Exhausted, "tools_too_many", "the version managers have %d directories, above the limit of %d", len(trees), MaxTrees).
 			WithHint("name the ones that are needed")
 	}
 	return trees, nil
 }
 
-// trees are the directories of one manager that exist and may be shown.
+// trees returns the directories of one manager that exist and may be shown.
 func (h Host) trees(m manager) []Tree {
 	for _, root := range h.roots(m) {
 		var trees []Tree
@@ -99,10 +100,10 @@ func (h Host) trees(m manager) []Tree {
 	return nil
 }
 
-// describe says of a manager's directories what programs inside need to know.
+// describe adds what programs inside need to know about a manager's directories.
 func (h Host) describe(m manager, root string, trees []Tree) {
 	for _, pattern := range m.bin {
-		// A matching pattern is well-formed here.
+		// The pattern is constant and well-formed.
 		dirs, _ := filepath.Glob(filepath.Join(root, pattern))
 		slices.SortFunc(dirs, newestFirst)
 		for _, dir := range dirs {
@@ -122,7 +123,7 @@ func (h Host) describe(m manager, root string, trees []Tree) {
 	}
 }
 
-// roots are where a manager's directory may be, the likeliest first.
+// roots returns the directories where a manager may be installed, the likeliest first.
 func (h Host) roots(m manager) []string {
 	var roots []string
 	if m.variable != "" && h.Variable != nil {
@@ -136,9 +137,9 @@ func (h Host) roots(m manager) []string {
 	return roots
 }
 
-// fit reports whether a directory exists and may be shown, and what it is without links. The home
-// itself, what is above it, and what every sandbox sees may not: a variable such as CARGO_HOME=$HOME
-// would show all keys in it.
+// fit reports whether a directory exists and may be shown, and returns its real path. The home
+// directory, its parents and what every sandbox sees may not be shown: a variable such as
+// CARGO_HOME=$HOME would show all keys in it.
 func (h Host) fit(dir string) (source string, ok bool) {
 	if h.Home == "" || !filepath.IsAbs(h.Home) {
 		return "", false

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// home makes files below a directory; a name that ends with a slash is a directory, a text that
-// begins with -> a link.
+// home creates files below a directory. A name that ends with a slash makes a directory, a text
+// that begins with -> a link.
 func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +78,8 @@ func TestF15Find(t *testing.T) {
 	}
 }
 
-// A variable that names the home, what is above it, or our own state would show every key there.
+// A variable that names the home directory, its parent, or our own state would show every key
+// there.
 func TestF15NeverTheHomeItself(t *testing.T) {
 	dir := home(t, map[string]string{"me/.ssh/id_rsa": "key", "me/bin/x": "", "me/state/bin/": "", "me/.pyenv": "->.", "me/.rbenv": "->state"})
 	me := filepath.Join(dir, "me")
@@ -101,7 +102,7 @@ func TestF15NeverTheHomeItself(t *testing.T) {
 			}
 		}
 	}
-	// A control: a directory that holds programs alone is shown.
+	// Control: a directory with only programs is shown.
 	h := Host{Home: me, Variable: func(name string) string { return map[string]string{"GOPATH": me}[name] }}
 	if trees, err := h.Find([]string{"go"}); err != nil || len(trees) != 1 || trees[0].Dir != me+"/bin" {
 		t.Errorf("%v, %v", trees, err)
@@ -123,7 +124,7 @@ func TestF15CredentialsAreNotShown(t *testing.T) {
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	// What cannot be looked through is not shown.
+	// A directory with too many files to be searched is not shown.
 	many := map[string]string{}
 	for i := range 200 {
 		many[".pyenv/d"+string(rune('A'+i%26))+strings.Repeat("x", i/26)+"/"] = ""
@@ -158,7 +159,7 @@ func TestF15Absent(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	// One that the PATH finds before it in a directory that is inside too is no fault.
+	// A program that PATH finds earlier, in a directory that the sandbox sees too, is not missing.
 	if got := h.Absent(path("system/bin", ".pyenv/shims"), path("system/bin")); len(got) != 1 || got[0].Name != "pip" {
 		t.Errorf("%v", got)
 	}

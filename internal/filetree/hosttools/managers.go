@@ -12,17 +12,17 @@ import (
 // manager is one version manager.
 type manager struct {
 	name string
-	// variable says where its directory is, otherwise it is in one of places below the home.
+	// variable names its directory; otherwise it is in one of places below the home directory.
 	variable string
 	places   []string
-	// show are the directories below it that hold programs. Where it keeps credentials or caches
-	// beside them, only those are named.
+	// show are the directories below it that hold programs. If it keeps credentials or caches
+	// beside them, only the program directories are listed.
 	show []string
-	// bin are the directories of programs, in the order in which they are looked at.
+	// bin are the directories of programs, in search order.
 	bin []string
 	// inside is the variable by which its programs find its directory.
 	inside string
-	// files of the home say which versions count. They hold nothing else.
+	// files of the home directory select versions and hold nothing else.
 	files []string
 }
 
@@ -37,7 +37,7 @@ var managers = []manager{
 	// ~/.cargo has credentials.toml and the registry's cache beside its programs.
 	{name: "cargo", variable: "CARGO_HOME", places: []string{".cargo"}, show: []string{"bin"}, bin: []string{"bin"}},
 	{name: "rustup", variable: "RUSTUP_HOME", places: []string{".rustup"}, show: []string{"."}, inside: "RUSTUP_HOME"},
-	// ~/.local/share/uv has credentials beside what it installs.
+	// ~/.local/share/uv has credentials beside the programs.
 	{name: "uv", places: []string{".local/share/uv"}, show: []string{"python", "tools"}, bin: []string{"python/*/bin"}},
 	{name: "go", variable: "GOPATH", places: []string{"go"}, show: []string{"bin"}, bin: []string{"bin"}},
 	{name: "volta", variable: "VOLTA_HOME", places: []string{".volta"}, show: []string{"."}, bin: []string{"bin"}, inside: "VOLTA_HOME"},
@@ -82,7 +82,7 @@ func newestFirst(a, b string) int {
 	return cmp.Compare(len(b), len(a))
 }
 
-// number takes a number from the beginning of a text; -1 is none.
+// number parses a number at the beginning of a text; -1 is none.
 func number(s string) (n int, rest string) {
 	rest = strings.TrimLeft(s, "0123456789")
 	n, err := strconv.Atoi(s[:len(s)-len(rest)])
@@ -92,10 +92,10 @@ func number(s string) (n int, rest string) {
 	return n, rest
 }
 
-// maxCopied bounds a file that says which versions count.
+// maxCopied limits the size of a file that selects versions.
 const maxCopied = 16 << 10
 
-var errUnfit = errors.New("no small regular file")
+var errUnfit = errors.New("not a small regular file")
 
 func readSmall(name string) ([]byte, error) {
 	f, err := os.Open(name)

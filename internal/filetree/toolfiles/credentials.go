@@ -2,10 +2,9 @@ package toolfiles
 
 import "slices"
 
-// Credentials returns the files in which tools keep what signs them in, and keys by
-// their usual names. Each of them is a secret wherever it lies, so every level but
-// minimal hides it. Names that often mean something harmless, such as *.pem or
-// .npmrc, are in Suspects.
+// Credentials returns the files in which tools keep credentials, and keys by their usual names.
+// Each of them is a secret wherever it lies, so every level but minimal hides it. Names that often
+// mean something harmless, such as *.pem or .npmrc, are in Suspects.
 func Credentials() []Entry {
 	return slices.Concat(
 		each("OpenSSH", "private keys and what belongs to them", ".ssh/", "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"),
@@ -32,8 +31,8 @@ func Credentials() []Entry {
 	)
 }
 
-// Settings returns files that by custom hold a program's secrets and are not
-// committed. The levels standard and strict hide them.
+// Settings returns files that usually hold a program's secrets and are not committed. The levels
+// standard and strict hide them.
 func Settings() []Entry {
 	return slices.Concat(
 		each("dotenv", "secrets of a program", ".env", ".env.local", ".env.development.local", ".env.test.local", ".env.production.local", ".env.staging.local"),
@@ -43,9 +42,9 @@ func Settings() []Entry {
 	)
 }
 
-// Suspects returns names of what often is a key or holds a token, and as often does
-// not: certificates, stores of keys for tests, settings of registries. A project may
-// not build without them, so the level strict alone hides them.
+// Suspects returns names of files that often hold a key or token, and as often do not:
+// certificates, key stores for tests, settings of registries. A project may not build without them,
+// so only the level strict hides them.
 func Suspects() []Entry {
 	return slices.Concat(
 		each("dotenv", "secrets of a program", ".env.*"),

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Matching returns a function that reports whether entries mean a path with slashes. A directory is
-// meant as what is in it is.
+// Matching returns a function that reports whether entries match a path with slashes. A directory
+// matches if the files in it do.
 func Matching(entries []Entry) func(name string) bool {
 	files, dirs := map[string][]string{}, map[string][]string{} // by their last part
 	var suffixes, prefixes []string

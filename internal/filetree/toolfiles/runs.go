@@ -2,10 +2,9 @@ package toolfiles
 
 import "slices"
 
-// Runs returns what tools execute, or take orders from, without being asked to:
-// when a directory is entered or opened, by git's own commands, when dependencies
-// are installed, or by whatever builds the project. What git itself runs inside
-// .git is not in the list: package changes knows its parts.
+// Runs returns the files that tools execute or obey unasked: when a directory is entered or opened,
+// by git's own commands, when dependencies are installed, or by whatever builds the project. It
+// leaves out what git runs inside .git, which package changeset knows.
 func Runs() []Entry {
 	return slices.Concat(versionControl(), shells(), editors(), agents(), builds(), scripting(), pipelines())
 }

@@ -26,7 +26,7 @@ func builds() []Entry {
 	)
 }
 
-// What interpreters and their tools run when they start in a directory.
+// Files that interpreters and their tools run when they start in a directory.
 func scripting() []Entry {
 	return slices.Concat(
 		each("Python", "runs when it starts, or when a package is installed", "sitecustomize.py", "usercustomize.py", "*.pth", "setup.py"),

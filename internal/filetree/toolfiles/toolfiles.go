@@ -1,7 +1,6 @@
-// Package toolfiles owns the catalogue of files that tools on a person's machine
-// read by themselves: those that they execute or obey, and those in which they keep
-// credentials. Both lists grow with the tools. An entry says which tool reads the
-// file and when, so that somebody who looks at a change can be told.
+// Package toolfiles owns the catalogue of files that tools on a person's machine read unasked:
+// files that they execute or obey, and files in which they keep credentials. Both lists grow with
+// the tools. An entry names the tool and when it reads the file, so that a message can explain it.
 package toolfiles
 
 import "strings"
@@ -16,7 +15,7 @@ type Entry struct {
 	//	*.pth             files by the end of their name
 	//	eslint.config.*   files by its beginning
 	Name string
-	// Tool reads it, When that is.
+	// Tool is the tool that reads the file, and When is the occasion.
 	Tool, When string
 }
 
@@ -31,7 +30,7 @@ const (
 	Prefix             // name.*
 )
 
-// Form takes a name apart: its form, and what is to be compared.
+// Form returns the form of a name, and the part to compare.
 func (e Entry) Form() (kind Kind, text string) {
 	switch {
 	case strings.HasSuffix(e.Name, "/"):
@@ -53,7 +52,7 @@ func each(tool, when string, names ...string) []Entry {
 	return all
 }
 
-// Glob is the entry as a pattern of a policy.
+// Glob returns the entry as a pattern of a policy.
 func (e Entry) Glob() string {
 	switch kind, text := e.Form(); kind {
 	case Dir:
@@ -67,7 +66,7 @@ func (e Entry) Glob() string {
 	}
 }
 
-// Globs are the patterns of entries.
+// Globs returns the patterns of entries.
 func Globs(entries []Entry) []string {
 	all := make([]string, 0, len(entries))
 	for _, e := range entries {

@@ -1,6 +1,5 @@
-// Package bulk owns copies of much data through buffers that are large and used
-// again. What waits for the other side of a copy has to be woken for each piece, so
-// that a few large pieces cost less than many small ones.
+// Package bulk owns copying large amounts of data through large, reused buffers. Each piece wakes
+// the process at the other end, so a few large pieces cost less than many small ones.
 package bulk
 
 import (
@@ -9,13 +8,13 @@ import (
 	"sync"
 )
 
-// Size is how much a piece holds at most.
+// Size is the greatest size of a piece.
 const Size = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Size]byte) }}
 
-// Copy copies until the end of src, or until an error. It writes what each read
-// returns at once, and holds no buffer afterwards.
+// Copy copies until the end of src or until an error. It writes the result of each read at once,
+// and holds no buffer after it returns.
 func Copy(dst func([]byte) error, src io.Reader) (int64, error) {
 	buffer := buffers.Get().(*[Size]byte)
 	defer buffers.Put(buffer)

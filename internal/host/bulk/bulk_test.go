@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/host/bulk"
 )
 
-// F29: much goes in large pieces, and each piece when it has come.
+// F29: bulk data is copied in large pieces, and each piece is passed on as soon as it arrives.
 func TestF29PiecesAreLarge(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), (2*bulk.Size+16)/16)
 	var got []byte
@@ -19,7 +19,7 @@ func TestF29PiecesAreLarge(t *testing.T) {
 		got, sizes = append(got, piece...), append(sizes, len(piece))
 		return nil
 	}
-	// A reader that is shown nothing but Read, as a request's body.
+	// onlyReader hides every method but Read, like the body of a request.
 	n, err := bulk.Copy(take, struct{ io.Reader }{bytes.NewReader(all)})
 	if n != int64(len(all)) || err != nil || !bytes.Equal(got, all) || len(sizes) != 3 {
 		t.Errorf("%d bytes in %v: %v", n, sizes, err)

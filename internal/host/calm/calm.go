@@ -1,6 +1,5 @@
-// Package calm owns what spares a process that has just started the work that Go
-// does for processes that run for long: collections of garbage, and wake-ups of
-// the scheduler's monitor.
+// Package calm owns reducing the background work of the Go runtime in a short-lived process:
+// garbage collections, and wake-ups of the scheduler's monitor thread.
 package calm
 
 import (
@@ -11,8 +10,8 @@ import (
 	"time"
 )
 
-// Uncollected leaves garbage alone for a while, or until the process has taken
-// so many bytes.
+// Uncollected turns garbage collection off for a while, or until the process has allocated the
+// given number of bytes.
 func Uncollected(while time.Duration, most int64) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(most)
 	time.AfterFunc(while, func() {
@@ -21,22 +20,21 @@ func Uncollected(while time.Duration, most int64) {
 	})
 }
 
-// Slack is how much later than asked for the kernel may wake a monitor.
+// Slack is how much later than requested the kernel may wake a monitor thread.
 const Slack = 4 * time.Millisecond
 
-// Monitor has the kernel wake the monitor of Go's scheduler less often. Each time
-// that a process has been busy and sleeps, the monitor sleeps for 20 µs fifty times
-// in a row, and each of these sleeps is a switch. It looks for threads that a
-// system call holds up and for goroutines that run for more than 10 ms, so that a
-// few milliseconds later is soon enough. It needs CAP_SYS_NICE; without it nothing
-// changes, and an error says so.
+// Monitor makes the kernel wake the scheduler's monitor thread less often. Whenever a busy process
+// goes to sleep, its monitor sleeps for 20 µs fifty times in a row, and each sleep costs a context
+// switch. The monitor looks for threads that are blocked in a system call and for goroutines that
+// run for more than 10 ms, so it may wake a few milliseconds later. Monitor needs CAP_SYS_NICE;
+// without it nothing changes and it returns an error.
 func Monitor() error {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return err
 	}
-	// The runtime starts the monitor before all other threads. IDs are those of
-	// the namespace of /proc, which may not be that of this process.
+	// The runtime starts the monitor before all other threads. Thread IDs are those of the
+	// namespace of /proc, which may differ from this process's own.
 	threads := make([]int, 0, len(entries))
 	for _, entry := range entries {
 		id, err := strconv.Atoi(entry.Name())

@@ -44,7 +44,7 @@ func TestMonitorSlackensOneThreadAndNotThisOne(t *testing.T) {
 		}
 	}
 	if len(slack) != 1 || slices.Contains(slack, os.Getpid()) {
-		t.Errorf("the threads %v are slackened, this process is %d", slack, os.Getpid())
+		t.Errorf("the threads %v have the slack, this process is %d", slack, os.Getpid())
 	}
 }
 

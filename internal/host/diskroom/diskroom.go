@@ -1,5 +1,5 @@
-// Package diskroom owns room on the disk of the state directory that is kept
-// back, so that a full disk does not keep anybody from removing what fills it.
+// Package diskroom owns free space on the disk of the state directory that is held in reserve, so
+// that users can still delete things when the disk is full.
 package diskroom
 
 import (
@@ -15,15 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// share is the part of what is free that one reserve may take, so that a small
-// disk is not filled by its reserves.
+// share is the fraction of the free space that one reserve may take, so that reserves do not fill a
+// small disk.
 const share = 16
 
-// Ahead reserves disk for the n bytes of a file from an offset on, and leaves
-// the size of the file as it is. What is written there later needs no other disk,
-// so no other process can take it in between, as it could take disk that was only
-// freed. Where
-// the file system cannot do that, or has little left, nothing is reserved.
+// Ahead reserves disk space for n bytes of a file from an offset on, without changing the size of
+// the file. A later write to that range needs no other space, so no other process can take the
+// space first, as it could with space that was merely freed. Ahead reserves nothing where the file
+// system cannot do this or has little space left.
 func Ahead(f *os.File, from, n int64) error {
 	if n <= 0 {
 		return nil
@@ -47,11 +46,11 @@ func Ahead(f *os.File, from, n int64) error {
 	return nil
 }
 
-// Full reports whether an error is that of a full disk.
+// Full reports whether an error means that the disk is full.
 func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// Free returns how many bytes a directory's file system has left for this user,
-// and how many it has in all.
+// Free returns how many bytes this user may still write to a directory's file system, and the file
+// system's total size.
 func Free(dir string) (free, total int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -67,8 +66,8 @@ const (
 	part     = 4 << 20
 )
 
-// Reserve is a file that holds disk for what removes. It is safe for concurrent
-// use, and by several processes.
+// Reserve is a file that holds disk space for operations that delete things. It is safe for
+// concurrent use, also by several processes.
 type Reserve struct {
 	path string
 	mu   sync.Mutex
@@ -77,7 +76,7 @@ type Reserve struct {
 // New returns the reserve of a state directory.
 func New(dir string) *Reserve { return &Reserve{path: filepath.Join(dir, FileName)} }
 
-// Fill makes the reserve whole again where the disk has room for it.
+// Fill restores the reserve to its full size where the disk has room.
 func (r *Reserve) Fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +92,7 @@ func (r *Reserve) Fill() error {
 	return Ahead(f, 0, min(size, int64(s.Bavail)*s.Bsize/share/part*part))
 }
 
-// Give gives back a part of what is reserved, and reports whether there was any.
+// Give releases a part of the reserve, and reports whether there was any.
 func (r *Reserve) Give() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,11 +118,11 @@ func (r *Reserve) Give() bool {
 	return false
 }
 
-// Floor is how much of a disk of a size must be free for anything new to begin:
-// a twentieth, and at most 1 GiB.
+// Floor returns how much of a disk must be free before anything new may begin: a twentieth of its
+// size, and at most 1 GiB.
 func Floor(total int64) int64 { return min(total/20, 1<<30) }
 
-// CheckFloor refuses what would take more of a disk that has little left.
+// CheckFloor returns an error if the disk's free space is below the floor.
 func CheckFloor(dir string) error {
 	free, total, err := Free(dir)
 	if err != nil {
@@ -136,11 +135,11 @@ func CheckFloor(dir string) error {
 	return nil
 }
 
-// Room is what a directory's disk has for new sandboxes. The zero value is one
-// without bounds, for tests that write nothing.
+// Room checks a directory's disk for space for new sandboxes. The zero value has no limits; it is
+// for tests that write nothing.
 type Room struct{ Dir string }
 
-// Check refuses what would take more of a disk that has little left.
+// Check returns an error if the disk's free space is below the floor.
 func (r Room) Check() error {
 	if r.Dir == "" {
 		return nil
@@ -148,8 +147,8 @@ func (r Room) Check() error {
 	return CheckFloor(r.Dir)
 }
 
-// Fit returns how much of an amount one sandbox may take without the disk
-// falling below its floor: all of it, or the largest power of two.
+// Fit returns how much of an amount one sandbox may take without bringing the disk below its floor:
+// all of it, or the largest power of two that fits.
 func (r Room) Fit(amount int64) int64 {
 	if r.Dir == "" {
 		return amount

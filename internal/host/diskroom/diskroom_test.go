@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// disk is a file system of its own.
+// disk mounts a file system of its own for a test.
 func disk(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -28,7 +28,7 @@ func disk(t *testing.T) string {
 	return dir
 }
 
-// fill takes all that a disk has left.
+// fill uses up all free space of a disk.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -44,8 +44,8 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// S2: what is reserved can be written on a full disk, and nothing else can; the
-// reserve gives back part after part, and is then used up.
+// S2: reserved space can be written on a full disk, and no other space can. The reserve is given
+// back part by part until it is used up.
 func TestS2Reserves(t *testing.T) {
 	dir := disk(t)
 	ahead, err := os.Create(filepath.Join(dir, "ahead"))
@@ -63,7 +63,7 @@ func TestS2Reserves(t *testing.T) {
 	}
 	fill(t, dir)
 	if _, err := ahead.Write(make([]byte, n)); err != nil {
-		t.Errorf("what was reserved cannot be written: %v", err)
+		t.Errorf("reserved space cannot be written: %v", err)
 	}
 	if _, err := ahead.Write(make([]byte, n)); !Full(err) {
 		t.Errorf("control: %v", err)
@@ -83,7 +83,7 @@ func TestS2Reserves(t *testing.T) {
 	}
 }
 
-// No sandbox gets a limit that lets it alone fill the disk.
+// No sandbox gets a limit with which it alone could fill the disk.
 func TestFit(t *testing.T) {
 	dir := disk(t)
 	free, total, err := Free(dir)

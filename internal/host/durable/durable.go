@@ -1,5 +1,5 @@
-// Package durable owns how a file of ours takes its name: whole or not at all, and, where it has to
-// be, so that it outlives a loss of power.
+// Package durable owns atomic creation and replacement of files: a file is complete or absent and,
+// where requested, survives a loss of power.
 package durable
 
 import (
@@ -12,26 +12,26 @@ import (
 	"syscall"
 )
 
-// Options say how a file takes its name. The zero value makes a file of mode 0600 that readers and
-// crashes of the process see whole, and that a loss of power may undo.
+// Options configure how a file is written. The zero value makes a file of mode 0600 that readers
+// and crashes of the process see complete, and that a loss of power may undo.
 type Options struct {
-	// Draft is the name, beside the file, under which it is written. A "*" in it stands for a part
-	// that no other draft has, for directories that several writers use at once; without one the
-	// draft that a crash left is removed first, and the caller holds a lock. "" is the name of the
-	// file with ".new" after it.
+	// Draft is the name of the temporary file, in the same directory, to which the content is
+	// written first. A "*" in it stands for a unique part, for directories with several concurrent
+	// writers. Without one, a draft that a crash left behind is removed first, and the caller must
+	// hold a lock. If Draft is "", it is the name of the file with ".new" appended.
 	Draft string
-	// Mode is the mode of the file, whatever the umask is; 0 is 0600, less the umask.
+	// Mode is the file's mode, whatever the umask is. 0 stands for 0600 less the umask.
 	Mode fs.FileMode
-	// Lasting has the content on the disk before the name, and the name before the call returns.
-	// A file that something else refers to needs it: a key, a signature, a checkpoint.
+	// Lasting syncs the content before the file gets its name, and the directory before the call
+	// returns. A file that other state refers to needs it: a key, a signature, a checkpoint.
 	Lasting bool
-	// Step is called before each step, unless nil: "write", "sync", "close", "name" and "sync
-	// directory". Its error is that of the step. It is for tests in which a step fails or the
-	// process dies.
+	// Step, unless nil, is called before each step: "write", "sync", "close", "name" and "sync
+	// directory". If it returns an error, the step fails with it. It is for tests in which a step
+	// fails or the process dies.
 	Step func(name string) error
 }
 
-// Replace writes a file and gives it its name, which what had it before loses.
+// Replace writes a file and gives it its name, replacing any file of that name.
 func Replace(path string, data []byte, o Options) error {
 	return ReplaceWith(path, o, bytesOf(data))
 }
@@ -41,8 +41,8 @@ func ReplaceWith(path string, o Options, write func(io.Writer) error) error {
 	return o.put(path, write, func(draft string) error { return os.Rename(draft, path) })
 }
 
-// Create writes a file unless there is one of its name. The error is then fs.ErrExist; the name of
-// that file lasts if this one's would have.
+// Create writes a file if there is none of its name. Otherwise the error is fs.ErrExist; with
+// Lasting, the existing file's name is then on the disk too.
 func Create(path string, data []byte, o Options) error {
 	var exists error
 	err := o.put(path, bytesOf(data), func(draft string) error {
@@ -50,7 +50,7 @@ func Create(path string, data []byte, o Options) error {
 		if errors.Is(err, fs.ErrExist) {
 			exists, err = err, nil
 		}
-		// The file stays under its name; a draft that cannot be removed is not worth the failure.
+		// The file has its name already, so a draft that cannot be removed is no reason to fail.
 		_ = os.Remove(draft)
 		return err
 	})
@@ -60,7 +60,7 @@ func Create(path string, data []byte, o Options) error {
 	return exists
 }
 
-// SyncDir makes the names in a directory outlive a loss of power.
+// SyncDir syncs a directory, so that the names in it survive a loss of power.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -76,8 +76,8 @@ func bytesOf(data []byte) func(io.Writer) error {
 	}
 }
 
-// put writes a draft and has it named. A failure leaves no draft, and the file as it was, unless it
-// is the failure to sync the directory, after which either may be found.
+// put writes a draft and gives it its name. After a failure there is no draft and the file is
+// unchanged, except if syncing the directory failed: then the file may be old or new.
 func (o Options) put(path string, write func(io.Writer) error, name func(draft string) error) error {
 	dir := filepath.Dir(path)
 	f, err := o.begin(path)
@@ -99,8 +99,8 @@ func (o Options) put(path string, write func(io.Writer) error, name func(draft s
 	return o.step("sync directory", func() error { return SyncDir(dir) })
 }
 
-// begin makes the draft, and never opens what is there: somebody who could put a link or a file of
-// theirs in its place would choose where we write, or read it.
+// begin creates the draft, and never opens an existing file: an attacker who could put a link or a
+// file in its place would choose which file we write, or read our data.
 func (o Options) begin(path string) (*os.File, error) {
 	draft := o.Draft
 	if draft == "" {
@@ -135,7 +135,7 @@ func (o Options) step(name string, do func() error) error {
 	if o.Step != nil {
 		if err := o.Step(name); err != nil {
 			if name == "close" {
-				return errors.Join(err, do()) // or the descriptor leaks
+				return errors.Join(err, do()) // close it, or the descriptor leaks
 			}
 			return err
 		}

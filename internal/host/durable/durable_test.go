@@ -72,8 +72,8 @@ func TestModeIsExact(t *testing.T) {
 	}
 }
 
-// Only what has to last is synced, and in the order that makes it last: the content before the name,
-// and the name before the call returns.
+// Only files with Lasting are synced, and in the order that makes them last: the content before the
+// name, and the directory before the call returns.
 func TestSteps(t *testing.T) {
 	for want, lasting := range map[string]bool{"write close name": false, "write sync close name sync directory": true} {
 		var steps []string
@@ -87,7 +87,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Whichever step fails, the file is whole, old or new, and no draft is left; the failure is told.
+// Whichever step fails, the error is returned, the file is complete, old or new, and no draft is
+// left.
 func TestAFailedStepLosesNothing(t *testing.T) {
 	broken := errors.New("broken")
 	for _, draft := range []string{"", ".draft-*"} {
@@ -126,8 +127,8 @@ func TestAFailedStepLosesNothing(t *testing.T) {
 
 func descriptors(t *testing.T) int { t.Helper(); return len(names(t, "/proc/self/fd")) }
 
-// A process that is killed at any step leaves the file whole, and what it left does not stop the
-// next writer.
+// If the process is killed at any step, the file is complete, and leftovers do not stop the next
+// writer.
 func TestAKilledWriterLosesNothing(t *testing.T) {
 	if at := os.Getenv("DURABLE_DIES_AT"); at != "" {
 		_ = durable.Replace(os.Getenv("DURABLE_PATH"), []byte("new"), durable.Options{Lasting: true, Step: func(name string) error {
@@ -190,7 +191,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	dir := t.TempDir()
-	// The name is a directory's that is not empty.
+	// The target is a directory that is not empty.
 	path := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
@@ -198,7 +199,7 @@ func TestFailures(t *testing.T) {
 	if err := durable.Replace(path, nil, durable.Options{}); err == nil {
 		t.Error("a directory was replaced")
 	}
-	// What produces the content fails.
+	// The function that produces the content fails.
 	short := errors.New("short")
 	err := durable.ReplaceWith(filepath.Join(dir, "file"), durable.Options{}, func(w io.Writer) error {
 		_, err := io.WriteString(w, "half")
@@ -218,7 +219,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Of many that create a file at once one wins, and all others see its file whole.
+// When many callers create a file at once, one wins, and all others see its complete file.
 func TestCreateHasOneWinner(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
@@ -251,7 +252,7 @@ func TestCreateHasOneWinner(t *testing.T) {
 	}
 }
 
-// A file that is there already is no reason to pass over that its name may not last.
+// An existing file does not hide that its name could not be made durable.
 func TestCreateTellsOfTheDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	broken := errors.New("broken")

@@ -1,6 +1,5 @@
-// Package embedded owns programs that a binary carries inside: it writes them
-// out below the state directory, where they can be started, and removes those
-// of earlier versions.
+// Package embedded owns programs that are embedded in this binary: it writes them below the state
+// directory, where they can be started, and removes those of earlier versions.
 package embedded
 
 import (
@@ -17,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// Program returns the path of the program src in files, written below dir
-// under a name that its content decides: so an upgrade never changes the file
-// of a sandbox that runs. The error is fs.ErrNotExist if it is not carried.
+// Program returns the path of the program src in files. It writes the program below dir under a
+// name derived from its content, so that an upgrade never changes the file of a running sandbox.
+// The error is fs.ErrNotExist if the program is not embedded.
 func Program(files fs.FS, src, dir string) (string, error) {
 	f, err := files.Open(src)
 	if err != nil {
@@ -37,13 +36,13 @@ func Program(files fs.FS, src, dir string) (string, error) {
 				return "", err
 			}
 		}
-		// Somebody may prune at this moment.
+		// Another process may be pruning at this moment.
 		if err = use(path); !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}
 	if err != nil {
-		// What is missing is the file, and not the program inside of us.
+		// The file on disk is missing, not the embedded program.
 		return "", fmt.Errorf("%s: %v", src, err)
 	}
 	return path, nil
@@ -63,13 +62,13 @@ func write(files fs.FS, src, path string) error {
 	return install(path, data)
 }
 
-// head is how much of a program its name is made from. The linker writes its
-// build ID there, a digest of everything that went into the program.
+// head is how many of a program's first bytes its name is derived from. The linker writes the build
+// ID there, a digest of everything that went into the program.
 const head = 64 << 10
 
-// nameOf names a program by its length and a checksum of its head: this runs
-// at every start of the command line, where tens of megabytes would be felt.
-// Only the build chooses the content, so a checksum that can be forged is enough.
+// nameOf names a program by its length and a checksum of its head. It runs at every start of the
+// command line, where reading tens of megabytes would be slow. The content comes from the build
+// alone, so a checksum that can be forged is enough.
 func nameOf(f fs.File) (string, int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -82,16 +81,15 @@ func nameOf(f fs.File) (string, int64, error) {
 	return fmt.Sprintf("%s-%x-%s", info.Name(), info.Size(), hex.EncodeToString(sum.Sum(nil))), info.Size(), nil
 }
 
-// piece is how much of a program is written at once. The kernel keeps a file in
-// pages as large as it was written in, and may map such a page whole: large
-// ones make a start a fifth cheaper than small ones, and the largest would count two
-// megabytes for each byte that an idle sandbox still needs.
+// piece is how much of a program one write holds. The kernel caches a file in pages as large as the
+// writes, and may map such a page whole. Large pages make a start a fifth cheaper than small ones,
+// but the largest would charge an idle sandbox two megabytes for each byte that it still needs.
 const piece = 128 << 10
 
-// newFile begins the name of a file that is being written.
+// newFile is the prefix of the name of a file that is being written.
 const newFile = ".new-"
 
-// install makes the file appear in one step: several servers may start at once.
+// install makes the file appear in one step, because several servers may start at once.
 func install(path string, data []byte) error {
 	o := durable.Options{Draft: newFile + "*", Mode: 0o755}
 	err := durable.ReplaceWith(path, o, func(w io.Writer) error {

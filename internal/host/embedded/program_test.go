@@ -42,7 +42,7 @@ func TestEachVersionHasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-// What a crash or a full disk left behind is not taken for the program.
+// Leftovers of a crash or a full disk are not taken for the program.
 func TestACutFileIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	content := bytes.Repeat([]byte("x"), 100<<10)

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle is how long a program must have been unused before it is removed.
+// idle is how long a program must be unused before it is removed.
 const idle = 24 * time.Hour
 
-// Prune removes the programs of earlier versions from dir and returns their
-// paths. It leaves what was asked for within a day, what a process has asked
-// for and still runs, what a process runs, maps or has open, and what keep
-// says is needed: a snapshot may name its guest's file while no process has
-// it. What cannot be found out is left as it is, and is an error.
+// Prune removes the programs of earlier versions from dir and returns their paths. It keeps a
+// program that was requested within a day, that a running process has requested, that a process
+// runs, maps or has open, or that keep reports as needed: a snapshot may name its guest's file
+// while no process has it. A program whose use cannot be determined is kept, and Prune returns an
+// error.
 func Prune(dir string, keep func(path string) bool) (removed []string, err error) {
 	if keep == nil {
 		return nil, errors.New("prune programs: keep is nil")
@@ -60,8 +60,7 @@ func Prune(dir string, keep func(path string) bool) (removed []string, err error
 	return removed, errors.Join(failed...)
 }
 
-// ours reports whether a name is one that nameOf makes, or that a crash in the
-// middle of install left.
+// ours reports whether a name is one that nameOf makes, or one that a crash in install left.
 func ours(name string) bool {
 	if strings.HasPrefix(name, newFile) {
 		return true
@@ -82,7 +81,7 @@ func cutLast(s string) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// remove drops one program unless somebody has it in use.
+// remove deletes one program unless a process is using it.
 func remove(path string) (gone bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +91,7 @@ func remove(path string) (gone bool, err error) {
 		return false, fmt.Errorf("prune programs: %w", err)
 	}
 	defer f.Close()
-	// Held until the name is gone: a process that asks for the program now waits,
+	// The lock is held until the name is gone: a process that requests the program now waits, and
 	// then finds that it has to write it again.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -100,7 +99,7 @@ func remove(path string) (gone bool, err error) {
 		}
 		return false, fmt.Errorf("prune programs: lock %s: %w", path, err)
 	}
-	// It may have been asked for since it was listed.
+	// Another process may have requested it since the listing.
 	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < idle {
 		return false, nil
 	}
@@ -110,7 +109,8 @@ func remove(path string) (gone bool, err error) {
 	return true, nil
 }
 
-// identity is a file whatever its name is: sandboxes see theirs under others.
+// identity identifies a file independent of its name, because sandboxes see their programs under
+// other names.
 type identity struct{ device, inode uint64 }
 
 func identityOf(info fs.FileInfo) identity {
@@ -121,7 +121,7 @@ func identityOf(info fs.FileInfo) identity {
 	return identity{s.Dev, s.Ino}
 }
 
-// dropRunning takes out of the list what some process has.
+// dropRunning removes from the list the programs that some process is using.
 func dropRunning(list map[identity]string) error {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
@@ -138,7 +138,7 @@ func dropRunning(list map[identity]string) error {
 	return nil
 }
 
-// dropHeld takes out what one process runs, has open or has mapped.
+// dropHeld removes from the list what one process runs, has open or has mapped.
 func dropHeld(list map[identity]string, process string) error {
 	links := []string{"exe"}
 	fds, err := os.ReadDir(filepath.Join(process, "fd"))
@@ -160,7 +160,7 @@ func dropHeld(list map[identity]string, process string) error {
 	defer maps.Close()
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
-		// address perms offset device inode path
+		// The fields are: address, permissions, offset, device, inode, path.
 		if f := strings.Fields(lines.Text()); len(f) >= 5 {
 			if inode, err := strconv.ParseUint(f[4], 10, 64); err == nil {
 				dropInode(list, inode)
@@ -170,8 +170,8 @@ func dropHeld(list map[identity]string, process string) error {
 	return unreadable(lines.Err())
 }
 
-// dropInode goes by the number alone: some file systems show another device
-// in a map than in a file's own information.
+// dropInode compares the inode number alone: some file systems show another device in a map than in
+// a file's own information.
 func dropInode(list map[identity]string, inode uint64) {
 	for id := range list {
 		if id.inode == inode {
@@ -180,10 +180,10 @@ func dropInode(list map[identity]string, inode uint64) {
 	}
 }
 
-// unreadable is the error of a look into a process that counts. One that has
-// ended has nothing. One that we may not look into is somebody else's, or the
-// host's: a sandbox of this directory is ours. Should it have a file all the same,
-// it keeps it without its name; only a start from the same path would fail.
+// unreadable returns the error of inspecting a process if it matters. A process that has ended uses
+// no file. A process that we may not inspect belongs to another user or to the host, since
+// sandboxes of this directory are ours. If it uses a file all the same, it keeps that file without
+// the name; only a new start from the same path would fail.
 func unreadable(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// version puts the program of an earlier version into dir, last used some time ago.
+// version puts a program of an earlier version into dir, last used at the given time ago.
 func version(t *testing.T, dir, letter string, ago time.Duration) string {
 	t.Helper()
 	path := filepath.Join(dir, "tool-12-"+strings.Repeat(letter, 32))
@@ -88,7 +88,7 @@ func TestPruneLeavesWhatIsUsed(t *testing.T) {
 		}
 	}
 
-	// What ends is removed by the next one.
+	// When the process has ended, the next Prune removes its program.
 	stop()
 	if removed, err := embedded.Prune(dir, keep); err != nil || !slices.Equal(removed, []string{running}) {
 		t.Errorf("removed %v, %v", removed, err)
@@ -139,7 +139,7 @@ func start(t *testing.T, path string) (stop func()) {
 	}
 }
 
-// A program that was removed although it had been asked for is written again.
+// A program that was removed after it was requested is written again.
 func TestARemovedProgramIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	path := program(t, dir, []byte("this version"))

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inUse are the programs that this process has asked for. Each is open, with
-// a shared lock on it, until the process ends: a server may start its next sandbox
-// long after it looked for the program.
+// inUse lists the programs that this process has requested. Each is kept open with a shared lock
+// until the process ends, because a server may start its next sandbox long after it looked for the
+// program.
 var inUse struct {
 	sync.Mutex
 	files map[string]*os.File
 }
 
-// use keeps Prune, of this process and of others, away from a program. A file
-// that is removed between the look for it and the lock is not there, which is
-// an error of fs.ErrNotExist.
+// use protects a program from Prune, in this process and in others. It returns an fs.ErrNotExist
+// error if the file was removed before it was locked.
 func use(path string) error {
 	inUse.Lock()
 	defer inUse.Unlock()
@@ -38,8 +37,8 @@ func use(path string) error {
 		f.Close()
 		return &os.PathError{Op: "use", Path: path, Err: unix.ENOENT}
 	}
-	// Its time is when it was last used. The error does not matter: a directory that
-	// cannot be written to is never pruned.
+	// The modification time is the time of the last use. The error does not matter: a directory
+	// that cannot be written to is never pruned.
 	now := time.Now()
 	_ = os.Chtimes(path, now, now)
 	if inUse.files == nil {
@@ -52,7 +51,7 @@ func use(path string) error {
 	return nil
 }
 
-// sameFile reports whether the open file is still what the path leads to.
+// sameFile reports whether the path still leads to the open file.
 func sameFile(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {

@@ -14,13 +14,13 @@ func TestInTime(t *testing.T) {
 	over := interrupt.When(ctx, func() { t.Error("it was called") })
 	for range 2 {
 		if !over() {
-			t.Error("it is told as called")
+			t.Error("stop reports that it was called")
 		}
 	}
 	cancel()
 }
 
-// Nothing of it happens after it was taken back, however long it takes.
+// After stop has returned, the function does not run any more, however long it takes.
 func TestTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -32,13 +32,13 @@ func TestTooLate(t *testing.T) {
 		cancel()
 		synctest.Wait() // it has begun
 		if over() {
-			t.Error("it is told as not called")
+			t.Error("stop reports that it was not called")
 		}
 		if !called {
 			t.Error("over returned before stop was called")
 		}
 		if over() {
-			t.Error("the second time it is told as not called")
+			t.Error("the second stop reports that it was not called")
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // Checked reports whether the order is checked.
 const Checked = true
 
-// held are the locks of one goroutine, in the order in which it took them.
+// held lists the locks of one goroutine in the order in which it took them.
 type held struct {
 	place int
 	name  string
@@ -25,8 +25,8 @@ var (
 	all = make(map[uint64][]held)
 )
 
-// goroutine returns the number of the calling goroutine. The runtime tells it only in a
-// stack trace.
+// goroutine returns the number of the calling goroutine, which the runtime shows only in a stack
+// trace.
 func goroutine() uint64 {
 	var buf [64]byte
 	text := buf[:runtime.Stack(buf[:], false)]
@@ -39,7 +39,7 @@ func goroutine() uint64 {
 	return id
 }
 
-// enter checks and notes that this goroutine takes a lock, before it waits for it.
+// enter checks and records that this goroutine takes a lock, before it waits for it.
 func enter[R Rank]() uint64 {
 	var r R
 	place, name := r.Rank()
@@ -55,7 +55,7 @@ func enter[R Rank]() uint64 {
 	return id
 }
 
-// leave notes that a goroutine has let go of a lock.
+// leave records that a goroutine has released a lock.
 func leave[R Rank](id uint64) {
 	var r R
 	place, name := r.Rank()
@@ -63,7 +63,7 @@ func leave[R Rank](id uint64) {
 	defer mu.Unlock()
 	i := slices.Index(all[id], held{place, name})
 	if i < 0 {
-		panic(fmt.Sprintf("lockorder: %s is let go of by a goroutine that does not hold it", name))
+		panic(fmt.Sprintf("lockorder: %s is released by a goroutine that does not hold it", name))
 	}
 	if all[id] = slices.Delete(all[id], i, i+1); len(all[id]) == 0 {
 		delete(all, id)
@@ -76,7 +76,7 @@ type Mutex[R Rank] struct{ inner sync.Mutex }
 // Lock checks the order and locks.
 func (m *Mutex[R]) Lock() { enter[R](); m.inner.Lock() }
 
-// Unlock unlocks, in the goroutine that has locked.
+// Unlock unlocks. The goroutine that locked must call it.
 func (m *Mutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutine()) }
 
 // RWMutex is a sync.RWMutex with a rank.
@@ -85,7 +85,7 @@ type RWMutex[R Rank] struct{ inner sync.RWMutex }
 // Lock checks the order and locks for writing.
 func (m *RWMutex[R]) Lock() { enter[R](); m.inner.Lock() }
 
-// Unlock unlocks, in the goroutine that has locked.
+// Unlock unlocks. The goroutine that locked must call it.
 func (m *RWMutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutine()) }
 
 // RLock checks the order and locks for reading.
@@ -94,8 +94,8 @@ func (m *RWMutex[R]) RLock() { enter[R](); m.inner.RLock() }
 // RUnlock unlocks, in the goroutine that has locked.
 func (m *RWMutex[R]) RUnlock() { m.inner.RUnlock(); leave[R](goroutine()) }
 
-// Enter says that the goroutine takes another kind of lock of a rank. The returned
-// function says that it has let go, and may be called by another goroutine.
+// Enter records that the goroutine takes a lock of another kind with a rank. The returned function
+// records the release, and another goroutine may call it.
 func Enter[R Rank]() (left func()) {
 	id := enter[R]()
 	return sync.OnceFunc(func() { leave[R](id) })

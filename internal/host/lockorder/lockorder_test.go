@@ -27,7 +27,7 @@ func panics(do func()) (text string) {
 	return ""
 }
 
-// take takes a lock and gives it back.
+// take locks and unlocks.
 func take(l sync.Locker) {
 	l.Lock()
 	defer l.Unlock()
@@ -64,7 +64,7 @@ func TestLocksInOrderAreTaken(t *testing.T) {
 // The control: with the detector each wrong order is found, although nothing waits.
 func TestWrongOrdersPanic(t *testing.T) {
 	if !lockorder.Checked {
-		return // it is what the test with the detector is for
+		return // only the test with the detector checks this
 	}
 	for name, do := range map[string]func(){
 		"inner before outer": func() {

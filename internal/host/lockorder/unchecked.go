@@ -13,6 +13,6 @@ type Mutex[R Rank] struct{ sync.Mutex }
 // RWMutex is a sync.RWMutex with a rank.
 type RWMutex[R Rank] struct{ sync.RWMutex }
 
-// Enter says that the goroutine takes another kind of lock of a rank. The returned
-// function says that it has let go, and may be called by another goroutine.
+// Enter records that the goroutine takes a lock of another kind with a rank. The returned function
+// records the release, and another goroutine may call it.
 func Enter[R Rank]() (leave func()) { return func() {} }

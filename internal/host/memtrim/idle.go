@@ -1,7 +1,6 @@
-// Package memtrim owns giving memory back to the host when a process has been
-// busy and is not any more. Go keeps what it has once needed until it collects
-// garbage again, and an idle process has no reason to: what a sandbox took for
-// one busy moment would be its own for its whole life.
+// Package memtrim owns giving memory back to the host when a process becomes idle. Go keeps memory
+// that it once needed until its next collection, and an idle process has no reason to collect. A
+// sandbox would keep for its whole life what it needed for one busy moment.
 package memtrim
 
 import (
@@ -11,34 +10,31 @@ import (
 	"time"
 )
 
-// After is how long a process must not have collected garbage before it counts
-// as idle. A program that computes for a while and answers then should not pay
-// in between.
+// After is how long a process must go without a collection before it counts as idle. It is long
+// enough that a program that computes for a while before it answers pays nothing in between.
 const After = 10 * time.Second
 
-// worth is how much must have been allocated since the last time for another
-// one to be worth it.
+// worth is how many bytes must have been allocated since the last release for another one to pay.
 const worth = 1 << 20
 
-// GiveBack watches this process from now on. While nothing happens it costs
-// nothing: it is woken by the collector alone.
+// GiveBack starts to watch this process. Watching an idle process costs nothing: only the collector
+// wakes it.
 func GiveBack(after time.Duration) {
 	w := &watch{after: after, free: debug.FreeOSMemory}
 	w.timer = time.AfterFunc(after, w.quiet)
 	w.next()
 }
 
-// watch is woken twice: by each collection, and when none has followed for a
-// while.
+// watch wakes after each collection, and when no other one has followed for a while.
 type watch struct {
 	after time.Duration
 	timer *time.Timer
 	free  func()
-	at    atomic.Uint64 // what was allocated in all when memory was last given back
+	at    atomic.Uint64 // the total allocated when memory was last given back
 }
 
-// bait is what the collector finds to be garbage in each of its rounds. The
-// pointer keeps it out of the blocks in which small things share their end.
+// bait is an object that each collection finds to be garbage. The pointer keeps it out of the
+// blocks that small objects share.
 type bait struct{ _ *bait }
 
 func (w *watch) next() {
@@ -50,8 +46,8 @@ func (w *watch) collected() {
 	w.next()
 }
 
-// quiet gives back what there is. The collection that this takes starts the
-// timer once more, and then there is nothing worth it.
+// quiet gives back the free memory. Its own collection starts the timer once more, which then finds
+// too little to release.
 func (w *watch) quiet() {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

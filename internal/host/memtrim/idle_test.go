@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sink keeps what is allocated from being proven unused.
+// sink keeps the compiler from removing unused allocations.
 var sink [][]byte
 
 func TestGivesBackOnceAfterWork(t *testing.T) {
@@ -34,14 +34,13 @@ func TestGivesBackOnceAfterWork(t *testing.T) {
 	if len(freed) != 1 {
 		t.Error("gave back again, after nothing")
 	}
-	// It is woken by later rounds too.
+	// Later collections wake it too.
 	collectUntil(t, armed)
 	sink = nil
 }
 
-// collectUntil collects until the watch was woken. One round is not always
-// enough: the timer is armed before the next bait is laid, so that a round may
-// find none.
+// collectUntil collects until the watch was woken. One collection is not always enough: the timer
+// is armed before the next bait is allocated, so a collection may find none.
 func collectUntil(t *testing.T, armed <-chan struct{}) {
 	t.Helper()
 	for deadline := hosttest.Deadline(); ; {
@@ -64,15 +63,15 @@ func TestMemoryGoesToTheHost(t *testing.T) {
 	hosttest.EventuallyNoError(t, func() error {
 		var after runtime.MemStats
 		runtime.ReadMemStats(&after)
-		if after.HeapReleased < before.HeapReleased+size/2 { // the rest of the test needs some too
+		if after.HeapReleased < before.HeapReleased+size/2 { // the rest of the test also needs some of the time
 			return fmt.Errorf("released %d before, %d after", before.HeapReleased, after.HeapReleased)
 		}
 		return nil
 	})
 }
 
-// touch uses as much memory and reads the figures while it does. It has a frame
-// of its own, so that nothing of the caller's can still point to the memory.
+// touch uses that much memory and reads the figures during the use. It has a frame of its own, so
+// that nothing in the caller's frame still points to the memory.
 //
 //go:noinline
 func touch(size int) (used runtime.MemStats) {

@@ -1,4 +1,4 @@
-// Package peercred owns what the kernel tells about the process at the other end of a Unix
+// Package peercred owns what the kernel reports about the process at the other end of a Unix
 // socket.
 package peercred
 
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of returns the credentials of the process at the other end of a connection. For a client
-// that is the process that began to listen. Its number is 0 if it is in a PID namespace
-// that cannot be seen from here.
+// Of returns the credentials of the process at the other end of a connection. For a client this is
+// the process that called listen. The process ID is 0 if the process is in a PID namespace that is
+// not visible from here.
 func Of(c syscall.Conn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -29,8 +29,8 @@ func Of(c syscall.Conn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// Ended reports whether a process has certainly ended. One that its parent has not waited
-// for has ended too. If the kernel does not tell, the process counts as running.
+// Ended reports whether a process has certainly ended. A process that its parent has not waited for
+// has ended too. If the kernel does not report it, the process counts as running.
 func Ended(pid int) bool {
 	if pid <= 0 {
 		return false

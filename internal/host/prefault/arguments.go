@@ -1,11 +1,11 @@
 package prefault
 
-// commandLine holds the beginning of this process's command line. Package os does
-// not have it yet when the first packages are initialised.
+// commandLine holds the beginning of this process's command line. Package os has not read it yet
+// when the first packages are initialised.
 var commandLine [256]byte
 
-// Arguments returns the arguments of this process, with the name by which it was
-// started first, as far as they fit into a few hundred bytes.
+// Arguments returns the arguments of this process, beginning with the name by which it was started,
+// as far as they fit into a few hundred bytes.
 func Arguments() (args []string) {
 	rest := commandLine[:read("/proc/self/cmdline\x00", commandLine[:])]
 	for len(rest) > 0 {

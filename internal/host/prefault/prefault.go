@@ -1,20 +1,18 @@
-// Package prefault owns taking memory from the host in one call instead of one
-// page fault per page, for processes that live briefly and whose need is known.
+// Package prefault owns taking memory from the host in one call instead of one page fault per page,
+// for short-lived processes whose need is known.
 //
-// A page fault costs 5 to 15 µs on a virtual machine, and a Go program takes one
-// for each page of its heap that it touches first. MADV_POPULATE_WRITE costs a
-// tenth of that per page. Nothing here changes what a program does: after any
-// error pages are faulted in as usual.
+// A page fault costs 5 to 15 µs on a virtual machine, and a Go program takes one at its first
+// access to each page of its heap. MADV_POPULATE_WRITE costs a tenth of that per page. This package
+// does not change what a program does: after any error pages are faulted in as usual.
 //
-// It imports nothing. Go initialises a package as soon as all that it imports is
-// ready, the first by its path, so that a package that imports only this one is
-// initialised before the standard library.
+// The package imports nothing. Go initialises a package as soon as its imports are initialised, in
+// the order of import paths, so a package that imports only this one is initialised before the
+// standard library.
 package prefault
 
 import "unsafe"
 
-// reserve is how far Heap makes the heap grow, and a power of two like the size
-// of any stack.
+// reserve is how far Heap makes the heap grow. It is a power of two, like the size of any stack.
 const reserve = 16 << 20
 
 // Most is the largest size that Heap accepts.
@@ -34,7 +32,7 @@ func Heap(skip, size uintptr) {
 	top := <-done
 	const page = 8 << 10 // of the runtime's allocator; a stack begins and ends at one
 	start := (top+page-1)&^(page-1) - reserve
-	// Below lies what the allocator has set aside for each processor.
+	// Below this address lies what the allocator has set aside for each processor.
 	const aside = 2 << 20
 	if low := lowest() &^ (page - 1); skip == 0 && low < start && start-low < aside {
 		taken[0] = span{low, start - low}
@@ -46,13 +44,13 @@ func Heap(skip, size uintptr) {
 
 type span struct{ start, size uintptr }
 
-// taken is what Heap has populated.
+// taken is the memory that Heap has populated.
 var taken [2]span
 
-// AfterFork populates the same memory once more, once. A process that forks shares
-// its pages with its child, and pays a fault for each that it writes afterwards,
-// also when the child has long let go of them. Later some of this memory may have
-// been given back, and the runtime would not give it back a second time.
+// AfterFork populates the same memory once more, and only once. A process that forks shares its
+// pages with its child, and takes a fault for each page that it writes afterwards, even when the
+// child has long released them. Later some of this memory may have been given back to the host, and
+// the runtime would not give it back a second time.
 func AfterFork() {
 	populateTaken()
 	taken = [2]span{}
@@ -66,16 +64,15 @@ func populateTaken() {
 	}
 }
 
-// Data populates the program's variables. It is for processes that end soon: pages
-// that are not written to would otherwise be shared with other processes of the
-// program.
+// Data populates the program's variables. It is for processes that end soon: otherwise pages that
+// are never written would be shared with other processes of the program.
 func Data() {
 	start := dataStart() &^ (1<<12 - 1)
 	populate(start, dataEnd()-start)
 }
 
-// lowest returns the lowest address of some objects of different sizes, each of
-// which comes from a block of its own.
+// lowest returns the lowest address of some objects of different sizes, each of which is in a block
+// of its own.
 func lowest() uintptr {
 	low := new([64]byte)
 	objects = [...]any{low, new([1 << 10]byte), new([3 << 10]byte), new([4]*byte), new([64]*byte), new([200]*byte)}
@@ -87,16 +84,15 @@ func lowest() uintptr {
 	return at
 }
 
-// objects makes what is assigned to it come from the heap.
+// objects makes values that are assigned to it escape to the heap.
 var objects [6]any
 
-// frame is larger than half of reserve, so that the stack of nearTop has all of
-// it.
+// frame is larger than half of reserve, so nearTop's stack takes up all of reserve.
 type frame [Most - 64<<10]byte
 
-// nearTop returns an address within the first few kilobytes of its stack, which
-// grows downwards. Its own frame is large for the argument of a call that is never
-// made, and is not touched.
+// nearTop returns an address within the first few kilobytes of its stack, which grows downwards.
+// Its frame is large because of the argument of a call that is never made; the frame is not
+// touched.
 //
 //go:noinline
 func nearTop(never *frame) uintptr {
@@ -110,7 +106,7 @@ func nearTop(never *frame) uintptr {
 //go:noinline
 func last(f frame) byte { return f[len(f)-1] }
 
-// populate has the kernel map memory that may be written. It is allowed to fail.
+// populate makes the kernel map writable memory. It may fail.
 func populate(start, size uintptr) {
 	const populateWrite = 23 // MADV_POPULATE_WRITE, since Linux 5.14
 	call(sysMadvise, start, size, populateWrite)

@@ -16,17 +16,16 @@ const page = 4 << 10
 // fresh is set for the process that runs the test.
 const fresh = "PREFAULT_FRESH"
 
-// sink keeps what is allocated from being proven unused.
+// sink keeps the compiler from removing unused allocations.
 var sink [][]byte
 
-// TestHeap allocates what was populated and counts the faults that this takes.
+// TestHeap allocates the populated memory and counts the page faults.
 func TestHeap(t *testing.T) {
 	if os.Getpagesize() != page {
 		t.Skipf("pages of %d bytes", os.Getpagesize())
 	}
 	if os.Getenv(fresh) == "" {
-		// Where the next memory comes from is only known in a process that has
-		// just started.
+		// The address of the next allocation is only known in a process that has just started.
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeap$", "-test.count=1")
 		cmd.Env = append(os.Environ(), fresh+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -34,7 +33,7 @@ func TestHeap(t *testing.T) {
 		}
 		return
 	}
-	// A collection would free memory of this test for the allocator to choose.
+	// A collection would free memory of this test, from which the allocator might choose.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const size = 8 << 20
 	const used, pages = size * 3 / 4, size * 3 / 4 / page
@@ -57,7 +56,7 @@ func TestHeap(t *testing.T) {
 		t.Errorf("%d bytes more, wanted %d", grown, size)
 	}
 	debug.FreeOSMemory()
-	// The rest of the process has grown a little, too: tables of the collector, code.
+	// The rest of the process has grown a little too: tables of the collector, code.
 	if kept := resident(t) - before; kept > size/2 {
 		t.Errorf("%d bytes are kept after giving back what is free", kept)
 	}

@@ -2,15 +2,14 @@ package prefault
 
 import "unsafe"
 
-// call makes a system call that does not block. Package syscall makes them too,
-// but a package that imports it is initialised after most of the standard
-// library.
+// call makes a system call that does not block. Package syscall could do so, but a package that
+// imports it is initialised after most of the standard library.
 //
 //go:noescape
 func call(number, a, b, c uintptr) (result uintptr)
 
-// dataStart and dataEnd are the bounds of variables that have a value from the
-// start or that hold pointers. Large tables without pointers lie behind them.
+// dataStart and dataEnd are the bounds of variables that are initialised or hold pointers. Large
+// tables without pointers lie behind them.
 func dataStart() uintptr
 func dataEnd() uintptr
 
@@ -19,8 +18,8 @@ func address(b *byte) uintptr { return uintptr(unsafe.Pointer(b)) }
 // failed reports whether a system call returned an error.
 func failed(result uintptr) bool { return result > ^uintptr(4095) }
 
-// read fills buf from the beginning of a file and returns how much it has read,
-// which is 0 after an error. The path ends with a zero byte.
+// read fills buf from the beginning of a file and returns how many bytes it has read, which is 0
+// after an error. The path ends with a zero byte.
 func read(path string, buf []byte) (n int) {
 	fd := open(unsafe.StringData(path))
 	if failed(fd) {
@@ -37,7 +36,7 @@ func read(path string, buf []byte) (n int) {
 	return n
 }
 
-// ReadByte waits for a byte of a descriptor and reports whether there was one.
+// ReadByte waits for a byte from a descriptor and reports whether it got one.
 func ReadByte(fd int) bool {
 	const interrupted = ^uintptr(4) + 1 // -EINTR
 	var one [1]byte
@@ -48,7 +47,7 @@ func ReadByte(fd int) bool {
 	return got == 1
 }
 
-// Unmount detaches what is mounted at a path and reports whether it was.
+// Unmount detaches the mount at a path and reports whether it succeeded.
 func Unmount(path string) bool {
 	const detach = 2
 	path += "\x00"

@@ -1,6 +1,5 @@
-// Package reexec owns the roles that this one binary plays when it is started
-// again by itself: which role a process has is decided before main does
-// anything else.
+// Package reexec owns the roles that this one binary plays when it starts itself again. The role of
+// a process is decided before main does anything else.
 package reexec
 
 import (
@@ -12,7 +11,7 @@ import (
 
 // Role is one thing that the binary can be besides the command line.
 type Role struct {
-	// Match decides by the arguments of the process, argv[0] first.
+	// Match reports whether the arguments of the process, argv[0] first, select this role.
 	Match func(args []string) bool
 	// Run does the work and never returns to the caller's main.
 	Run func()
@@ -28,8 +27,8 @@ func Arg0(names ...string) func([]string) bool {
 
 var dispatched atomic.Bool
 
-// Dispatch runs the first role that matches, and does not return if one did.
-// A program that links the engine calls it first thing in main.
+// Dispatch runs the first role that matches, and returns only if none did. A program that links the
+// engine must call it first in main.
 func Dispatch(roles ...Role) {
 	if len(os.Args) > 0 {
 		for _, r := range roles {
@@ -42,7 +41,6 @@ func Dispatch(roles ...Role) {
 	dispatched.Store(true)
 }
 
-// Dispatched reports whether this program called Dispatch. Without it, an engine does
-// not start the program again: the child would run the program's main a second time
-// instead of its role.
+// Dispatched reports whether this program called Dispatch. Otherwise an engine must not start the
+// program again: the child would run the program's main a second time instead of its role.
 func Dispatched() bool { return dispatched.Load() }

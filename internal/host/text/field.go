@@ -8,10 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// ASCII replaces all but visible ASCII and the blank by "?", so that a sandbox cannot forge a line or
-// hide a part of one. It is for fields that judge or are compared, where a letter that looks like another would
-// mislead: a path outside ASCII is never judged, and names of hosts are ASCII. What is longer than limit
-// bytes ends in "...".
+// ASCII replaces everything but visible ASCII and the blank by "?", so that a sandbox can neither
+// forge a line nor hide a part of one. It is for fields that are compared or that a decision
+// depends on, where a letter that looks like another would mislead. Such fields are ASCII in honest
+// use: a path with other characters is never decided on, and host names are ASCII. Text longer than
+// limit bytes ends in "...".
 func ASCII(s string, limit int) string {
 	if len(s) <= limit && PrintableASCII(s) {
 		return s
@@ -31,10 +32,10 @@ func ASCII(s string, limit int) string {
 	return out.String()
 }
 
-// EscapeJSON escapes in a JSON document what Strict takes out. It escapes and drops nothing, because a
-// record must keep what was: a program chooses its arguments, and somebody looks at the file with cat.
-// All that is not ASCII is inside a JSON string, where an escape means the same, and the encoder has
-// escaped the controls below it.
+// EscapeJSON escapes in a JSON document the characters that Strict removes. It drops nothing,
+// because an audit log must keep the original: a program chooses its arguments, and a person may
+// look at the file with cat. Everything outside ASCII is within a JSON string, where an escape
+// means the same. The JSON encoder has already escaped the ASCII controls.
 func EscapeJSON(document []byte) []byte {
 	plain := true
 	for _, c := range document {

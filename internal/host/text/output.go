@@ -5,13 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Output makes a program's output fit for a model: escape sequences are dropped, and what else could
-// steer a terminal, turn the direction of writing or hide words from a person is dropped or marked. A
-// returning cursor begins a new line.
+// Output makes a program's output fit for a model: escape sequences are dropped, and other
+// characters that could control a terminal, turn the direction of writing or hide words from a
+// person are dropped or marked. A carriage return begins a new line.
 //
-// It drops where Strict marks, because a model reads pages of output, in which marks for colours would
-// be noise, and it keeps the joiners and accents of all languages. Package cast has a terminal's own
-// rule, which lets through what draws: a terminal obeys that, and a model would have to read it.
+// It drops what Strict marks, because a model reads pages of output, in which marks for colours
+// would be noise. It keeps the joiners and accents of all languages. Package cast has a rule of its
+// own for terminals, which passes drawing sequences: a terminal obeys them, while a model would
+// have to read them.
 func Output(s string) string {
 	if !suspicious(s) {
 		return s
@@ -50,8 +51,9 @@ func Output(s string) string {
 	return b.String()
 }
 
-// InPlace makes a file's text fit for a model that edits it: each character keeps its place, and a
-// control is its picture, so that the model sees that something is there.
+// InPlace makes a file's text fit for a model that edits it: each character keeps its position, and
+// a control character is replaced by its Unicode picture, so that the model sees that something is
+// there.
 func InPlace(s string) string {
 	if !suspicious(s) {
 		return s
@@ -71,7 +73,7 @@ func InPlace(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// suspicious is a quick look for anything but plain text.
+// suspicious reports, by a quick check, whether there is anything but plain text.
 func suspicious(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 && c != '\n' && c != '\t' || c >= 0x7f {
@@ -81,7 +83,7 @@ func suspicious(s string) bool {
 	return false
 }
 
-// maxEscape bounds an escape sequence: what is longer is none.
+// maxEscape bounds an escape sequence: a longer one is not treated as one.
 const maxEscape = 4096
 
 // escape returns the length of the escape sequence at the start of s, at

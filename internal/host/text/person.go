@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Strict makes text fit for a person who decides by it: on one line, without anything that moves a
-// cursor, turns the direction of writing, or is there without being seen, and no longer than limit
-// bytes. What is longer ends with the number of its bytes. Everything that shows an approval goes
-// through here, or a program could write its own prompt.
+// Strict makes text fit for a person who decides by it: on one line, no longer than limit bytes,
+// and without characters that move the cursor, turn the direction of writing, or are invisible.
+// Longer text ends with the number of its bytes. All code that shows an approval must use it, or a
+// program could write its own prompt.
 func Strict(s string, limit int) string {
 	var b strings.Builder
 	accents := 0
@@ -26,9 +26,9 @@ func Strict(s string, limit int) string {
 	return b.String()
 }
 
-// Line makes text fit for a line of a table, a list or a log: white space of any kind, also the end of
-// a line, is a blank, so that a sandbox cannot forge a line of ours. It keeps variation selectors, which make
-// signs into emoji; what is longer than limit bytes ends in "…".
+// Line makes text fit for a line of a table, a list or a log: white space of any kind, including
+// line breaks, becomes a blank, so that a sandbox cannot forge a line. It keeps variation
+// selectors, which turn symbols into emoji. Text longer than limit bytes ends in "…".
 func Line(s string, limit int) string {
 	var b strings.Builder
 	accents := 0
@@ -48,8 +48,9 @@ func Line(s string, limit int) string {
 	return b.String()
 }
 
-// Lines makes text of several lines, such as an error or a document, fit for a person's terminal. Ends
-// of lines and tabs stay, as do the letters and joiners of all languages: it is not for text that a decision depends on.
+// Lines makes text of several lines, such as an error or a document, fit for a person's terminal.
+// Line breaks and tabs stay, as do the letters and joiners of all languages, so it is not for text
+// that a decision depends on.
 func Lines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && hidden(r) {
@@ -59,7 +60,7 @@ func Lines(s string) string {
 	}, s)
 }
 
-// accented counts the accents of a letter, and returns a mark for one too many.
+// accented counts the accents of a letter, and returns a mark for an accent that exceeds the limit.
 func accented(r rune, accents *int) rune {
 	if !unicode.Is(unicode.M, r) {
 		*accents = 0

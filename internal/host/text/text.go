@@ -1,7 +1,8 @@
-// Package text owns making text harmless that a sandbox, a peer or an agent chose, before a person, a
-// terminal, a log or a model reads it. Each purpose has one function: Strict for what somebody decides
-// by, Line and Lines for what somebody reads, Output and InPlace for models, ASCII for fields whose
-// honest values are ASCII, and EscapeJSON for files of JSON, which must lose nothing.
+// Package text owns making text harmless that a sandbox, a peer or an agent chose, before a person,
+// a terminal, a log or a model reads it. Each purpose has one function: Strict for text that a
+// person decides by, Line and Lines for text that a person reads, Output and InPlace for models,
+// ASCII for fields whose honest values are ASCII, and EscapeJSON for JSON files, which must lose
+// nothing.
 package text
 
 import (
@@ -10,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// mark stands where a character was taken out, so that a name with something hidden in it never looks
-// like the name without.
+// mark replaces a removed character, so that a name with hidden characters never looks like the
+// name without them.
 const mark = unicode.ReplacementChar
 
-// maxAccents is how many accents one letter may carry. A pile of them paints over the lines above and
+// maxAccents is how many accents one letter may carry. A pile of accents covers the lines above and
 // below.
 const maxAccents = 2
 
-// visible reports whether a character shows as itself. unicode.IsPrint knows neither control, format
-// and private characters nor any space but the plain one; the rest are characters that count as letters
-// or signs and show nothing.
+// visible reports whether a character has a visible shape. unicode.IsPrint excludes control, format
+// and private characters and all spaces but the plain one; the exceptions listed here count as
+// letters or symbols and are invisible.
 func visible(r rune) bool {
 	switch {
 	case !unicode.IsPrint(r), unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
@@ -31,17 +32,18 @@ func visible(r rune) bool {
 	return true
 }
 
-// hidden reports whether a character is not seen and is no part of a word, or changes how others are
-// seen: controls, marks of direction, separators of lines, fillers, and tags and selectors, which can
-// hold a whole message that only a model reads. It is the rule for text that is read and not decided by.
-// Joiners and soft hyphens are parts of words in many languages, and of emoji.
+// hidden reports whether a character is invisible and not a part of a word, or changes how others
+// are displayed: controls, direction marks, line separators, fillers, and tags and selectors, which
+// can hold a whole message that only a model reads. It is the rule for text that a person reads
+// without deciding by it. Joiners and soft hyphens are parts of words in many languages, and of
+// emoji.
 func hidden(r rune) bool {
 	switch {
-	case r == 0x00ad, r == 0x200b, r == 0x200c, r == 0x200d: // soft hyphen; space, non-joiner and joiner without width
+	case r == 0x00ad, r == 0x200b, r == 0x200c, r == 0x200d: // soft hyphen; zero-width space, non-joiner and joiner
 		return false
 	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5: // parts of Hebrew, Korean and Khmer words
 		return false
-	case r >= 0xe0000 && r <= 0xe0fff: // tags, selectors, and what is kept free for more of them
+	case r >= 0xe0000 && r <= 0xe0fff: // tags, selectors, and the range reserved for more of them
 		return true
 	case unicode.Is(unicode.Prepended_Concatenation_Mark, r): // signs that enclose digits
 		return false
@@ -49,7 +51,8 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// Printable reports whether text shows as it is, on one line. It is for names that are refused otherwise.
+// Printable reports whether text can be shown unchanged on one line. It is for names that are
+// rejected otherwise.
 func Printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -64,8 +67,8 @@ func PrintableASCII(s string) bool {
 	return true
 }
 
-// Clip shortens text to at most limit bytes, without half a character, and ends it with "…" where it
-// did. It makes nothing harmless.
+// Clip shortens text to at most limit bytes without splitting a character, and marks the cut with
+// "…". It does not make text harmless.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

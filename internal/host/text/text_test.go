@@ -14,7 +14,7 @@ import (
 
 const big = 1 << 20
 
-// purposes is every way that text is made harmless.
+// purposes lists every way in which text is made harmless.
 var purposes = []struct {
 	name string
 	do   func(string) string
@@ -34,10 +34,8 @@ const (
 	same = "="      // stays
 )
 
-// A4: nothing that a sandbox chose moves a cursor, turns writing around, starts a line or hides from who
-// decides by it. The table is the whole of what the purposes agree on and differ in. Before there was one package, each
-// of its users had a rule of its own: turned writing and tags passed in tables, errors, the console's
-// rows and, for tags, in the record.
+// A4: nothing that a sandbox chose moves a cursor, reverses the writing direction, starts a line or
+// is hidden from the person who decides by it. The table shows where the purposes agree and differ.
 func TestTextIsInert(t *testing.T) {
 	for _, row := range []struct {
 		what, in string
@@ -93,7 +91,7 @@ func TestTextIsInert(t *testing.T) {
 	}
 }
 
-// What is honest stays as it is wherever people read.
+// Honest text stays unchanged wherever people read it.
 func TestHonestTextStays(t *testing.T) {
 	for _, s := range []string{"", "POST api.github.com/repos/acme/pay/pulls", "Zürich → 東京 é", "e\u0301", "ไม่"} {
 		for _, p := range purposes {
@@ -127,7 +125,7 @@ func TestLimits(t *testing.T) {
 	if got := text.ASCII(long, 10); got != "xxxxxxxxxx..." {
 		t.Errorf("ASCII: %q", got)
 	}
-	// What is not there is not allowed.
+	// A limit of nothing allows nothing.
 	if got := text.Strict("x", 0); strings.Contains(got, "x") {
 		t.Errorf("Strict of nothing: %q", got)
 	}
@@ -144,8 +142,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// moves reports what no purpose lets through: controls, turned writing, and what carries a message that
-// is not seen.
+// moves reports whether a character is one that no purpose passes: controls, direction overrides,
+// and characters that carry an invisible message.
 func moves(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) ||
 		unicode.In(r, unicode.Zl, unicode.Zp) || r >= 0xe0000 && r <= 0xe0fff || r == 0xfeff
@@ -177,7 +175,7 @@ func FuzzText(f *testing.F) {
 		if got := text.Clip(text.Lines(s), limit); !utf8.ValidString(got) {
 			t.Fatalf("%q was cut into %q", s, got)
 		}
-		// JSON keeps what it says, and is as harmless as Strict.
+		// Escaped JSON decodes to the same value, and is as harmless as Strict.
 		document, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)

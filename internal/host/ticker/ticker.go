@@ -1,5 +1,4 @@
-// Package ticker owns doing something again and again beside its caller, until it
-// is told to stop.
+// Package ticker owns calling a function at regular intervals in the background.
 package ticker
 
 import (
@@ -7,8 +6,8 @@ import (
 	"time"
 )
 
-// Every does something after each time d, with a context that ends when what is
-// returned is called. That waits for what is under way.
+// Every calls a function each time d has passed. The function's context ends when the returned stop
+// function is called, which waits for a call that is running.
 func Every(ctx context.Context, d time.Duration, do func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -31,7 +31,7 @@ func TestEvery(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		if n := n.Load(); n != 3 || !ended.Load() {
-			t.Errorf("%d, and the last went on: %t", n, !ended.Load())
+			t.Errorf("%d, and the last one continued: %t", n, !ended.Load())
 		}
 		stop()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,6 @@
-// Package agents owns what is known of agent programs by name: where they are
-// on a host and what of it they need inside a sandbox, which hosts they speak
-// to and which sealed secret goes there. It starts nothing.
+// Package agents owns what is known about agent programs: where a host has them, which parts of the
+// host they need inside a sandbox, which hosts they contact and which secret goes there. It starts
+// nothing.
 package agents
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Agent is one program that people start by its name.
+// Agent is a program that people start by its name.
 type Agent struct {
 	Name    string // what people type
 	Title   string
@@ -17,29 +17,30 @@ type Agent struct {
 	// Install is a command that installs it on a host; "" is part of every
 	// system.
 	Install string
-	// Places are directories below a home where its own installer puts it.
+	// Places are directories below the home directory where the program's own installer puts it.
 	Places []string
-	// Env is set inside, beside one variable for each secret.
+	// Env holds further variables for the sandbox, beside one for each secret.
 	Env map[string]string
-	// Keys are the secrets that it can work with, the first choice first.
+	// Keys are the secrets that it can use, the preferred one first.
 	Keys []Key
-	// Tools shows it what version managers have installed in the home: it runs compilers and tests.
+	// Tools mounts what version managers have installed in the home directory, because the agent
+	// runs compilers and tests.
 	Tools bool
-	// AllKeys uses all keys that are there instead of the first.
+	// AllKeys gives the agent all stored keys instead of the first.
 	AllKeys bool
 	// Hosts are reached without a key.
 	Hosts []policy.Host
-	// Files, below the home inside, answer in advance questions that no person inside can
-	// answer. stand is the value of a secret's variable inside.
+	// Files, relative to the home directory inside, answer in advance the questions that the
+	// program would ask a person. stand is the placeholder that the secret's variable holds inside.
 	Files func(secret, stand string) map[string]string
 }
 
-// Key is a secret and the only place where it goes.
+// Key is a secret and the only host to which it goes.
 type Key struct {
 	Secret string // its name in the store, and of the variable inside
 	Host   policy.Host
 	Header string
-	Format string // "" is the value alone
+	Format string // "" sends the value alone
 }
 
 // Find returns the agent of a name.
@@ -60,7 +61,7 @@ func Names() []string {
 	return names
 }
 
-// Usable are the keys that an agent gets of those that are stored.
+// Usable returns those of the stored keys that an agent gets.
 func (a Agent) Usable(stored func(secret string) bool) []Key {
 	var have []Key
 	for _, k := range a.Keys {

@@ -14,17 +14,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// Host is where programs are looked for.
+// Host describes the host on which programs are looked for.
 type Host struct {
 	Home   string
 	Path   []string // the directories of PATH
-	Prefix string   // where npm installs what is global, if it was told
+	Prefix string   // the directory of npm's global packages, if it was configured
 }
 
-// Installation is a program that was found, and how it runs inside.
+// Installation is a program that was found, and how it runs inside a sandbox.
 type Installation struct {
 	Path string   // on the host
-	Show []string // of the host, for the sandbox, in this order
+	Show []string // files of the host that the sandbox sees, in this order
 	Args []string // inside
 }
 
@@ -32,7 +32,7 @@ type Installation struct {
 // are on no PATH of a desktop session.
 var homePlaces = []string{".local/bin", ".npm-global/bin", ".bun/bin", "bin"}
 
-// shown are the host's directories that every sandbox sees.
+// shown lists the host's directories that every sandbox sees.
 var shown = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
 // Locate finds an agent's program on a host.
@@ -53,8 +53,8 @@ func (h Host) Locate(a Agent) (Installation, error) {
 		a.Title, a.Program, strings.Join(dirs, ", ")).WithHint(hint)
 }
 
-// dirs are the directories that are looked at, in order. Relative entries of a
-// PATH are not: they would let a repository bring the program.
+// dirs returns the directories that are searched, in order. It leaves out relative entries of PATH,
+// because with them a repository could supply the program.
 func (h Host) dirs(a Agent) []string {
 	list := slices.Clone(h.Path)
 	if h.Prefix != "" {
@@ -64,7 +64,7 @@ func (h Host) dirs(a Agent) []string {
 		for _, place := range slices.Concat(a.Places, homePlaces) {
 			list = append(list, filepath.Join(h.Home, place))
 		}
-		// A matching pattern is well-formed here.
+		// The pattern is constant and well-formed, so that Glob cannot fail.
 		versions, _ := filepath.Glob(filepath.Join(h.Home, ".nvm/versions/node/*/bin"))
 		slices.Reverse(versions)
 		list = append(list, versions...)
@@ -78,8 +78,8 @@ func (h Host) dirs(a Agent) []string {
 	return dirs
 }
 
-// NpmPrefix is where the text of an .npmrc has npm install what is global, or
-// "". Nothing else of it is looked at: it holds tokens.
+// NpmPrefix returns the prefix that the text of an .npmrc sets for global packages, or "". It
+// ignores the rest of the file, which holds tokens.
 func NpmPrefix(npmrc, home string) string {
 	for line := range strings.Lines(npmrc) {
 		name, value, ok := strings.Cut(line, "=")
@@ -102,8 +102,8 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// arrange decides what of the host a program needs inside, which is as little
-// as possible: its own package or file, and what interprets it.
+// arrange decides which parts of the host a program needs inside, as few as possible: its own
+// package or file, and its interpreter.
 func (h Host) arrange(path string) (Installation, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -133,8 +133,8 @@ func (h Host) arrange(path string) (Installation, error) {
 	return in, nil
 }
 
-// show makes a file of the host be there inside, with all of what, and
-// returns its path there.
+// show makes a file of the host visible inside, together with the tree what that contains it, and
+// returns its path inside.
 func (in *Installation) show(what, file string) string {
 	if slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 		return file
@@ -143,11 +143,11 @@ func (in *Installation) show(what, file string) string {
 	if what == file {
 		return rootfs.ProgramPlace(len(in.Show), false)
 	}
-	// what is above file, and both are real paths.
+	// Both are real paths, and what is above file.
 	return rootfs.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
 }
 
-// interpreter finds what runs a script: beside it, or on the PATH.
+// interpreter finds the interpreter of a script: beside the script, or on PATH.
 func (h Host) interpreter(name, beside string) (string, error) {
 	for _, dir := range append([]string{beside}, h.dirs(Agent{})...) {
 		path := filepath.Join(dir, name)
@@ -167,8 +167,8 @@ func (h Host) interpreter(name, beside string) (string, error) {
 		WithHint("install " + name + ", or put its directory on the PATH")
 }
 
-// interpreterOf names the program that a script says is to run it, or is ""
-// for a program of the machine's own.
+// interpreterOf returns the name of the program that a script's first line names, or "" for a
+// binary.
 func interpreterOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -197,8 +197,8 @@ func interpreterOf(path string) (string, error) {
 
 const modules = "node_modules"
 
-// packageTree is the directory that holds an npm package with all that it
-// depends on, or "" for what is no part of one.
+// packageTree returns the directory that holds an npm package with all its dependencies, or "" for
+// a file that is not part of one.
 func packageTree(path string) string {
 	parts := strings.Split(path, "/")
 	at := slices.Index(parts, modules)
@@ -213,8 +213,8 @@ func packageTree(path string) string {
 		return root
 	}
 	own := strings.Join(parts[:end], "/")
-	// A global package has its own dependencies below it, and what lies
-	// beside it is of others. In a tree of its own they lie beside it.
+	// A global package has its own dependencies below it, and its siblings are other packages. In a
+	// tree of its own the dependencies are its siblings.
 	nested, err := os.Stat(filepath.Join(own, modules))
 	global := at > 0 && parts[at-1] == "lib"
 	switch {
@@ -226,15 +226,15 @@ func packageTree(path string) string {
 	return root
 }
 
-// hasLock reports whether a tree is one that npm installed as a whole, with
-// dependencies of its packages beside each other.
+// hasLock reports whether npm installed a tree as a whole, with the dependencies of its packages
+// beside each other.
 func hasLock(root string) bool {
 	_, err := os.Stat(filepath.Join(root, ".package-lock.json"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// holdsHome reports whether a directory is the home or above it: the directory that the sandbox
-// sees must hold a program and not the keys beside it.
+// holdsHome reports whether a directory is the home directory or contains it. The directory that
+// the sandbox sees must hold a program and not the keys beside it.
 func (h Host) holdsHome(dir string) bool {
 	if h.Home == "" {
 		return false

@@ -14,7 +14,7 @@ import (
 
 const elf = "\x7fELF and so on"
 
-// home makes files below a directory. A text that begins with -> is a link.
+// home creates files below a directory. A text that begins with -> makes a link.
 func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func TestLocate(t *testing.T) {
 	for name, c := range map[string]struct {
 		files      map[string]string
 		path       []string // below the home
-		show, args []string // HOME stands for it
+		show, args []string // HOME stands for the home directory
 	}{
 		"a program alone": {
 			files: map[string]string{".local/bin/claude": "->../share/claude/versions/2", ".local/share/claude/versions/2": elf},
@@ -108,7 +108,7 @@ func TestLocateRefuses(t *testing.T) {
 	if fault.CodeOf(err) != "agent_not_installed" || !strings.Contains(fault.HintOf(err), claude.Install) {
 		t.Errorf("none: %v", err)
 	}
-	// A home inside of node_modules would be shown with all that it holds.
+	// If a node_modules contained the home directory, all of it would be visible inside.
 	dir := home(t, map[string]string{"node_modules/.x/me/.local/bin/claude": elf})
 	_, err = agents.Host{Home: filepath.Join(dir, "node_modules/.x/me")}.Locate(claude)
 	if fault.CodeOf(err) != "agent_in_home" {
@@ -134,8 +134,8 @@ func TestNpmPrefix(t *testing.T) {
 	}
 }
 
-// Every agent's preset is a policy that can be compiled, under which its key
-// goes to its API alone and nothing can be stored there.
+// Every agent's preset compiles. Under it the agent's key goes to its API alone, and the sandbox
+// cannot store anything there.
 func TestPresets(t *testing.T) {
 	for _, a := range agents.All() {
 		if a.Name == "shell" {
@@ -166,7 +166,7 @@ func TestPresets(t *testing.T) {
 				t.Errorf("%s has %d bindings", a.Name, len(p.Binds()))
 			}
 			if p.Reachable("example.com") != (rest != "deny") || !p.Reachable(keys[0].Host.Host) {
-				t.Errorf("%s reaches the wrong hosts where the rest is to %s", a.Name, rest)
+				t.Errorf("%s reaches the wrong hosts with %s for the rest", a.Name, rest)
 			}
 			for _, b := range p.Document().Secrets.Bind {
 				if b.Approve {

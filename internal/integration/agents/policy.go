@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Preset returns the policy under which an agent works with these keys: its API, and rest (deny,
-// ask or allow) for all other hosts. It is as strict as the level standard, but does not ask
-// before the keys are used: a user who starts the agent by name wants that.
+// Preset returns the policy under which an agent works with these keys: it allows the agent's API,
+// and rest (deny, ask or allow) decides for all other hosts. It is as strict as the level standard,
+// but does not ask before keys are used, because a user who starts the agent by name wants that.
 func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
 	d, err := policy.Level("standard")
 	if err != nil {
@@ -27,8 +27,8 @@ func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
 	return d, nil
 }
 
-// Grant adds an agent's hosts and bindings to a document, but for hosts about
-// which the document speaks itself.
+// Grant adds an agent's hosts and bindings to a document, except for hosts that the document
+// already mentions.
 func (a Agent) Grant(d *policy.Document, keys []Key) {
 	hosts := slices.Clone(a.Hosts)
 	for _, k := range keys {

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// All returns the agents. Each may send its API no more than it needs to think: a program inside
-// may bring an API key of an attacker, and data that can be uploaded, stored or fetched again
-// with that key would leave the sandbox.
+// All returns the agents. Each may send its API only the calls that inference needs: a program
+// inside may bring an attacker's API key, and data that it could upload, store or fetch again with
+// that key would leave the sandbox.
 func All() []Agent {
 	return []Agent{
 		{
@@ -52,14 +52,14 @@ func anthropic() Key {
 	return Key{Secret: "ANTHROPIC_API_KEY", Host: anthropicHost(), Header: "x-api-key"}
 }
 
-// anthropicToken is what "claude setup-token" prints.
+// anthropicToken is the token that "claude setup-token" prints.
 func anthropicToken() Key {
 	return Key{Secret: "CLAUDE_CODE_OAUTH_TOKEN", Host: anthropicHost(), Header: "Authorization", Format: "Bearer {}"}
 }
 
 func openai() Key {
 	return Key{Secret: "OPENAI_API_KEY", Header: "Authorization", Format: "Bearer {}", Host: policy.Host{
-		// Codex thinks over a WebSocket where it may.
+		// Codex streams its answers over a WebSocket where it may.
 		Host: "api.openai.com", WebSocket: egress.Allow, Rules: []policy.Rule{
 			allow("respond", "POST", "/v1/responses", "/v1/responses/compact", "/v1/chat/completions"),
 			allow("read", "GET", "/v1/models", "/v1/models/*", "/v1/responses"),
@@ -86,15 +86,15 @@ func openrouter() Key {
 	}}
 }
 
-// claudeFiles say that the key is meant and that the directory is trusted: it
-// is a copy, on a machine that holds nothing else.
+// claudeFiles confirm that the key is meant to be used and that the directory is trusted: it is a
+// copy, in a sandbox that holds nothing else.
 func claudeFiles(secret, stand string) map[string]string {
 	settings := map[string]any{
 		"hasCompletedOnboarding": true,
 		"projects":               map[string]any{"/workspace": map[string]any{"hasTrustDialogAccepted": true}},
 	}
 	if secret == "ANTHROPIC_API_KEY" {
-		// It remembers a key by its last letters.
+		// The program identifies a confirmed key by its last letters.
 		settings["customApiKeyResponses"] = map[string]any{"approved": []string{stand[max(0, len(stand)-20):]}, "rejected": []string{}}
 	}
 	return map[string]string{".claude.json": text(settings)}
@@ -116,7 +116,7 @@ func geminiFiles(string, string) map[string]string {
 }
 
 func text(v any) string {
-	// Maps of texts and booleans always marshal.
+	// Maps of strings and booleans always marshal.
 	data, _ := json.Marshal(v)
 	return string(data) + "\n"
 }

@@ -16,21 +16,21 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// most bounds a file that we edit. Some programs keep their history in it.
+// most bounds the size of a file that we edit. Some programs keep their history in it.
 const most = 64 << 20
 
-// Change is an edit of a program's list that was not made yet.
+// Change is an edit of a program's configuration that was not written yet.
 type Change struct {
-	Path string // as the program knows it
-	// Title is the program's name, and Tell what is to be done besides.
+	Path string // the path by which the program knows it
+	// Title is the program's name, and Tell is what the user still has to do.
 	Title, Tell   string
-	real          string // without links
+	real          string // with links resolved
 	before, after []byte
 	mode          fs.FileMode
 	existed       bool
 }
 
-// Install is the change that registers a server with a program.
+// Install returns the change that registers a server with a program.
 func Install(name string, scope Scope, p Place, s Server) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if s.URL != "" {
@@ -67,11 +67,11 @@ func Install(name string, scope Scope, p Place, s Server) (*Change, error) {
 	})
 }
 
-// ask adds our question to those of a program that asks its user.
+// ask adds our question for the key to the inputs of a program that asks its user.
 func (f *jsonFile) ask(have any) error {
 	list, ok := have.([]any)
 	if have != nil && !ok {
-		return errors.New("inputs is no list")
+		return errors.New("inputs is not a list")
 	}
 	for _, one := range list {
 		if m, _ := one.(map[string]any); m["id"] == input {
@@ -83,7 +83,7 @@ func (f *jsonFile) ask(have any) error {
 	}), "inputs")
 }
 
-// Uninstall is the change that takes the entry out again.
+// Uninstall returns the change that removes the entry.
 func Uninstall(name string, scope Scope, p Place) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if c.toml {
@@ -118,17 +118,17 @@ func prepare(name string, scope Scope, p Place, edit func(client, *Change) error
 	return ch, nil
 }
 
-// read reads the file. Where it is a link, what it leads to is edited, so that
-// a home that is made of links stays one.
+// read reads the file. If it is a link, the target is edited, so that a home directory made of
+// links stays one.
 func (c *Change) read(scope Scope) error {
 	c.real, c.mode = c.Path, 0o600
 	if scope == Project {
-		c.mode = 0o644 // it is for others too, and holds no key
+		c.mode = 0o644 // others may read it, and it holds no key
 	}
 	real, err := filepath.EvalSymlinks(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(c.Path); err == nil {
-			return errors.New("it is a link that leads nowhere")
+			return errors.New("it is a link to a file that does not exist")
 		}
 		return nil
 	}
@@ -145,7 +145,7 @@ func (c *Change) read(scope Scope) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return errors.New("it is no file")
+		return errors.New("it is not a regular file")
 	case info.Size() > most:
 		return fmt.Errorf("it has more than %d bytes", most)
 	}
@@ -164,7 +164,7 @@ func (c *Change) Diff() string {
 	if !c.existed {
 		old = "/dev/null"
 	}
-	// Little is shown around it: some programs keep tokens in the same file.
+	// Little context is shown: some programs keep tokens in the same file.
 	text, err := udiff.ToUnified(old, c.Path, string(c.before), edits, 1)
 	if err != nil {
 		return ""
@@ -172,8 +172,8 @@ func (c *Change) Diff() string {
 	return text
 }
 
-// Write makes the change, whole or not at all, and returns the copy of what
-// was there before, or "" if there was nothing.
+// Write makes the change, completely or not at all, and returns the path of a backup of the old
+// file, or "" if there was none.
 func (c *Change) Write() (backup string, err error) {
 	if c.Empty() {
 		return "", nil
@@ -199,7 +199,7 @@ func (c *Change) Write() (backup string, err error) {
 		return "", err
 	}
 	defer os.Remove(tmp)
-	// The program may have written to the file since it was read, which must not be lost.
+	// The program may have written to the file since we read it, and its change must not be lost.
 	now, err := os.ReadFile(c.real)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return backup, err
@@ -210,7 +210,7 @@ func (c *Change) Write() (backup string, err error) {
 	return backup, os.Rename(tmp, c.real)
 }
 
-// writeNew makes a file that did not exist, with exactly these rights.
+// writeNew creates a file with exactly this mode.
 func writeNew(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

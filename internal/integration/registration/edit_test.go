@@ -122,7 +122,7 @@ func TestTOML(t *testing.T) {
 	}
 }
 
-// Whatever text it is, an edit either says no, or changes exactly one value.
+// For any text, an edit either fails or changes exactly one value.
 func FuzzEdit(f *testing.F) {
 	for _, seed := range []string{"", "{}", `{"list":{"crannog":{}}}`, "{ // c\n\"a\": [1,],\n}", "\ufeff{\"a\":/**/1}", `{"list":{"x":"\u0000"}}`} {
 		f.Add(seed)

@@ -11,8 +11,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// object is a JSON object in a text that may have comments and commas at the
-// end, with the places of its parts. Editors write their files in this form.
+// object is a JSON object in a text with the positions of its parts. The text may have comments and
+// trailing commas, because editors write such files.
 type object struct {
 	start, end int // of the braces: text[start] is {, text[end-1] is }
 	members    []member
@@ -23,7 +23,7 @@ type member struct {
 	name       string
 	start      int // of the name
 	value, end int // of the value
-	comma      int // behind the comma that follows, or 0
+	comma      int // the position behind the comma that follows, or 0
 	object     *object
 }
 
@@ -38,8 +38,8 @@ func (o *object) find(name string) *member {
 
 const byteOrderMark = "\ufeff"
 
-// parse reads a text that is one object. It returns the places in it, and the
-// same text as strict JSON of the same length.
+// parse reads a text that holds one object. It returns the positions of its parts, and the same
+// text as strict JSON of the same length.
 func parse(text []byte) (*object, []byte, error) {
 	if !utf8.Valid(text) {
 		return nil, nil, errors.New("it is not text in UTF-8")
@@ -47,8 +47,8 @@ func parse(text []byte) (*object, []byte, error) {
 	if err := bounded(text); err != nil {
 		return nil, nil, err
 	}
-	// The parser takes no byte order mark and no comment without an end of its
-	// line. Neither change moves what stands between.
+	// The parser accepts neither a byte order mark nor a comment without a line end. Neither change
+	// moves the rest of the text.
 	data := append(bytes.Clone(text), '\n')
 	if bytes.HasPrefix(data, []byte(byteOrderMark)) {
 		copy(data, "   ")
@@ -73,8 +73,8 @@ func parse(text []byte) (*object, []byte, error) {
 	return o, plain, nil
 }
 
-// unreadable is a parser's error without the literal that it may repeat, which
-// can be a key or hold what controls a terminal.
+// unreadable returns a parser's error without the literal that it may quote, which can be a key or
+// contain terminal controls.
 func unreadable(err error) error {
 	said := strings.TrimPrefix(err.Error(), "hujson: ")
 	if place, _, ok := strings.Cut(said, ": invalid literal: "); ok {
@@ -83,9 +83,8 @@ func unreadable(err error) error {
 	return errors.New(said)
 }
 
-// places returns where the parts of an object stand. It refuses a name that
-// stands twice, in whatever object: programs differ in which of the two they
-// take.
+// places returns the positions of an object's parts. It rejects a text in which any object has the
+// same name twice, because programs differ in which of the two they use.
 func places(text []byte, from *hujson.Object, start, end int) (*object, error) {
 	o := &object{start: start, end: end}
 	seen := make(map[string]bool, len(from.Members))
@@ -95,10 +94,10 @@ func places(text []byte, from *hujson.Object, start, end int) (*object, error) {
 			return nil, err
 		}
 		if seen[m.name] {
-			return nil, fmt.Errorf("line %d: the name %q stands twice", 1+bytes.Count(text[:m.start], []byte("\n")), m.name)
+			return nil, fmt.Errorf("line %d: the name %q appears twice", 1+bytes.Count(text[:m.start], []byte("\n")), m.name)
 		}
 		seen[m.name] = true
-		// The parser tells a last comma by an extra that is empty and not nil.
+		// The parser marks a trailing comma by an extra that is empty and not nil.
 		if i+1 < len(from.Members) || of.Value.AfterExtra != nil {
 			m.comma = m.end + len(of.Value.AfterExtra) + 1
 		}
@@ -111,7 +110,7 @@ func places(text []byte, from *hujson.Object, start, end int) (*object, error) {
 	return o, nil
 }
 
-// below is places for any value. It returns nil for one that is no object.
+// below is places for any value. It returns nil if the value is not an object.
 func below(text []byte, v hujson.Value) (*object, error) {
 	switch of := v.Value.(type) {
 	case *hujson.Object:
@@ -126,17 +125,16 @@ func below(text []byte, v hujson.Value) (*object, error) {
 	return nil, nil
 }
 
-// deepest is how far values may be nested.
+// deepest is how deeply values may be nested.
 const deepest = 200
 
 // mostValues is how many values a text may have. The parser takes some 420 bytes of
 // memory for each.
 const mostValues = 500_000
 
-// bounded refuses what the parser would not survive. It calls itself for each
-// bracket without a limit: a file of one megabyte in a project that somebody else
-// wrote would exhaust the stack, which no caller can recover from. Where the text is
-// well-formed up to a place, so are these counts.
+// bounded rejects texts that would crash the parser. The parser recurses for each bracket without a
+// limit: a file of one megabyte in a project of another person would exhaust the stack, from which
+// no caller can recover. Up to a place where the text is well-formed, the counts here are exact.
 func bounded(text []byte) error {
 	depth, values := 0, 1
 	for at := 0; at < len(text); at++ {
@@ -166,7 +164,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// comment returns the length of a comment up to its last byte, or 0.
+// comment returns the length of a comment, or 0 if there is none.
 func comment(text []byte) int {
 	var end string
 	switch {

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// jsonFile edits a text in JSON so that all that is not ours stays letter by
-// letter.
+// jsonFile edits a JSON text so that everything that is not ours stays byte for byte.
 type jsonFile struct{ text []byte }
 
-// set puts a value where the names lead, and makes the objects on the way.
+// set sets the value at a path of names, and creates missing objects on the way.
 func (f *jsonFile) set(value any, path ...string) error {
 	if len(bytes.TrimSpace(f.text)) == 0 {
 		f.text = []byte("{}\n")
@@ -54,7 +53,7 @@ func (f *jsonFile) set(value any, path ...string) error {
 	return f.check(before, path, func(in map[string]any, name string) { in[name] = plain(leaf) })
 }
 
-// remove takes out what the names lead to, if it is there.
+// remove removes the value at a path of names, if there is one.
 func (f *jsonFile) remove(path ...string) error {
 	if len(bytes.TrimSpace(f.text)) == 0 {
 		return nil
@@ -83,7 +82,7 @@ func (f *jsonFile) remove(path ...string) error {
 	if m.comma > 0 {
 		to = m.comma
 	}
-	// Its own line goes too, and no comment that stands behind it.
+	// The member's line is removed too, but no comment that stands behind it.
 	for from > o.start+1 && (f.text[from-1] == ' ' || f.text[from-1] == '\t') {
 		from--
 	}
@@ -98,8 +97,8 @@ func (f *jsonFile) remove(path ...string) error {
 	return f.check(before, path, func(in map[string]any, name string) { delete(in, name) })
 }
 
-// check makes sure that an edit changed what it should and nothing else: an edit of another
-// program's file must not break it.
+// check makes sure that an edit changed what it should and nothing else: an edit must not break
+// another program's file.
 func (f *jsonFile) check(want map[string]any, path []string, change func(map[string]any, string)) error {
 	in := want
 	for _, name := range path[:len(path)-1] {
@@ -113,7 +112,7 @@ func (f *jsonFile) check(want map[string]any, path []string, change func(map[str
 	change(in, path[len(path)-1])
 	got, err := f.decode()
 	if err != nil || !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("the edit came out as something else (%w)", err)
+		return fmt.Errorf("the edit changed something else (%w)", err)
 	}
 	return nil
 }
@@ -129,9 +128,9 @@ func (f *jsonFile) decode() (map[string]any, error) {
 	return out, d.Decode(&out)
 }
 
-// plain is a value as decoding returns it.
+// plain returns a value in the form that decoding would give it.
 func plain(value any) (out any) {
-	// What was formatted can be read.
+	// The text was formatted by us, so that it can be parsed.
 	data, _ := json.Marshal(value)
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -143,13 +142,13 @@ func (f *jsonFile) replace(from, to int, with []byte) {
 	f.text = append(append(append([]byte(nil), f.text[:from]...), with...), f.text[to:]...)
 }
 
-// insert adds a member at an object's end.
+// insert adds a member at the end of an object.
 func (f *jsonFile) insert(o *object, name string, data []byte, indent, line string) {
-	// Texts always marshal.
+	// Strings always marshal.
 	key, _ := json.Marshal(name)
 	text := "\n" + line + string(key) + ": " + string(data)
 	if len(o.members) == 0 {
-		// Comments that stand in it stay behind it.
+		// Existing comments stay behind the new member.
 		tail := ""
 		if f.text[o.start+1] == '}' {
 			tail = "\n" + strings.TrimSuffix(line, indent)
@@ -157,7 +156,7 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 		f.replace(o.start+1, o.start+1, []byte(text+tail))
 		return
 	}
-	// Behind all comments, which belong to what stands before them.
+	// The member goes behind all comments, which belong to what precedes them.
 	at := o.end - 1
 	for at > 0 && bytes.IndexByte([]byte(" \t\r\n"), f.text[at-1]) >= 0 {
 		at--
@@ -167,14 +166,14 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 	}
 	last := o.members[len(o.members)-1]
 	if last.comma > 0 {
-		f.replace(at, at, []byte(strings.Replace(text, string(data), string(data)+",", 1))) // as the file has it
+		f.replace(at, at, []byte(strings.Replace(text, string(data), string(data)+",", 1))) // as the file indents it
 		return
 	}
 	f.replace(at, at, []byte(text))
 	f.replace(last.end, last.end, []byte(","))
 }
 
-// indents are one step of the file's, and that of an object's members.
+// indents returns one step of the file's indentation, and the indentation of an object's members.
 func (f *jsonFile) indents(o *object, depth int) (step, line string) {
 	if len(o.members) > 0 {
 		if own, ok := f.leading(o.members[0].start); ok {
@@ -192,7 +191,7 @@ func (f *jsonFile) indents(o *object, depth int) (step, line string) {
 	return step, strings.Repeat(step, depth+1)
 }
 
-// leading is the white space before a place, if it begins a line.
+// leading returns the white space before a position, if it begins a line.
 func (f *jsonFile) leading(at int) (string, bool) {
 	from := at
 	for from > 0 && (f.text[from-1] == ' ' || f.text[from-1] == '\t') {
@@ -210,7 +209,7 @@ func format(value any, indent, line string) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// merged is an entry with our fields, and those of before that are not ours.
+// merged returns an entry with our fields, and with the fields of the old entry that are not ours.
 func merged(before any, entry map[string]any, ours []string) map[string]any {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {

@@ -1,7 +1,6 @@
-// Package registration owns the entries for our server in the configuration of MCP
-// clients: where each client keeps its list of servers, in which format, and how an
-// entry is added and removed without changing the rest of the file. It never writes a
-// key, only where the client finds one.
+// Package registration owns our server's entries in the configuration of MCP clients: where each
+// client keeps its list of servers, in which format, and how to add and remove an entry without
+// changing the rest of the file. It never writes a key, only where the client finds one.
 package registration
 
 import (
@@ -14,51 +13,51 @@ import (
 // ServerName is the name of our entry in every client's list.
 const ServerName = "crannog"
 
-// KeyVariable is the environment variable with the key that clients send over HTTP.
+// KeyVariable is the environment variable of the key that clients send over HTTP.
 const KeyVariable = "CRANNOG_KEY"
 
-// Scope is whose sessions an entry applies to.
+// Scope selects for which sessions an entry applies.
 type Scope string
 
 // Scopes.
 const (
-	User    Scope = "user"    // everything of this user
-	Project Scope = "project" // everybody who works in a directory
+	User    Scope = "user"    // all sessions of this user
+	Project Scope = "project" // all users who work in a directory
 )
 
-// Server is what is registered: a program to start, or a URL.
+// Server is the server to register: a program to start, or a URL.
 type Server struct {
 	Command string   // absolute
 	Args    []string // of the program
 	URL     string   // instead of a program
 }
 
-// Place is where configuration files are looked for.
+// Place describes where configuration files are looked for.
 type Place struct {
 	Home, Directory string
 	// Variable returns the value of an environment variable.
 	Variable func(string) string
 }
 
-// client is an MCP client whose configuration is known.
+// client is an MCP client whose configuration format is known.
 type client struct {
 	name, title string
-	// Paths of its list. A directory that the client's own environment variable
-	// names replaces the home directory.
+	// Paths of its configuration file. A directory that the client's own environment variable names
+	// replaces the home directory.
 	user, project string
 	variable      string
 	list          string // key of the list in the file
 	toml          bool
 	entry         func(Server) map[string]any
-	// ours are the fields that entry may write.
+	// ours are the fields that an entry of ours may contain.
 	ours []string
-	// asks makes the client ask its user for the key once, and keep it.
+	// asks makes the client ask its user for the key once, and store it.
 	asks bool
-	// tell is printed after an entry for a URL was written.
+	// tell is printed after an entry with a URL was written.
 	tell string
 }
 
-// input is the name of the question for the key.
+// input is the name of the client's question for the key.
 const input = "crannog-key"
 
 var fields = []string{"type", "command", "args", "url", "httpUrl", "headers"}
@@ -128,7 +127,7 @@ func find(name string) (client, error) {
 		WithHint("known are claude, cursor, vscode, codex and gemini")
 }
 
-// path is where a program keeps its list.
+// path returns the path of a program's configuration file.
 func (c client) path(scope Scope, p Place) (string, error) {
 	switch {
 	case scope == Project:

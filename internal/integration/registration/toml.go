@@ -12,14 +12,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// tomlFile edits one table of a text in TOML and leaves all else.
+// tomlFile edits one table of a TOML text and leaves everything else.
 type tomlFile struct{ text string }
 
-// errTOML says that the table is written in a form that we do not edit.
+// errTOML is returned if the table is written in a form that we cannot edit.
 var errTOML = errors.New("the table is written in another form than [mcp_servers.NAME]")
 
-// set gives a table these fields, and leaves others that it has. Values are
-// texts and lists of texts.
+// set sets these fields of a table, and leaves its other fields. Values are strings and lists of
+// strings.
 func (f *tomlFile) set(table, name string, entry map[string]any, ours []string) error {
 	return f.edit(table, name, func(servers map[string]any) []string {
 		old, _ := servers[name].(map[string]any)
@@ -32,13 +32,13 @@ func (f *tomlFile) set(table, name string, entry map[string]any, ours []string) 
 	}, ours)
 }
 
-// remove takes a table out, with those below it.
+// remove removes a table and its subtables.
 func (f *tomlFile) remove(table, name string) error {
 	return f.edit(table, name, func(servers map[string]any) []string { delete(servers, name); return nil }, nil)
 }
 
-// edit changes the document as change changes what it says, and makes sure
-// that it says the same. Nil lines remove the table.
+// edit replaces the table's lines, and checks that the document then decodes to what change makes
+// of it. Nil lines remove the table.
 func (f *tomlFile) edit(table, name string, change func(map[string]any) []string, ours []string) error {
 	want, err := decodeTOML(f.text)
 	if err != nil {
@@ -84,8 +84,8 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	return nil
 }
 
-// rewrite replaces our fields in a table by lines, or drops the table with the tables below it
-// if there are none.
+// rewrite replaces our fields in a table by lines, or removes the table with its subtables if lines
+// is empty.
 func (f *tomlFile) rewrite(table, name string, lines, ours []string) (string, bool) {
 	var out []string
 	inside, below, found := false, false, false
@@ -113,7 +113,7 @@ func (f *tomlFile) rewrite(table, name string, lines, ours []string) (string, bo
 	return strings.Join(out, ""), found
 }
 
-// tomlHeader is the name of the table that a line begins.
+// tomlHeader returns the name of the table that a line begins.
 func tomlHeader(line string) (string, bool) {
 	line = strings.TrimSpace(line)
 	if !strings.HasPrefix(line, "[") || strings.HasPrefix(line, "[[") {

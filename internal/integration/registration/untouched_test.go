@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// texts are files as editors write them, each with a list and without our entry.
+// texts are files in the style of various editors, each with a list and without our entry.
 var texts = map[string]string{
 	"byte order mark":           "\ufeff{\n  \"list\": {\n    \"other\": 1\n  }\n}\n",
 	"CRLF":                      "{\r\n\t// list\r\n\t\"list\": {\r\n\t\t\"other\": 1, // o\r\n\t},\r\n}\r\n",
@@ -18,8 +18,8 @@ var texts = map[string]string{
 	"wide":                      "{\"t\": [" + strings.Repeat("{\"a\": []}, ", 5000) + "], \"list\": {}}",
 }
 
-// TestForeignBytesStay shows that a new entry only inserts, that a changed one
-// changes only its value, and that taking it out only deletes.
+// TestForeignBytesStay shows that a new entry only inserts bytes, that a changed entry changes only
+// its value, and that removing an entry only deletes bytes.
 func TestForeignBytesStay(t *testing.T) {
 	for name, text := range texts {
 		f := jsonFile{[]byte(text)}
@@ -51,8 +51,8 @@ func TestForeignBytesStay(t *testing.T) {
 	}
 }
 
-// inserted returns how many pieces make a longer text of a shorter one, or -1
-// if the longer one is not the shorter one with insertions.
+// inserted returns how many insertions turn the shorter text into the longer one, or -1 if
+// insertions alone do not.
 func inserted(short, long []byte) (pieces int) {
 	in, i := false, 0
 	for j := range long {
@@ -70,21 +70,21 @@ func inserted(short, long []byte) (pieces int) {
 	return pieces
 }
 
-// TestNamesThatStandTwice shows that no file is edited in which a program may
-// take another one of two members than we do.
+// TestNamesThatStandTwice shows that a file is not edited if an object has a name twice, because a
+// program may use the other member.
 func TestNamesThatStandTwice(t *testing.T) {
 	for _, text := range []string{
 		`{"a": 1, "\u0061": 2}`, `{"x": [{"y": {"a": 1, "a": 1}}]}`, `{"list": {"crannog": 1, "crannog": 2}}`,
 	} {
 		f := jsonFile{[]byte(text)}
-		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "stands twice") || string(f.text) != text {
+		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "appears twice") || string(f.text) != text {
 			t.Errorf("%s: %v %s", text, err, f.text)
 		}
 	}
 }
 
-// TestDeepNesting shows that a file of a project that somebody else wrote
-// cannot exhaust the stack, which would end the process.
+// TestDeepNesting shows that a project file of another person cannot exhaust the stack, which would
+// end the process.
 func TestDeepNesting(t *testing.T) {
 	const deep = 2 << 20
 	for _, text := range []string{
@@ -101,8 +101,8 @@ func TestDeepNesting(t *testing.T) {
 	}
 }
 
-// TestErrorsRepeatNoValues shows that an error names the place of what is wrong
-// and none of the text, which may be a key or control a terminal.
+// TestErrorsRepeatNoValues shows that an error gives the position of a mistake and none of the
+// text, which may be a key or contain terminal controls.
 func TestErrorsRepeatNoValues(t *testing.T) {
 	for _, text := range []string{
 		"{\n\"key\": \"s3cr3t\t\x1b[2J\"}", "{\n\"key\": s3cr3t}", "{\n\"key\": \"\\s3cr3t\"}", "{\n\"key\": -s3cr3t}", "{\n\"s3cr3t\t\": 1}", "{\n\"a\" \"s3cr3t\"}",
@@ -114,8 +114,8 @@ func TestErrorsRepeatNoValues(t *testing.T) {
 	}
 }
 
-// TestManyValues shows that a file of a project that somebody else wrote cannot use
-// up the memory: the parser takes hundreds of bytes for each number.
+// TestManyValues shows that a project file of another person cannot use up the memory: the parser
+// takes hundreds of bytes for each number.
 func TestManyValues(t *testing.T) {
 	list := func(n int) jsonFile {
 		return jsonFile{[]byte(`{"a": [` + strings.Repeat("1,", n) + `1]}`)}

@@ -174,12 +174,12 @@ func (b *boot) start(ctx context.Context) (err error) {
 	}
 	most, dir := bootTimeout, b.state.Dir
 	if b.state.Archive != nil {
-		b.spec.Archive, b.config.Archive, most = b.state.Archive, true, archiveTimeout
+		b.spec.Boot.Files, b.config.Archive, most = b.state.Archive, true, archiveTimeout
 	}
 	if b.state.Archive != nil || dir != "" {
 		b.config.Renew = b.from.renew
 	}
-	if b.spec.GuestConfig, err = json.Marshal(b.config); err != nil {
+	if b.spec.Boot.Config, err = json.Marshal(b.config); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most,

@@ -170,7 +170,7 @@ func TestGuestConfig(t *testing.T) {
 		c.Env = map[string]string{"A": "b", "E2B_SANDBOX_ID": "forged"}
 	})
 	var c guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &c); err != nil {
+	if err := json.Unmarshal(spec.Boot.Config, &c); err != nil {
 		t.Fatal(err)
 	}
 	if c.SandboxID != sb.ID || c.TemplateID != templateID || c.AccessToken != sb.AccessToken || !c.EndAt.Equal(sb.EndAt) ||

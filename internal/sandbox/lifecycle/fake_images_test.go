@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -50,8 +52,11 @@ func (a *album) Begin(id string) (sandbox.Draft, error) {
 type sketch struct {
 	a       *album
 	id, dir string
+	parts   []engine.Part
 	ended   bool
 }
+
+func (d *sketch) Declare(parts []engine.Part) { d.parts = parts }
 
 func (d *sketch) Dir() string { return d.dir }
 
@@ -71,6 +76,9 @@ func (d *sketch) Commit(_ context.Context, parent string) (sandbox.Image, error)
 		return sandbox.Image{}, errors.Join(err, d.Abort())
 	}
 	sum, size, err := sumOf(d.dir)
+	if entries, _ := os.ReadDir(d.dir); len(entries) != len(d.parts) || len(entries) == 0 {
+		err = fmt.Errorf("%v are not the parts %v", entries, d.parts)
+	}
 	if err == nil {
 		err = os.Rename(d.dir, d.a.image(d.id))
 	}

@@ -285,7 +285,7 @@ func TestChangedStateIsRefused(t *testing.T) {
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(r.dir, "album", "images", "*", "pages.img"))
+	pages, err := filepath.Glob(filepath.Join(r.dir, "album", "images", "*", "memory.pages"))
 	if err != nil || len(pages) != 1 {
 		t.Fatalf("%v, %v", pages, err)
 	}

@@ -131,7 +131,7 @@ var answered = []string{guest.PathTree, guest.PathPack, guest.PathCensus, guest.
 
 func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var config guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
+	if err := json.Unmarshal(spec.Boot.Config, &config); err != nil {
 		return nil, nil, err
 	}
 	r.mu.Lock()

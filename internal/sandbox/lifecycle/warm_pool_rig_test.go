@@ -116,7 +116,7 @@ func (p *poolRig) claimable(d *lifecycle.Deps) {
 // guest serves a control service whose tokens a claim changes.
 func (p *poolRig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var boot guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &boot); err != nil {
+	if err := json.Unmarshal(spec.Boot.Config, &boot); err != nil {
 		return nil, nil, err
 	}
 	p.mu.Lock()

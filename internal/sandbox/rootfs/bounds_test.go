@@ -69,7 +69,7 @@ func TestLimitsThatNoProgramSeesAreReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(e.Close)
-		spec := engine.Spec{ID: r.ID, Limits: r.Limits.Limits, GuestConfig: []byte(`{"control_token":"t"}`)}
+		spec := engine.Spec{ID: r.ID, Limits: r.Limits.Limits, Boot: engine.Boot{Config: []byte(`{"control_token":"t"}`)}}
 		if c.limits != nil {
 			c.limits(&spec.Limits)
 		}

@@ -22,7 +22,7 @@ import (
 // function ends it.
 func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	var cfg guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &cfg); err != nil {
+	if err := json.Unmarshal(spec.Boot.Config, &cfg); err != nil {
 		return nil, nil, err
 	}
 	cfg.DefaultDir = ""

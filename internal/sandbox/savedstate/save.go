@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Saver saves a sandbox into a directory, and returns the host files to which its memory
+// Saver saves a sandbox into a draft, and returns the host files to which its memory
 // refers.
-type Saver func(ctx context.Context, dir string) (*sandbox.Needs, error)
+type Saver func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error)
 
 // Saver finds how the engine saves a sandbox, and in which format.
 func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Saver, string, error) {
@@ -36,14 +36,18 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 				return nil, "", err
 			}
 		}
-		return func(ctx context.Context, dir string) (*sandbox.Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
+		return func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error) {
+			draft.Declare(c.Parts())
+			return s.savedMemory(ctx, r, c, draft.Dir())
+		}, c.Format(), nil
 	}
 	a, err := archiver(s.deps.Engines, r.Engine)
 	if err != nil {
 		return nil, "", err
 	}
-	return func(ctx context.Context, dir string) (_ *sandbox.Needs, err error) {
-		f, err := os.OpenFile(filepath.Join(dir, archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return func(ctx context.Context, draft sandbox.Draft) (_ *sandbox.Needs, err error) {
+		draft.Declare([]engine.Part{{Name: archiveName, Kind: engine.PartBlob}})
+		f, err := os.OpenFile(filepath.Join(draft.Dir(), archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +61,7 @@ func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, 
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
 		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
 	defer cancel()
-	needs, err := save(ctx, draft.Dir())
+	needs, err := save(ctx, draft)
 	if err != nil {
 		if late := context.Cause(ctx); late != nil {
 			err = errors.Join(sandbox.Canceled(late), err)

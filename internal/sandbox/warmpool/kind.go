@@ -97,7 +97,7 @@ func (k *kind) take() *warm {
 // kinds differ until somebody decides that it need not.
 func keyOf(plan Plan) (string, error) {
 	spec, config := plan.Spec, plan.Config
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Egress = "", "", nil, engine.Egress{}
+	spec.ID, spec.Hostname, spec.Boot.Config, spec.Egress = "", "", nil, engine.Egress{}
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""

@@ -150,7 +150,7 @@ func start(t *testing.T) (*warmpool.Pool, *instances) {
 // serve is the control service of a guest that takes every claim.
 func serve(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var boot guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &boot); err != nil {
+	if err := json.Unmarshal(spec.Boot.Config, &boot); err != nil {
 		return nil, nil, err
 	}
 	return map[int]http.Handler{guestboot.Port: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -73,7 +73,7 @@ func (p *Pool) launch(ctx context.Context, k *kind, spec engine.Spec, config gue
 }
 
 func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config guest.Config, dir string) (err error) {
-	if spec.GuestConfig, err = json.Marshal(config); err != nil {
+	if spec.Boot.Config, err = json.Marshal(config); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)

@@ -31,7 +31,7 @@ func (s *Store) Box(id string, start []changeset.Entry) (*Box, error) {
 	return s.Part(id, start, func(name string) (string, bool) { return name, true })
 }
 
-// Part is Sandsandbox for some of the files: name returns what one is called in the part, and
+// Part is Box for some of the files: name returns what one is called in the part, and
 // whether it is of it. start has the names of the part.
 func (s *Store) Part(id string, start []changeset.Entry, name func(string) (string, bool)) (*Box, error) {
 	if _, err := s.Meta(id); err != nil {

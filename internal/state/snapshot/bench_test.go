@@ -32,7 +32,7 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 		id := fmt.Sprint("s", i)
 		d := drafted(b, s, id, pages)
 		b.StartTimer()
-		if _, err := d.Commit(b.Context(), ""); err != nil {
+		if _, err := d.Commit(b.Context(), "", memoryParts); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
@@ -49,7 +49,7 @@ func BenchmarkLeaseVerify30MB(b *testing.B) {
 	for _, form := range []string{"committed", "settled, first", "settled, again"} {
 		b.Run(form, func(b *testing.B) {
 			s := bench(b)
-			img, err := drafted(b, s, "a", noise(1, 30<<8)).Commit(b.Context(), "")
+			img, err := drafted(b, s, "a", noise(1, 30<<8)).Commit(b.Context(), "", memoryParts)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func BenchmarkSettle30MB(b *testing.B) {
 			parent := ""
 			if child {
 				parent = "parent"
-				if _, err := drafted(b, s, parent, pages).Commit(b.Context(), ""); err != nil {
+				if _, err := drafted(b, s, parent, pages).Commit(b.Context(), "", memoryParts); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := s.Settle(b.Context()); err != nil {
@@ -92,7 +92,7 @@ func BenchmarkSettle30MB(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				id := fmt.Sprint("s", i)
-				if _, err := drafted(b, s, id, pages).Commit(b.Context(), parent); err != nil {
+				if _, err := drafted(b, s, id, pages).Commit(b.Context(), parent, memoryParts); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -113,11 +113,11 @@ func BenchmarkRebuild(b *testing.B) {
 	for _, mb := range []int{30, 500} {
 		b.Run(fmt.Sprint(mb, "MB"), func(b *testing.B) {
 			s, pages := bench(b), noise(1, mb<<8)
-			if _, err := drafted(b, s, "a", pages).Commit(b.Context(), ""); err != nil {
+			if _, err := drafted(b, s, "a", pages).Commit(b.Context(), "", memoryParts); err != nil {
 				b.Fatal(err)
 			}
 			copy(pages[100*pageBytes:], noise(2, 256))
-			img, err := drafted(b, s, "b", pages).Commit(b.Context(), "a")
+			img, err := drafted(b, s, "b", pages).Commit(b.Context(), "a", memoryParts)
 			if err != nil {
 				b.Fatal(err)
 			}

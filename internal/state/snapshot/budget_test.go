@@ -46,7 +46,7 @@ func TestTheBudgetEnds(t *testing.T) {
 		put(t, filepath.Join(d.Dir(), f), []byte("data"))
 	}
 	put(t, filepath.Join(d.Dir(), PagesFile), noise(3, 200))
-	_, err = d.Commit(t.Context(), "")
+	_, err = d.Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	if fault.HintOf(err) == "" || s.has(imagePath("c")) {
 		t.Errorf("hint %q, image left %v", fault.HintOf(err), s.has(imagePath("c")))
@@ -124,7 +124,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	wantCode(t, d.Fault(werr), fault.Exhausted, "disk_full")
 	wantCode(t, d.Fault(errors.New("engine: write: no space left on device")), fault.Exhausted, "disk_full")
 	// Here nothing tells it but the manifest that does not fit.
-	_, err = d.Commit(t.Context(), "a")
+	_, err = d.Commit(t.Context(), "a", memoryParts)
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 || s.has(imagePath("b")) {
 		t.Errorf("left: %v", left)

@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Which flat copies are kept. A pages.img whose pages lie in packs too is a
+// Which flat copies are kept. A file of pages that lie in packs too is a
 // copy that can be made again. It stays, so that fork, rollback and resume find
 // it, while all such copies together take at most a quarter of the budget;
 // above that the ones go first whose last commit or lease is longest ago. When
 // a new image needs the room, they go in the same order until it fits. A leased
-// one never goes. The first image of a lineage needs no copy: its pages.img is
+// one never goes. The first image of a lineage needs no copy: its file is
 // its pack.
 const flatShare = 4
 
@@ -38,7 +38,7 @@ func (s *Images) flats() ([]flat, error) {
 	}
 	var all []flat
 	for _, id := range ids {
-		bytes, ok := s.copyOf(id)
+		_, bytes, ok := s.copyOf(id)
 		if !ok {
 			continue
 		}
@@ -54,16 +54,23 @@ func (s *Images) flats() ([]flat, error) {
 	return all, nil
 }
 
-// copyOf reports whether an image's pages.img can be made again, and what it
-// takes.
-func (s *Images) copyOf(id string) (int64, bool) {
-	info, err := s.root.Lstat(imagePath(id, PagesFile))
-	if err != nil || !s.has(imagePath(id, indexFile)) {
-		return 0, false
+// copyOf returns the name of an image's pages and what they take, if they can be made
+// again.
+func (s *Images) copyOf(id string) (name string, bytes int64, ok bool) {
+	if !s.has(imagePath(id, indexFile)) {
+		return "", 0, false
+	}
+	m, err := s.peek(id)
+	if err != nil || m.Bulk.Kind != Pages {
+		return "", 0, false
+	}
+	info, err := s.root.Lstat(imagePath(id, m.Bulk.Name))
+	if err != nil {
+		return "", 0, false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	// With two names it is a pack.
-	return st.Blocks * 512, ok && st.Nlink == 1
+	return m.Bulk.Name, st.Blocks * 512, ok && st.Nlink == 1
 }
 
 func (s *Images) has(name string) bool {
@@ -116,11 +123,12 @@ func (s *Images) dropCopy(id string) (bool, error) {
 		return false, err
 	}
 	defer d.Close()
-	if _, ok := s.copyOf(id); !ok {
+	name, _, ok := s.copyOf(id)
+	if !ok {
 		return false, nil
 	}
 	s.step("drop copy")
-	if err := s.root.Remove(imagePath(id, PagesFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.root.Remove(imagePath(id, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
 	return true, nil

@@ -77,7 +77,7 @@ func live(dir string) error {
 				return err
 			}
 		}
-		img, err := d.Commit(ctx, parent)
+		img, err := d.Commit(ctx, parent, memoryParts)
 		if err != nil {
 			return err
 		}

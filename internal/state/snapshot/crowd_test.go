@@ -104,7 +104,7 @@ func TestACrowd(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			img, err := d.Commit(ctx, images[5].ID)
+			img, err := d.Commit(ctx, images[5].ID, memoryParts)
 			if err != nil {
 				t.Error(err)
 				return
@@ -158,7 +158,7 @@ func TestRefusalsLeaveNothingOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Commit(t.Context(), ""); err == nil {
+	if _, err := d.Commit(t.Context(), "", memoryParts); err == nil {
 		t.Error("an empty draft was committed")
 	}
 	if _, err := s.Begin("b"); err == nil {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -64,9 +65,8 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	return &Draft{id: id, stage: g}, nil
 }
 
-// Dir is an empty private directory for the engine to write into. What may be
-// in it in the end is checkpoint.img, pages_meta.img and pages.img, or
-// files.tar alone.
+// Dir is an empty private directory for the engine to write into. What is
+// in it in the end is declared to Commit.
 func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
 
 // Fault classifies a failure to write into the draft. It returns Exhausted with the
@@ -98,10 +98,10 @@ func (d *Draft) Abort() error {
 	return nil
 }
 
-// Commit makes the draft an image: whole, or not at all. From then on no process may
+// Commit makes the draft an image of these parts: whole, or not at all. From then on no process may
 // write to its files. The image survives this process at once, and a loss of power
 // after Settle or Persist. After an error there is neither draft nor image.
-func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) {
+func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")
 	}
@@ -119,7 +119,7 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 			return Image{}, err
 		}
 	}
-	m, err := d.look(parent)
+	m, err := d.look(parent, parts)
 	if err != nil {
 		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
 	}
@@ -166,26 +166,28 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 	return Image{ID: d.id, Parent: parent, Sum: sum, Bytes: m.bytes()}, nil
 }
 
-// look describes the files of a draft.
-func (d *Draft) look(parent string) (manifest, error) {
+// look describes the files of a draft, which are exactly those that were declared.
+func (d *Draft) look(parent string, parts []Part) (manifest, error) {
 	m := manifest{Format: manifestFormat, ID: d.id, Parent: parent, Made: d.s.now().UnixNano()}
+	if err := checkParts(parts); err != nil {
+		return m, err
+	}
 	entries, err := fs.ReadDir(d.s.root.FS(), d.name)
 	if err != nil {
 		return m, err
 	}
 	for _, e := range entries {
-		switch e.Name() {
-		case StateFile:
-			m.State, err = d.small(e.Name())
-		case MetaFile:
-			m.Meta, err = d.small(e.Name())
-		case PagesFile, FilesFile:
-			if m.Bulk.Name != "" {
-				return m, errors.New("files and memory in one draft")
-			}
-			m.Bulk, err = d.bulk(e.Name())
-		default:
-			err = fmt.Errorf("%q does not belong into a draft", e.Name())
+		if !slices.ContainsFunc(parts, func(p Part) bool { return p.Name == e.Name() }) {
+			return m, fmt.Errorf("%q does not belong into a draft", e.Name())
+		}
+	}
+	for _, p := range parts {
+		if p.Kind != Small {
+			m.Bulk, err = d.bulk(p)
+		} else {
+			var small part
+			small, err = d.small(p.Name)
+			m.Parts = append(m.Parts, small)
 		}
 		if err != nil {
 			return m, err
@@ -195,35 +197,35 @@ func (d *Draft) look(parent string) (manifest, error) {
 }
 
 // small reads a file, and remembers that it was read.
-func (d *Draft) small(name string) (*part, error) {
+func (d *Draft) small(name string) (part, error) {
 	f, before, err := d.take(name)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	defer f.Close()
 	if before.Bytes > smallMax {
-		return nil, fmt.Errorf("%s has %d bytes", name, before.Bytes)
+		return part{}, fmt.Errorf("%s has %d bytes", name, before.Bytes)
 	}
 	h := sha256.New()
 	if n, err := io.Copy(h, f); err != nil || n != before.Bytes {
-		return nil, fmt.Errorf("read %s: %d of %d bytes: %w", name, n, before.Bytes, errors.Join(err, errShort))
+		return part{}, fmt.Errorf("read %s: %d of %d bytes: %w", name, n, before.Bytes, errors.Join(err, errShort))
 	}
 	if after, err := identify(f); err != nil || after != before {
-		return nil, errors.Join(fmt.Errorf("%s is still being written", name), err)
+		return part{}, errors.Join(fmt.Errorf("%s is still being written", name), err)
 	}
 	sum := digest(h.Sum(nil))
 	d.s.known.add(before, sum)
-	return &part{Bytes: before.Bytes, SHA256: hex.EncodeToString(sum[:])}, nil
+	return part{Name: name, Bytes: before.Bytes, SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
 // bulk only looks at a file: reading tens of megabytes would be most of the
 // time that a snapshot takes.
-func (d *Draft) bulk(name string) (bulk, error) {
-	f, seen, err := d.take(name)
+func (d *Draft) bulk(p Part) (bulk, error) {
+	f, seen, err := d.take(p.Name)
 	if err != nil {
 		return bulk{}, err
 	}
-	return bulk{Name: name, Bytes: seen.Bytes, Seen: &seen, Boot: d.s.boot}, f.Close()
+	return bulk{Name: p.Name, Kind: p.Kind, Bytes: seen.Bytes, Seen: &seen, Boot: d.s.boot}, f.Close()
 }
 
 // take opens a file of the draft and makes it ours alone.

@@ -15,7 +15,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if err != nil {
 		return readFault(id, manifestFile, err)
 	}
-	if m, err := decodeManifest(data); err != nil || m.settled() {
+	if m, err := s.decode(data); err != nil || m.settled() {
 		return err
 	}
 	sum, err := s.sumOf(ctx, id)
@@ -34,11 +34,11 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 		}
 		return err
 	}
-	for name, p := range m.parts() {
-		if err := s.checkPart(id, name, p); err != nil {
+	for _, p := range m.Parts {
+		if err := s.checkPart(id, p); err != nil {
 			return err
 		}
-		if err := s.syncFile(imagePath(id, name)); err != nil {
+		if err := s.syncFile(imagePath(id, p.Name)); err != nil {
 			return err
 		}
 	}

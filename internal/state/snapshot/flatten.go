@@ -30,7 +30,7 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if m.Bulk.Name != PagesFile || !s.has(imagePath(m.ID, indexFile)) {
+		if m.Bulk.Kind != Pages || !s.has(imagePath(m.ID, indexFile)) {
 			return damaged(m.ID, m.Bulk.Name+" is missing", err)
 		}
 		s.mu.Lock()
@@ -56,7 +56,10 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 	}
 }
 
-// build puts pages.img together from packs. A copy may go beyond the budget for
+// stagedPages is the name of pages that are being put together.
+const stagedPages = "pages"
+
+// build puts an image's pages together from packs. A copy may go beyond the budget for
 // as long as it is leased: a sandbox that waits on the disk must not be lost
 // because others have taken its room.
 func (s *Images) build(ctx context.Context, m manifest) error {
@@ -99,14 +102,14 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	}
 	if err == nil {
 		s.step("build: rename")
-		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(PagesFile), imagePath(m.ID, PagesFile)) })
+		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(stagedPages), imagePath(m.ID, m.Bulk.Name)) })
 	}
 	return errors.Join(err, g.drop())
 }
 
 // assemble copies all runs of an index into a new file.
 func (g *stage) assemble(ctx context.Context, x index, packs []*os.File) error {
-	out, err := g.create(PagesFile)
+	out, err := g.create(stagedPages)
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,10 @@
 // # Layout
 //
 //	images/ID/manifest        what belongs to the image, under a MAC
-//	images/ID/checkpoint.img  and pages_meta.img, the small files
-//	images/ID/pages.img       memory, flat; dropped when it is only a cache
-//	images/ID/index           where the pages of pages.img lie in packs
-//	images/ID/files.tar       an image of files alone has only this
+//	images/ID/NAME            the parts, under the names that their writer gave them:
+//	                          small ones, and one of pages or one blob. A file of
+//	                          pages is dropped when it is only a cache
+//	images/ID/index           where the pages lie in packs
 //	packs/PACK.pages, .sums   pages that one image was the first to have
 //	drafts/…                  what is being written; its directory is locked by
 //	                          the process that writes, and dropped after it
@@ -67,6 +67,9 @@ type Options struct {
 	// images of a process that ended between Commit and Settle. If Sum is nil, such
 	// images wait for their first Lease.
 	Sum func(ctx context.Context, id string) (string, error)
+	// Declared are the parts of writers of images. The first format of manifests has no
+	// names of parts.
+	Declared [][]Part
 
 	now  func() time.Time
 	step func(name string)
@@ -75,17 +78,18 @@ type Options struct {
 // Images is a directory of images. Several processes may have it open. It is
 // safe for concurrent use.
 type Images struct {
-	dir    string
-	root   *os.Root
-	budget int64
-	log    *slog.Logger
-	sum    func(ctx context.Context, id string) (string, error)
-	now    func() time.Time
-	step   func(name string)            // told before each change of the disk
-	read   func(*os.File) (bool, error) // whether anybody else has it open
-	boot   string
-	known  *memory
-	used   atomic.Int64 // bytes of images and packs, as of the last look
+	dir      string
+	root     *os.Root
+	budget   int64
+	log      *slog.Logger
+	sum      func(ctx context.Context, id string) (string, error)
+	declared [][]Part
+	now      func() time.Time
+	step     func(name string)            // told before each change of the disk
+	read     func(*os.File) (bool, error) // whether anybody else has it open
+	boot     string
+	known    *memory
+	used     atomic.Int64 // bytes of images and packs, as of the last look
 
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
@@ -127,7 +131,7 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openElsewhere,
+		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, declared: o.Declared, now: o.now, step: o.step, read: openElsewhere,
 		boot: strings.TrimSpace(string(boot)), known: newMemory(),
 		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
 	}

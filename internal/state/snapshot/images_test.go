@@ -51,7 +51,7 @@ func TestFilesAloneAreAnImageToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(d.Dir(), FilesFile), []byte("a tar"))
-	img, err := d.Commit(t.Context(), "")
+	img, err := d.Commit(t.Context(), "", filesParts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestNobodyElseMayRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := d.Commit(t.Context(), ""); err != nil {
+	if _, err := d.Commit(t.Context(), "", memoryParts); err != nil {
 		t.Fatal(err)
 	}
 	commit(t, s, "b", "a", noise(2, 3))
@@ -144,7 +144,7 @@ func TestBeginAndCommitRefuse(t *testing.T) {
 			}
 		}
 		spoil(d.Dir())
-		if _, err := d.Commit(t.Context(), ""); err == nil {
+		if _, err := d.Commit(t.Context(), "", memoryParts); err == nil {
 			t.Errorf("a draft with %s was committed", name)
 		}
 		if _, err := os.Stat(d.Dir()); err == nil || s.has(imagePath("x")) {
@@ -167,7 +167,7 @@ func TestTheFirstOfTwoDraftsWins(t *testing.T) {
 		put(t, filepath.Join(second.Dir(), f), []byte("data"))
 	}
 	img := commit(t, s, "a", "", noise(1, 1))
-	_, err = second.Commit(t.Context(), "")
+	_, err = second.Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exists, "snapshot_exists")
 	wantPages(t, s, img, noise(1, 1))
 	if left, _ := os.ReadDir(filepath.Join(s.dir, draftsDir)); len(left) != 0 {

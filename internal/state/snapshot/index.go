@@ -20,7 +20,7 @@ const (
 	headSize = len(indexMagic) + 8 + 4 + 4
 )
 
-// index is how pages.img is put together. It is not authenticated, because what
+// index is how a file of pages is put together. It is not authenticated, because what
 // comes out is: a wrong index makes an image that Verify refuses.
 type index struct {
 	pages uint64

@@ -45,8 +45,8 @@ func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error
 	if err != nil {
 		return nil, err
 	}
-	for name, p := range m.parts() {
-		if err := s.checkPart(id, name, p); err != nil {
+	for _, p := range m.Parts {
+		if err := s.checkPart(id, p); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +134,7 @@ func (s *Images) authentic(id, sum string) (manifest, error) {
 	if err != nil {
 		return manifest{}, readFault(id, manifestFile, err)
 	}
-	m, err := openManifest(data, sum)
+	m, err := openManifest(data, sum, s.declared...)
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("manifest of %s", m.ID)
 	}
@@ -143,6 +143,9 @@ func (s *Images) authentic(id, sum string) (manifest, error) {
 	}
 	return m, nil
 }
+
+// decode decodes a manifest without authentication.
+func (s *Images) decode(data []byte) (manifest, error) { return decodeManifest(data, s.declared...) }
 
 func (s *Images) readManifest(id string) ([]byte, error) {
 	f, err := openRegular(s.root, imagePath(id, manifestFile))
@@ -154,7 +157,8 @@ func (s *Images) readManifest(id string) ([]byte, error) {
 }
 
 // checkPart verifies a small file.
-func (s *Images) checkPart(id, name string, p *part) error {
+func (s *Images) checkPart(id string, p part) error {
+	name := p.Name
 	want, err := parseDigest(p.SHA256)
 	if err != nil {
 		return err

@@ -12,27 +12,26 @@ import (
 )
 
 const (
-	manifestFormat = 1
+	manifestFormat = 2
 	manifestMax    = 8 << 10
 	// bytesMax is beyond any memory or file system that a sandbox could have, and
 	// far from where sums of sizes wrap around.
 	bytesMax = 1 << 46
 )
 
-// manifest lists the files of an image. State and Meta are there with a bulk
-// called pages.img, and not with files.tar.
+// manifest lists the files of an image.
 type manifest struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"`
 	Parent string `json:"parent,omitempty"`
 	Made   int64  `json:"made"` // nanoseconds since 1970
-	State  *part  `json:"state,omitempty"`
-	Meta   *part  `json:"meta,omitempty"`
+	Parts  []part `json:"parts,omitempty"`
 	Bulk   bulk   `json:"bulk"`
 }
 
 // part is a small file.
 type part struct {
+	Name   string `json:"name,omitempty"` // none in the first format
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 }
@@ -40,6 +39,7 @@ type part struct {
 // bulk is the big file. Before it was read, Seen and Boot hold; after, Tree.
 type bulk struct {
 	Name  string    `json:"name"`
+	Kind  Kind      `json:"kind,omitempty"` // none in the first format
 	Bytes int64     `json:"bytes"`
 	Seen  *identity `json:"seen,omitempty"`
 	Boot  string    `json:"boot,omitempty"`
@@ -51,18 +51,10 @@ func (m manifest) settled() bool { return m.Bulk.Tree != "" }
 
 func (m manifest) bytes() int64 {
 	n := m.Bulk.Bytes
-	for _, p := range m.parts() {
+	for _, p := range m.Parts {
 		n += p.Bytes
 	}
 	return n
-}
-
-// parts are the small files by name.
-func (m manifest) parts() map[string]*part {
-	if m.Bulk.Name == FilesFile {
-		return nil
-	}
-	return map[string]*part{StateFile: m.State, MetaFile: m.Meta}
 }
 
 // newSum makes the key of a new image.
@@ -74,8 +66,10 @@ func newSum() string {
 }
 
 // seal encodes a manifest under the key that an image's Sum holds.
-func (m manifest) seal(sum string) ([]byte, error) {
-	body, err := json.Marshal(m)
+func (m manifest) seal(sum string) ([]byte, error) { return seal(m, sum) }
+
+func seal(manifest any, sum string) ([]byte, error) {
+	body, err := json.Marshal(manifest)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
 	}
@@ -99,7 +93,7 @@ func authenticate(sum string, body []byte) ([]byte, error) {
 }
 
 // openManifest decodes what seal made, and nothing else.
-func openManifest(data []byte, sum string) (manifest, error) {
+func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {
 		return manifest{}, errors.New("manifest: no authentication")
@@ -111,27 +105,61 @@ func openManifest(data []byte, sum string) (manifest, error) {
 	if !hmac.Equal(head, []byte(hex.EncodeToString(want))) {
 		return manifest{}, errors.New("manifest: not the one that was committed")
 	}
-	return decodeManifest(data)
+	return decodeManifest(data, declared...)
 }
 
 // decodeManifest decodes without authentication, for what needs no trust: who
-// has which parent, and how much there is.
-func decodeManifest(data []byte) (manifest, error) {
+// has which parent, and how much there is. declared are the parts of writers, after which
+// those of the first format are named.
+func decodeManifest(data []byte, declared ...[]Part) (manifest, error) {
 	_, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok || len(data) > manifestMax {
 		return manifest{}, errors.New("manifest: not of a form that is ours")
 	}
-	var m manifest
-	if err := json.Unmarshal(body, &m); err != nil {
+	var of struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(body, &of); err != nil {
 		return manifest{}, fmt.Errorf("manifest: %w", err)
 	}
-	// Only what we would write is read: no unknown or repeated field, no other
-	// spelling of one, nothing behind the end.
-	again, err := json.Marshal(m)
-	if err != nil || !bytes.Equal(again, body) {
-		return manifest{}, errors.New("manifest: fields that are not ours")
+	var m manifest
+	if of.Format != firstFormat {
+		if err := decodeExactly(body, &m); err != nil {
+			return manifest{}, err
+		}
+		return m, m.validate()
+	}
+	var first firstManifest
+	if err := decodeExactly(body, &first); err != nil {
+		return manifest{}, err
+	}
+	m, err := first.named(declared)
+	if err != nil {
+		return manifest{}, err
 	}
 	return m, m.validate()
+}
+
+// decodeExactly reads only what we would write: no unknown or repeated field, no other
+// spelling of one, nothing behind the end.
+func decodeExactly(body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	again, err := json.Marshal(into)
+	if err != nil || !bytes.Equal(again, body) {
+		return errors.New("manifest: fields that are not ours")
+	}
+	return nil
+}
+
+// declared returns the parts of the image as its writer declared them.
+func (m manifest) declared() []Part {
+	parts := []Part{{m.Bulk.Name, m.Bulk.Kind}}
+	for _, p := range m.Parts {
+		parts = append(parts, Part{p.Name, Small})
+	}
+	return parts
 }
 
 func (m manifest) validate() error {
@@ -143,12 +171,10 @@ func (m manifest) validate() error {
 		return bad("id")
 	case m.Parent != "" && validID(m.Parent) != nil:
 		return bad("parent")
-	case m.Bulk.Name != PagesFile && m.Bulk.Name != FilesFile:
-		return bad("name")
+	case checkParts(m.declared()) != nil:
+		return bad("set of files")
 	case m.Bulk.Bytes < 0 || m.Bulk.Bytes > bytesMax:
 		return bad("size")
-	case m.Bulk.Name == FilesFile && (m.State != nil || m.Meta != nil):
-		return bad("set of files")
 	case m.settled() == (m.Bulk.Seen != nil) || m.settled() == (m.Bulk.Boot != ""):
 		return bad("proof")
 	}
@@ -157,9 +183,9 @@ func (m manifest) validate() error {
 			return err
 		}
 	}
-	for name, p := range m.parts() {
-		if p == nil || p.Bytes < 0 || p.Bytes > bytesMax {
-			return bad(name)
+	for _, p := range m.Parts {
+		if p.Bytes < 0 || p.Bytes > bytesMax {
+			return bad(p.Name)
 		}
 		if _, err := parseDigest(p.SHA256); err != nil {
 			return err

@@ -14,13 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Names of the files that an image may have.
+// Names of the files of an image that are not its writer's.
 const (
-	StateFile = "checkpoint.img" // all but memory
-	MetaFile  = "pages_meta.img" // where memory belongs
-	PagesFile = "pages.img"      // memory
-	FilesFile = "files.tar"      // an image of files alone
-
 	manifestFile = "manifest"
 	indexFile    = "index"
 )

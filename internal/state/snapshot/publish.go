@@ -40,13 +40,13 @@ func (s *Images) pack(ctx context.Context, m manifest) error {
 
 func (s *Images) packInto(ctx context.Context, g *stage, m manifest, c *catalog) error {
 	// A hole is made through a descriptor that may write.
-	f, err := s.root.OpenFile(imagePath(m.ID, PagesFile), os.O_RDWR, 0)
+	f, err := s.root.OpenFile(imagePath(m.ID, m.Bulk.Name), os.O_RDWR, 0)
 	if err != nil {
-		return readFault(m.ID, PagesFile, err)
+		return readFault(m.ID, m.Bulk.Name, err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.Size() != m.Bulk.Bytes {
-		return errors.Join(damaged(m.ID, PagesFile+" has another size", nil), err)
+		return errors.Join(damaged(m.ID, m.Bulk.Name+" has another size", nil), err)
 	}
 	name := newName()
 	var x index
@@ -67,7 +67,7 @@ func (s *Images) packInto(ctx context.Context, g *stage, m manifest, c *catalog)
 		err = g.write(indexFile, x.encode(), true)
 	}
 	if err == nil {
-		err = s.publish(ctx, g, m.ID, name, x, c)
+		err = s.publish(ctx, g, m, name, x, c)
 	}
 	if err != nil || len(c.names) > 0 {
 		return err
@@ -82,7 +82,7 @@ func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
 	if err != nil {
 		return err
 	}
-	m, err := decodeManifest(data)
+	m, err := s.decode(data)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
 }
 
 func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog, name string) (index, []byte, error) {
-	out, err := g.create("pages")
+	out, err := g.create(stagedPages)
 	if err != nil {
 		return index{}, nil, err
 	}
@@ -115,7 +115,7 @@ func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog
 
 // publish moves a new pack and the index that needs it into place. Until the index is
 // there, no image needs the pack, and collect drops it.
-func (s *Images) publish(ctx context.Context, g *stage, id, name string, x index, c *catalog) error {
+func (s *Images) publish(ctx context.Context, g *stage, m manifest, name string, x index, c *catalog) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {
 		return err
@@ -138,9 +138,9 @@ func (s *Images) publish(ctx context.Context, g *stage, id, name string, x index
 		}
 		s.step("publish: pages")
 		if len(c.names) == 0 {
-			err = s.root.Link(imagePath(id, PagesFile), packPath(name, ".pages"))
+			err = s.root.Link(imagePath(m.ID, m.Bulk.Name), packPath(name, ".pages"))
 		} else {
-			err = s.root.Rename(g.path("pages"), packPath(name, ".pages"))
+			err = s.root.Rename(g.path(stagedPages), packPath(name, ".pages"))
 		}
 		if err == nil {
 			err = s.syncDir(packsDir)
@@ -150,9 +150,9 @@ func (s *Images) publish(ctx context.Context, g *stage, id, name string, x index
 		}
 	}
 	s.step("publish: index")
-	if err := s.root.Rename(g.path(indexFile), imagePath(id, indexFile)); err != nil {
+	if err := s.root.Rename(g.path(indexFile), imagePath(m.ID, indexFile)); err != nil {
 		return fmt.Errorf("publish index: %w", err)
 	}
 	s.step("publish: sync")
-	return s.syncDir(imagePath(id))
+	return s.syncDir(imagePath(m.ID))
 }

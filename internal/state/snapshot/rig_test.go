@@ -11,6 +11,20 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// Names of parts. They are the writer's, and mean nothing to this package.
+const (
+	StateFile = "state"
+	MetaFile  = "where.pages"
+	PagesFile = "Memory_1"
+	FilesFile = "files.tar"
+)
+
+// What a writer of memory declares, and one of files.
+var (
+	memoryParts = []Part{{StateFile, Small}, {MetaFile, Small}, {PagesFile, Pages}}
+	filesParts  = []Part{{FilesFile, Blob}}
+)
+
 // open opens images in a directory, without a pause for anybody.
 func open(t testing.TB, dir string, o Options) *Images {
 	t.Helper()
@@ -42,7 +56,7 @@ func put(t testing.TB, path string, data []byte) {
 	}
 }
 
-// commit writes an image as gVisor would.
+// commit writes an image of memory.
 func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
 	t.Helper()
 	d, err := s.Begin(id)
@@ -52,7 +66,7 @@ func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
 	put(t, filepath.Join(d.Dir(), StateFile), []byte("state of "+id))
 	put(t, filepath.Join(d.Dir(), MetaFile), []byte("meta of "+id))
 	put(t, filepath.Join(d.Dir(), PagesFile), pages)
-	img, err := d.Commit(t.Context(), parent)
+	img, err := d.Commit(t.Context(), parent, memoryParts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,10 +48,10 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 	}})
 	a, b := written(t, s, "a", noise(1, 200)), written(t, s, "b", noise(2, 200))
 	meanwhile = func() {
-		_, err := b.Commit(t.Context(), "")
+		_, err := b.Commit(t.Context(), "", memoryParts)
 		wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	}
-	if _, err := a.Commit(t.Context(), ""); err != nil {
+	if _, err := a.Commit(t.Context(), "", memoryParts); err != nil {
 		t.Fatal(err)
 	}
 	wantRoom(t, s)
@@ -61,7 +61,7 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(s.dir, imagePath("c"), "in the way"), nil)
-	_, err := c.Commit(t.Context(), "")
+	_, err := c.Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exists, "snapshot_exists")
 	wantRoom(t, s)
 }
@@ -130,7 +130,7 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 	const mib = 1 << 20 / pageBytes
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 4 << 20})
 	commit(t, s, "a", "", noise(1, 2*mib))
-	_, err := written(t, s, "b", noise(2, 4*mib)).Commit(t.Context(), "")
+	_, err := written(t, s, "b", noise(2, 4*mib)).Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	// Each of the two has some kilobytes beside its pages.
 	want := "snapshots take 2 MiB of the 4 MiB that they may, and this one takes 5 MiB: 3 MiB too many"
@@ -162,14 +162,14 @@ func TestDraftsCount(t *testing.T) {
 			t.Errorf("it says %q, want %q", got, want)
 		}
 	}
-	if _, err := a.Commit(t.Context(), ""); err != nil {
+	if _, err := a.Commit(t.Context(), "", memoryParts); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Abort(); err != nil {
 		t.Fatal(err)
 	}
 	other.drain()
-	if _, err := written(t, s, "c", noise(3, 200)).Commit(t.Context(), ""); err != nil {
+	if _, err := written(t, s, "c", noise(3, 200)).Commit(t.Context(), "", memoryParts); err != nil {
 		t.Fatal(err)
 	}
 	wantRoom(t, s)

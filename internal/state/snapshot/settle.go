@@ -97,7 +97,7 @@ func (s *Images) peek(id string) (manifest, error) {
 	if err != nil {
 		return manifest{}, err
 	}
-	m, err := decodeManifest(data)
+	m, err := s.decode(data)
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("manifest of %s", m.ID)
 	}
@@ -129,7 +129,7 @@ func (s *Images) warn(id string, err error) {
 }
 
 func (s *Images) settleOne(ctx context.Context, m manifest) error {
-	packable := m.Bulk.Name == PagesFile && m.Bulk.Bytes > 0 && m.Bulk.Bytes%pageBytes == 0
+	packable := m.Bulk.Kind == Pages && m.Bulk.Bytes > 0 && m.Bulk.Bytes%pageBytes == 0
 	if m.settled() && (!packable || s.has(imagePath(m.ID, indexFile))) {
 		return nil
 	}

@@ -118,7 +118,7 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 			}
 		})
 		if data, err := s.readManifest(id); err == nil {
-			if m, err := decodeManifest(data); err == nil {
+			if m, err := s.decode(data); err == nil {
 				z.Bytes, z.Durable = m.bytes(), m.settled()
 			}
 		}

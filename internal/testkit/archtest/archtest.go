@@ -1,9 +1,8 @@
-// Package archtest owns the shape of the repository as a test: which folders
-// exist, in which order, and what every file and promise must satisfy.
+// Package archtest owns tests of the repository's structure: which folders exist, in which order,
+// and what every file and promise must satisfy.
 package archtest
 
-// Folder is a folder of packages, with everything below it that has no entry of
-// its own.
+// Folder is a folder of packages. It includes all folders below it that have no entry of their own.
 type Folder struct {
 	Path string // below the module's path; "" is the module's own package
 	Owns string
@@ -14,10 +13,10 @@ type Folder struct {
 // the code depends. Within a folder Go itself refuses a cycle.
 var Folders = []Folder{
 	{"tests", "tests through the real binary and real clients"},
-	{"bench", "every figure of the documents"},
+	{"bench", "benchmarks that produce every figure of the documents"},
 	{"cmd", "the programs: crannog, the guest, the program for gVisor"},
 	{"internal/testkit/archtest", "the rules of this repository as tests"},
-	{"internal/testkit/servetest", "a real server as tests see it"},
+	{"internal/testkit/servetest", "a real server for tests"},
 	{"internal/cli", "the command line: flags, help, rendering, exit codes"},
 	{"internal/mcpserver", "the MCP server, a client of the Go API"},
 	{"", "the Go client and embedding API"},

@@ -92,9 +92,9 @@ func TestImportsOnlyDownward(t *testing.T) {
 	}
 }
 
-// Only the engine may know gVisor, so that its types do not spread, and the
-// link to a sandbox gVisor's network stack, as does the far end that tests of the
-// link have.
+// Only the engine may import gVisor, so that its types do not spread. The exceptions are the
+// attachment of a sandbox, which uses gVisor's network stack, and the peer in that attachment's
+// tests.
 func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	stack := []string{"gvisor.dev/gvisor/pkg/tcpip", "gvisor.dev/gvisor/pkg/buffer", "gvisor.dev/gvisor/pkg/waiter"}
 	for _, p := range packages(t) {
@@ -111,11 +111,11 @@ func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	}
 }
 
-// engineNames are those of one engine. Neutral code that knows one would be wrong for
+// engineNames are names that belong to one engine. Neutral code that uses one would be wrong for
 // every other engine.
 var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap`)
 
-// engineNamesIn lists the files whose code has such a name, with the reason.
+// engineNamesIn lists the files whose code may use such a name, with the reason.
 var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
 	"internal/server/":                      "it registers the engine",
@@ -123,9 +123,9 @@ var engineNamesIn = map[string]string{
 	"bench/":                                "it measures the engine beside others",
 	"internal/egress/attachment/":           "it uses the network stack as a library",
 	"internal/testkit/archtest/archtest.go": "it describes a folder",
-	"internal/testkit/servetest/cleanup.go": "it counts what the engine leaves",
-	"internal/testkit/hosttest/census.go":   "it counts what the engine leaves",
-	"internal/store/states.go":              "rows of before engines had names were this engine's",
+	"internal/testkit/servetest/cleanup.go": "it counts what the engine leaves behind",
+	"internal/testkit/hosttest/census.go":   "it counts what the engine leaves behind",
+	"internal/store/states.go":              "rows from before engines had names belong to this engine",
 	"internal/cli/engines.go":               "an example of the help text",
 	"internal/guest/guestmain/events.go":    "the file by which the engine's kernel announces a restore; absent elsewhere",
 }
@@ -173,8 +173,8 @@ func TestNeutralCodeNamesNoEngine(t *testing.T) {
 	}
 }
 
-// The guest is paid for in every sandbox, and the program for gVisor several
-// times, so they must not gain weight unseen.
+// Every sandbox pays for the guest's size, and several times for that of the program for gVisor, so
+// they must not grow unnoticed.
 func TestTheProgramsOfABoxStaySmall(t *testing.T) {
 	heavy := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/server"}
 	for program, more := range map[string][]string{

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// clocked are the places in tests, by directory, at which something depends on
-// the clock of the machine: a sleep, a timer or deadline that does not go through
-// hosttest, or a measured duration. What is left provokes an end, looks for a
-// while that something does not come, or only logs. The numbers may only fall.
+// clocked lists, by directory, the places in tests that depend on the clock of the machine: a
+// sleep, a timer or deadline that does not go through hosttest, or a measured duration. The
+// remaining ones provoke a timeout, watch for a while that an event does not come, or only log. The
+// numbers may only fall.
 var clocked = map[string]int{
 	"../../..":                       1,
 	"cmd/crannog":                    2,
@@ -45,7 +45,7 @@ var clocked = map[string]int{
 	"internal/server/standard":       1,
 	"internal/store":                 1,
 	"tests/abuse":                    11,
-	"tests/busy":                     1, // what is compared are durations of the same run
+	"tests/busy":                     1, // it compares durations of the same run
 	"tests/causeway":                 3,
 	"tests/crash":                    8,
 	"tests/cycles":                   2,
@@ -54,9 +54,9 @@ var clocked = map[string]int{
 	"tests/work":                     1,
 }
 
-// No verdict by wall time: a deadline of a test only bounds a hang, and the
-// helpers of hosttest scale it by the speed of the machine. In a synctest bubble
-// time stands still while anything works, so there all of it is allowed.
+// A test must not fail because of wall time: its deadlines only bound a hang, and the functions of
+// hosttest scale them by the speed of the machine. In a synctest bubble time stands still while any
+// goroutine works, so there every use of time is allowed.
 func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 	found := map[string][]string{}
 	walk(t, func(name string, data []byte) {
@@ -123,12 +123,12 @@ func waitsByClock(call *ast.CallExpr) bool {
 	return ok && slices.Contains([]string{"SetDeadline", "SetReadDeadline", "SetWriteDeadline"}, f.Sel.Name) && !scaled(call)
 }
 
-// scaled reports whether an argument of a call is a duration or a moment of
-// hosttest's, or no time at all.
+// scaled reports whether an argument of a call is a duration or a time that hosttest returned, or
+// is no time at all.
 func scaled(call *ast.CallExpr) (is bool) {
 	for _, arg := range call.Args {
 		if c, ok := arg.(*ast.CompositeLit); ok && len(c.Elts) == 0 {
-			return true // time.Time{} takes a deadline away
+			return true // time.Time{} removes a deadline
 		}
 		ast.Inspect(arg, func(n ast.Node) bool {
 			if x, ok := n.(*ast.Ident); ok && x.Name == "hosttest" {

@@ -46,7 +46,7 @@ func readPage(path, text string) page {
 	closing := ""
 	for i, l := range strings.Split(text, "\n") {
 		if i == 0 && l == "---" {
-			closing = l // the fields before a skill, each in one line
+			closing = l // the front matter of a skill, each field in one line
 			continue
 		}
 		if closing == "---" {
@@ -189,7 +189,7 @@ func TestProseIsNarrow(t *testing.T) {
 	}
 }
 
-// The checks have to find what they look for.
+// Control: the checks find what they look for.
 func TestChecksOfPages(t *testing.T) {
 	long := strings.Repeat("word ", 25)
 	p := readPage("docs/a.md", "# Title `x` of [it](b.md)\n## Same\n## Same\n"+
@@ -258,7 +258,7 @@ func TestEveryCallIsInTheReference(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort bounds the README, whose code blocks and tables count too.
+// TestReadmeIsShort bounds the README, including its code blocks and tables.
 func TestReadmeIsShort(t *testing.T) {
 	data, err := os.ReadFile("../../../README.md")
 	if err != nil {
@@ -296,14 +296,14 @@ func TestWhereToLook(t *testing.T) {
 			}
 		}
 	}
-	// The control: rows are read with all their files, and other tables are not.
+	// Control: rows are read with all their files, and other tables are not.
 	got := tasksOf("| kind | where |\n|---|---|\n| unit | `a.go` |\n\n| task | file |\n|---|---|\n| fork | `b.go` or `c/d.md`, of `Fork` |\n| none | x |\n\n| e | `f.go` |\n")
 	if len(got) != 2 || strings.Join(got["fork"], " ") != "b.go c/d.md" || len(got["none"]) != 0 {
 		t.Errorf("tasks are read as %q", got)
 	}
 }
 
-// tasksOf reads the table with the heading "task | file": the files of each task.
+// tasksOf returns the files of each task in the table with the heading "task | file".
 func tasksOf(page string) map[string][]string {
 	_, table, _ := strings.Cut(page, "| task | file |\n|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")

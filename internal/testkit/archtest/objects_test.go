@@ -15,28 +15,27 @@ import (
 	"testing"
 )
 
-// Above these an object has more than one task, and no reader can hold it in mind.
+// An object above these limits has more than one task, and no reader can keep it in mind.
 const (
 	mostMethods = 100
 	mostFields  = 20
 )
 
-// objectsFile has the budget of each object that is above a limit: its methods and fields,
-// 0 for the one that is within its limit.
+// objectsFile holds the budget of each object that is above a limit: its methods and fields, 0 for
+// a number that is within its limit.
 const objectsFile = "objects.tsv"
 
-// size is what an object has, or what its budget allows.
+// size is the number of methods and fields of an object, or of its budget.
 type size struct{ methods, fields int }
 
-// allows returns the most that an object with this budget may have: a limit, or the budget
-// where that is above it.
+// allows returns how many methods and fields an object with this budget may have: the limit or the
+// budget, whichever is higher.
 func (s size) allows() size {
 	return size{max(s.methods, mostMethods), max(s.fields, mostFields)}
 }
 
-// TestObjectsStaySmall counts the methods and fields of each object. A budget may only
-// fall: one that is far above the count has to be lowered (-update), and no update raises
-// one.
+// TestObjectsStaySmall counts the methods and fields of each object. A budget may only fall:
+// -update lowers a budget that is far above the count, and never raises one.
 func TestObjectsStaySmall(t *testing.T) {
 	found := objects(t, "../../..")
 	budget := readObjects(t)
@@ -70,8 +69,8 @@ func TestObjectsStaySmall(t *testing.T) {
 	}
 }
 
-// lowered returns the budgets with each number lowered to what was found, or to 0 where
-// that is within the limit. An object that is within both needs no budget.
+// lowered returns the budgets with each number lowered to the count, or to 0 where the count is
+// within the limit. An object that is within both limits needs no budget.
 func lowered(budget, found map[string]size) map[string]size {
 	lower := map[string]size{}
 	for name, b := range budget {
@@ -89,9 +88,9 @@ func lowered(budget, found map[string]size) map[string]size {
 	return lower
 }
 
-// tooHigh reports whether a budget has to be lowered. One that is less than a tenth above
-// the count may stay, so that two branches that make the same object smaller do not change
-// the same line.
+// tooHigh reports whether a budget has to be lowered. A budget that is less than a tenth above the
+// count may stay, so that two branches that make the same object smaller do not change the same
+// line.
 func tooHigh(budget, lower size) bool {
 	return (budget.methods-lower.methods)*10 > budget.methods || (budget.fields-lower.fields)*10 > budget.fields
 }
@@ -158,8 +157,8 @@ func objects(t *testing.T, root string) map[string]size {
 	return c.sizes()
 }
 
-// counter collects the names of methods, because a method that is written once for each
-// platform is one method.
+// counter collects the names of methods instead of counting them, because a method with an
+// implementation for each platform counts once.
 type counter struct {
 	methods map[string]map[string]bool
 	fields  map[string]int
@@ -220,8 +219,8 @@ func receiver(typ ast.Expr) string {
 	return ""
 }
 
-// state returns the number of fields of an object. A struct whose fields are all exported
-// is a message or a list of settings, as long as what it describes, and has no state.
+// state returns the number of fields of an object. A struct whose fields are all exported is a
+// message or a list of settings and has no state, so it may be as long as what it describes.
 func state(s *ast.StructType) int {
 	fields, own := 0, false
 	for _, field := range s.Fields.List {
@@ -236,7 +235,7 @@ func state(s *ast.StructType) int {
 	return fields
 }
 
-// The count has to see every form of method and field, or an object grows unseen.
+// The count has to include every form of method and field, or an object grows unnoticed.
 func TestObjectsAreCounted(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "p.go", `package p
 type Plain struct{ A, B int }

@@ -31,7 +31,7 @@ func missingPaths(p page, stat func(path string) (fs.FileInfo, error)) (missing 
 	return missing, named
 }
 
-// TestNamedFilesExist keeps pages from sending a reader to a file that has moved.
+// TestNamedFilesExist finds pages that name a file that has moved.
 func TestNamedFilesExist(t *testing.T) {
 	total := 0
 	for _, p := range pages(t) {

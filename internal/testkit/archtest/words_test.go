@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// banned are phrases that keep a newcomer from understanding a text at once. A phrase may be
-// broken over two lines, of comments too.
+// banned are phrases that keep a newcomer from understanding a text at once. A phrase may span two
+// lines, also in comments.
 var banned = regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(
 	"nobody|whoever|for who|of then|comes about|tells whether|says what|goes on|meanwhile|in the place of",
 	" ", `(?:[ \t]+|[ \t]*\n[ \t]*(?://|#|\*)*[ \t]*)`) + `)\b`)
 
-// account is the line of /etc/passwd of an account that every Linux system has.
+// account is the line of /etc/passwd for an account that every Linux system has.
 var account = regexp.MustCompile(`(?m)^nobody:x:65534:65534:nobody:`)
 
-// prose are the kinds of files that people read.
+// prose lists the kinds of files that people read.
 var prose = []string{".go", ".md", ".ts", ".tsx", ".mjs", ".py", ".yaml", ".yml", ".txtar", ".sh"}
 
 // TestPlainWords reports each banned phrase in comments and strings of Go, and in other prose.
@@ -32,7 +32,7 @@ func TestPlainWords(t *testing.T) {
 	}
 }
 
-// bannedWords returns where each is.
+// bannedWords returns the place of each banned phrase.
 func bannedWords(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
@@ -89,7 +89,7 @@ func inText(text string) [][]int {
 	}), -1)
 }
 
-// inGo calls text for each string of a Go file, and for the comments that stand below each other.
+// inGo calls text for each string of a Go file, and for each group of adjacent comments.
 func inGo(data []byte, text func(line int, text string)) {
 	files := token.NewFileSet()
 	file := files.AddFile("", -1, len(data))
@@ -126,7 +126,7 @@ func inGo(data []byte, text func(line int, text string)) {
 	}
 }
 
-// The test has to see each place where a reader meets a phrase, and no other.
+// The test has to find each place where a reader meets a phrase, and no other.
 func TestPlainWordsAreFound(t *testing.T) {
 	var got []string
 	inGo([]byte("package p\n\n// Nobody tells\n// whether\nvar nobody = \"goes on\" + `a\nmeanwhile` /* whoever */\n\n// A clerk tells\n\n// whether\n"), func(line int, text string) {
@@ -143,7 +143,7 @@ func TestPlainWordsAreFound(t *testing.T) {
 	}
 }
 
-// Each kind of file that people read is looked at, and no program's output.
+// Each kind of file that people read is searched, and no program's output.
 func TestPlainWordsInEachKindOfFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -165,7 +165,7 @@ func TestPlainWordsInEachKindOfFile(t *testing.T) {
 	}
 }
 
-// The account of /etc/passwd is a name, and exactly this line of it.
+// The account in /etc/passwd is a name, and only exactly its line is exempt.
 func TestPlainWordsLeaveTheAccount(t *testing.T) {
 	const line = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 	if got := inText("root:x:0:0:root:/root:/bin/bash\n" + line); len(got) != 0 {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// Census is Host, with what gVisor has for a state directory: processes and control
-// groups.
+// Census returns what Host returns, and also what gVisor has for a state directory: processes and
+// control groups.
 func Census(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := Host(t, dir)
@@ -23,15 +23,15 @@ func Census(t testing.TB, dir string) map[string]int {
 	return n
 }
 
-// Host counts what sandboxes of a state directory could leave behind, whatever the
-// engine: in this process goroutines and descriptors, on this host mounts and named
-// sockets, and in each directory of the state files.
+// Host counts what sandboxes of a state directory could leave behind, for any engine: goroutines
+// and descriptors of this process, mounts and named sockets of this host, and files in each
+// directory of the state.
 func Host(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := map[string]int{"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid()))}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed while we look
+			return nil // removed during the walk
 		}
 		if err != nil || path == dir {
 			return err
@@ -53,7 +53,7 @@ func Host(t testing.TB, dir string) map[string]int {
 	return n
 }
 
-// Grown lists what a later census has more of.
+// Grown lists the counts that are higher in a later census.
 func Grown(before, after map[string]int) (list []string) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		if after[k] > before[k] {
@@ -63,9 +63,9 @@ func Grown(before, after map[string]int) (list []string) {
 	return list
 }
 
-// BoxProcesses lists what runs for sandboxes below a state directory: the
-// arguments of gVisor's processes name it. A child that boots a sandbox belongs to
-// the process that started it; one whose parent has ended is in the list.
+// BoxProcesses lists the processes that run for sandboxes below a state directory: the arguments of
+// gVisor's processes name it. A child that boots a sandbox belongs to the process that started it;
+// one whose parent has ended is listed.
 func BoxProcesses(t testing.TB, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -80,12 +80,12 @@ func BoxProcesses(t testing.TB, dir string) (pids []string) {
 	return pids
 }
 
-// box reports whether a process runs for a sandbox of a state directory, or for a
-// sandbox of another one.
+// box reports whether a process runs for a sandbox of a state directory, or for a sandbox of
+// another one.
 func box(pid, dir string) (ours, others bool) {
 	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil {
-		return false, false // it is none, or has ended
+		return false, false // it is not a process, or has ended
 	}
 	switch text := string(line); {
 	case strings.HasPrefix(text, "crannog-boot"):
@@ -97,9 +97,9 @@ func box(pid, dir string) (ours, others bool) {
 	return false, false
 }
 
-// bootsFor reports whether a child that boots a sandbox may do so for a state
-// directory: this process started it, or one that names the directory, or its
-// parent has ended, so that an ancestor of this process or init adopted it.
+// bootsFor reports whether a child that boots a sandbox may do so for a state directory: this
+// process or one that names the directory started it, or its parent has ended, so that an ancestor
+// of this process or init adopted it.
 func bootsFor(pid, dir string) bool {
 	parent := parentOf(pid)
 	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {
@@ -110,7 +110,7 @@ func bootsFor(pid, dir string) bool {
 	for _, file := range []string{"cmdline", "environ"} {
 		data, err := os.ReadFile(filepath.Join("/proc", parent, file))
 		if err != nil || strings.Contains(string(data), dir) {
-			return true // an ended parent is no proof for another directory
+			return true // an ended parent does not prove that it is another directory's
 		}
 	}
 	return parent == ""
@@ -130,11 +130,11 @@ func parentOf(pid string) string {
 	return fields[1]
 }
 
-// BoxGroups counts the control groups of sandboxes. Those in which a sandbox of another
-// state directory runs are left out: somebody else may be at work here.
+// BoxGroups counts the control groups of sandboxes. It leaves out those in which a sandbox of
+// another state directory runs, because other tests may run on this host.
 func BoxGroups(dir string) (n int) {
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
-		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
+		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns
 		for _, group := range found {
 			procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 			if err == nil && !slices.ContainsFunc(strings.Fields(string(procs)), func(pid string) bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boots starts a process with the name of a child that boots a sandbox, below a
-// shell with a state directory in its environment, and returns its number. The
-// shell waits for it, or ends at once.
+// boots starts a process with the name of a child that boots a sandbox, below a shell with a state
+// directory in its environment, and returns its number. The shell waits for the process, or ends at
+// once.
 func boots(t *testing.T, dir string, waits bool) (pid string) {
 	t.Helper()
 	script := `exec 3<&0; bash -c 'exec -a crannog-boot cat' <&3 >/dev/null & echo $!; exec >&-; `
@@ -36,7 +36,7 @@ func boots(t *testing.T, dir string, waits bool) (pid string) {
 	}
 	hold.Close()
 	t.Cleanup(func() {
-		end.Close() // which ends the cat
+		end.Close() // the end of input ends cat
 		_ = shell.Wait()
 	})
 	number, err := io.ReadAll(out)
@@ -49,7 +49,7 @@ func boots(t *testing.T, dir string, waits bool) (pid string) {
 		}
 	}
 	pid = strings.TrimSpace(string(number))
-	// It has its name when it is no shell any more.
+	// The process has its name as soon as it is not a shell any more.
 	for {
 		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 		if err != nil {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Descriptors lists what a process has open, but for databases: each of their
-// pools keeps up to eight connections, two descriptors each, and how many it
-// makes depends on how many requests come at once.
+// Descriptors lists the open files of a process, without those of databases: each database pool
+// keeps up to eight connections with two descriptors each, and their number depends on how many
+// requests arrive at once.
 func Descriptors(t testing.TB, pid int) (open []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -20,7 +20,7 @@ func Descriptors(t testing.TB, pid int) (open []string) {
 	for _, e := range entries {
 		to, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil {
-			continue // closed since
+			continue // closed during the listing
 		}
 		switch filepath.Ext(to) {
 		case ".db", ".db-wal", ".db-shm":

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// RunGit runs git in a directory and returns its output. It reads no settings of the
-// host, and all commits have the same author.
+// RunGit runs git in a directory and returns its output. It ignores the host's git settings, and
+// all commits have the same author.
 func RunGit(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Holding lists the regular files below a directory that have a text in them.
-// A file that is removed during the search does not count. A file that cannot be
-// read fails the test, since it may contain the text.
+// Holding lists the regular files below a directory that contain a text. A file that is removed
+// during the search does not count. A file that cannot be read fails the test, since it may contain
+// the text.
 func Holding(t testing.TB, dir, text string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

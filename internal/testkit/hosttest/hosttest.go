@@ -1,6 +1,6 @@
-// Package hosttest owns what a test may ask of the host. A host that lacks it
-// skips the test on a developer's machine and fails it where CRANNOG_TEST_HOST
-// is "must", as on CI: skipped is not passed.
+// Package hosttest owns what tests require of the host. If the host lacks it, the test is skipped
+// on a developer's machine and fails where CRANNOG_TEST_HOST is "must", as on CI, because a skipped
+// test has not passed.
 package hosttest
 
 import (
@@ -18,8 +18,8 @@ import (
 type Ability struct {
 	Name string
 	Has  func() bool
-	// Elsewhere is where the tests that need it run for hosts that lack it,
-	// and fail if they do not. Only there a host may lack it.
+	// Elsewhere names the make target that runs the tests that need this ability, on another
+	// machine, and fails without it. Only an ability with such a target may be missing on CI.
 	Elsewhere string
 }
 
@@ -29,12 +29,12 @@ var (
 	Node   = Program("node")
 	Bash   = Program("bash")
 	Git    = Program("git")
-	// Unified is what most hosts of others have. The machine that tests/unified
-	// boots has it too.
+	// Unified is the control group setup of most hosts. The machine that tests/unified boots has it
+	// too.
 	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
-	// TUN is what makes network devices whose packets a program sends and gets.
+	// TUN is the ability to create network devices whose packets a program sends and receives.
 	TUN = Ability{Name: "/dev/net/tun that this user may open", Has: tun}
-	// PerfEvents is what counts page faults and context switches.
+	// PerfEvents is the ability to count page faults and context switches.
 	PerfEvents = Ability{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
 )
 
@@ -57,8 +57,8 @@ func unified() bool {
 	return err == nil && slices.Contains(strings.Fields(string(have)), "memory")
 }
 
-// Program is the ability to run a program that sandboxes see too, so it must be
-// below /usr.
+// Program is the ability to run a program that sandboxes see too, so the program must be below
+// /usr.
 func Program(name string) Ability {
 	return Ability{Name: name + " in /usr/bin or /usr/local/bin", Has: func() bool {
 		for _, dir := range []string{"/usr/bin/", "/usr/local/bin/"} {
@@ -70,15 +70,15 @@ func Program(name string) Ability {
 	}}
 }
 
-// Must reports whether a test fails, instead of being skipped, when the host lacks
-// what it needs.
+// Must reports whether a test fails, instead of being skipped, when the host lacks what the test
+// needs.
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
-// Full reports whether "make test-full" runs: with it, tests do all that they
-// can, also what is too long for each change (docs/internals/testing.md names it).
+// Full reports whether "make test-full" runs. Then tests also do what is too long for each change
+// (listed in docs/internals/testing.md).
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
-// Need ends the test if the host lacks an ability.
+// Need skips or fails the test if the host lacks an ability.
 func Need(t testing.TB, abilities ...Ability) {
 	t.Helper()
 	for _, a := range abilities {

@@ -15,40 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deadlines in tests. Machines differ by a factor of five and more, and one
-// machine does so from day to day, so no test may judge by wall time:
+// Deadlines in tests. Machines differ in speed by a factor of five and more, and one machine does
+// so from day to day, so no test may fail because of wall time:
 //
 //   - A deadline only bounds a hang. It is Hang or longer, and goes through
 //     Patience, which scales it by the measured speed of the machine.
-//   - A test waits for the event itself: a channel, an end of a process, or
+//   - A test waits for the event itself: a channel, the end of a process, or
 //     Eventually. It does not sleep and then look.
-//   - That something takes no longer than something else is proved by the
-//     mechanism: by order, by counts, or on the clock of a synctest bubble.
-//     What remains to be measured in seconds belongs in bench.
-//   - What varies with load, such as goroutines or descriptors right after an
-//     operation, is polled with NoMore until it has settled.
+//   - To prove that one thing takes no longer than another, a test checks the
+//     mechanism: order, counts, or the clock of a synctest bubble. What has to
+//     be measured in seconds belongs in bench.
+//   - A count that varies with load, such as goroutines or descriptors right
+//     after an operation, is polled with NoMore until it has settled.
 
-// Hang is how long a test waits, on a machine of the speed of the reference,
-// before it takes what it waits for to hang.
+// Hang is how long a test waits, on a machine as fast as the reference, before it assumes a hang.
 const Hang = 2 * time.Minute
 
-// SpeedVariable hands the measured factor on to other processes of the same
-// run. It holds a number; 2.5 stands for a machine that takes 2.5 times as long
-// as the reference.
+// SpeedVariable passes the measured factor to other processes of the same run. It holds a number;
+// 2.5 stands for a machine that takes 2.5 times as long as the reference.
 const SpeedVariable = "CRANNOG_TEST_SPEED"
 
-// reference is what measure took on the machine that the factor refers to: two
-// quiet virtual processors of 2024, on which `bwrap … true` takes 12 ms.
-// slowest bounds the factor, so that a measurement that was itself disturbed
+// reference is how long measure took on the reference machine: two idle virtual processors of 2024,
+// on which `bwrap … true` takes 12 ms. slowest bounds the factor, so that a disturbed measurement
 // cannot turn a hang into hours.
 const (
 	reference = 25 * time.Millisecond
 	slowest   = 10
 )
 
-// Slowness returns how many times as long this machine takes as the reference
-// did, with whatever runs beside the test: at least 1 and at most 10. It is
-// measured once for a process, unless SpeedVariable has it.
+// Slowness returns how many times as long this machine takes as the reference, with the current
+// load: at least 1 and at most 10. It is measured once for each process, unless SpeedVariable is
+// set.
 var Slowness = sync.OnceValue(func() float64 {
 	text := os.Getenv(SpeedVariable)
 	if text == "" {
@@ -56,7 +53,7 @@ var Slowness = sync.OnceValue(func() float64 {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(f > 0) {
-		panic(fmt.Sprintf("%s is %q, which is no positive number", SpeedVariable, text))
+		panic(fmt.Sprintf("%s is %q, which is not a positive number", SpeedVariable, text))
 	}
 	return min(max(f, 1), slowest)
 })
@@ -65,11 +62,10 @@ func factor(took time.Duration) float64 {
 	return min(max(float64(took)/float64(reference), 1), slowest)
 }
 
-// measure does a fixed piece of work of the kinds that tests consist of: switches
-// between threads, arithmetic, and first touches of memory, which cost ten times
-// as much on some virtual machines. It starts no process, since some tests reap
-// all children of theirs or are confined. It reads the clock of the kernel,
-// because that of package time stands still in a synctest bubble.
+// measure does a fixed piece of work that resembles the work of tests: switches between threads,
+// arithmetic, and first accesses to memory, which cost ten times as much on some virtual machines.
+// It starts no process, since some tests reap all their children or are confined. It reads the
+// kernel's clock, because that of package time stands still in a synctest bubble.
 func measure() time.Duration {
 	const rounds, size, switches = 10, 4 << 20, 40
 	data := make([]byte, 1<<20)
@@ -90,7 +86,7 @@ func measure() time.Duration {
 		if err != nil {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 		}
-		// A kernel without huge pages refuses the advice, and needs none.
+		// A kernel without huge pages rejects the advice, and does not need it.
 		_ = unix.Madvise(fresh, unix.MADV_NOHUGEPAGE)
 		for i := 0; i < size; i += 4096 {
 			fresh[i] = 1
@@ -162,15 +158,15 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Patience returns how long to wait here for what never takes longer than d on
-// the reference machine. It is for bounds of hangs and for limits that a test
-// hands to the product only so that they do not strike.
+// Patience returns how long to wait here for what never takes longer than d on the reference
+// machine. It is for bounds of hangs, and for limits that a test gives the product only so that
+// they do not take effect.
 func Patience(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * Slowness())
 }
 
-// Hurried is a test that is expected to fail: what hangs in it is given up after
-// its own time, so that the failure comes soon.
+// Hurried is a test that is expected to fail: its own, shorter timeout ends a hang, so that the
+// failure comes soon.
 type Hurried interface{ Hang() time.Duration }
 
 // hang returns how long something may take in a test before it hangs.
@@ -181,40 +177,40 @@ func hang(t testing.TB) time.Duration {
 	return Patience(Hang)
 }
 
-// Deadline returns the moment from which on something that starts now hangs.
+// Deadline returns the moment at which something that starts now counts as hanging.
 func Deadline() time.Time { return time.Now().Add(Patience(Hang)) }
 
-// Late returns a channel on which something arrives when what starts now hangs.
+// Late returns a channel that delivers a value when something that starts now counts as hanging.
 func Late() <-chan time.Time { return time.After(Patience(Hang)) }
 
-// Context returns a context of the test that ends when what starts now hangs,
-// and with the test.
+// Context returns a context that ends with the test, or when something that starts now counts as
+// hanging.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := Bounded(t)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Bounded is Context for one of many steps, which ends it.
+// Bounded is Context for one of many steps; the returned function ends it.
 func Bounded(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), hang(t))
 }
 
-// Eventually waits until a condition holds, and fails the test with the stacks
-// of all goroutines if that hangs. The condition may fail the test itself.
+// Eventually waits until a condition holds. If that hangs, it fails the test with the stacks of all
+// goroutines. The condition may fail the test itself.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	end := time.Now().Add(hang(t))
 	for pause := time.Millisecond; !holds(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so after %s: %s\n%s", hang(t), what, stacks())
+			t.Fatalf("still false after %s: %s\n%s", hang(t), what, stacks())
 		}
 		time.Sleep(pause)
 	}
 }
 
-// EventuallyNoError waits until a check succeeds, and fails the test with what
-// the check last said if that hangs.
+// EventuallyNoError waits until a check succeeds. If that hangs, it fails the test with the last
+// error.
 func EventuallyNoError(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
@@ -224,14 +220,14 @@ func EventuallyNoError(t testing.TB, check func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not so after %s: %v", hang(t), err)
+			t.Fatalf("still failing after %s: %v", hang(t), err)
 		}
 		time.Sleep(pause)
 	}
 }
 
-// NoMore waits until a count is at most a number: what an operation leaves
-// behind for a moment, such as goroutines, is gone later on a busy machine.
+// NoMore waits until a count is at most a number: what an operation leaves behind for a moment,
+// such as goroutines, may go later on a busy machine.
 func NoMore(t testing.TB, what string, most int, count func() int) {
 	t.Helper()
 	n := 0

@@ -21,8 +21,8 @@ func TestTheFactorIsBounded(t *testing.T) {
 	}
 }
 
-// The clock of a bubble stands still during the work, so a measurement with it
-// would find any machine infinitely fast.
+// The clock of a bubble stands still during the work, so that a measurement with it would find any
+// machine infinitely fast.
 func TestMeasuringInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -35,7 +35,7 @@ func TestMeasuringInABubble(t *testing.T) {
 	})
 }
 
-// recorder is a test that fails without an end of the one that looks at it.
+// recorder records the failure of a test without ending the test that observes it.
 type recorder struct {
 	testing.TB
 	failed bool

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ShortDir is a directory with a short name, which goes with the test: a
-// socket's path has at most 107 bytes.
+// ShortDir returns a directory with a short name that is removed with the test: a socket's path has
+// at most 107 bytes.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cr")

@@ -1,6 +1,6 @@
-// Package perfcount owns counting what programs cost the kernel: page faults,
-// context switches, system calls and processor time. Counts do not depend on
-// how fast a machine is, so budgets can be held against them.
+// Package perfcount owns counting what programs cost the kernel: page faults, context switches,
+// system calls and processor time. Counts do not depend on the speed of a machine, so tests can
+// compare them with budgets.
 package perfcount
 
 import (
@@ -19,11 +19,11 @@ import (
 
 // Counts is what some programs have cost so far.
 type Counts struct {
-	Faults    int64         // page faults; pages that were populated by a call are none
+	Faults    int64         // page faults; pages that a system call populated do not count
 	Switches  int64         // context switches, voluntary and involuntary
 	Calls     int64         // system calls, if HasCalls
 	HasCalls  bool          // whether this host offers the tracepoint that counts them
-	Processor time.Duration // time on a processor, of all threads
+	Processor time.Duration // processor time of all threads
 }
 
 // Sub returns what was added between an earlier reading and this one.
@@ -35,9 +35,9 @@ func (c Counts) Sub(before Counts) Counts {
 	}
 }
 
-// Counter counts for the programs that its goroutine starts, their threads and
-// all their descendants, also those whose parent has ended: the kernel inherits
-// counters at fork. What happens between fork and exec is not counted.
+// Counter counts for the programs that its goroutine starts, their threads and all their
+// descendants, including those whose parent has ended: the kernel inherits counters at fork. It
+// does not count what happens between fork and exec.
 type Counter struct {
 	faults, switches, clock event
 	calls                   *event // nil where there is no tracepoint
@@ -136,8 +136,8 @@ func (e event) close() error {
 	return unix.Close(int(e))
 }
 
-// callsTracepoint returns the number of the kernel's tracepoint at the entry of
-// every system call, which only root may read, where tracefs is mounted.
+// callsTracepoint returns the number of the kernel's tracepoint at the entry of every system call.
+// Only root may read it, where tracefs is mounted.
 func callsTracepoint() (uint64, bool) {
 	for _, root := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		data, err := os.ReadFile(root + "/events/raw_syscalls/sys_enter/id")

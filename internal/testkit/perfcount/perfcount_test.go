@@ -55,7 +55,7 @@ func TestCountsWhatDescendantsDo(t *testing.T) {
 	if alone.HasCalls && alone.Calls <= 0 {
 		t.Errorf("a program makes no system calls: %+v", alone)
 	}
-	// Two processes touch pages; Go's own faults differ from run to run.
+	// Two processes touch pages; the page faults of Go itself differ from run to run.
 	const slack = pages / 4
 	both := count(t, child+"="+strconv.Itoa(pages), child+"_MORE=1")
 	if touched := both.Faults - 2*alone.Faults; touched < 2*pages-slack || touched > 2*pages+slack {

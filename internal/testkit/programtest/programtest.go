@@ -1,5 +1,5 @@
-// Package programtest owns the program that tests run: one that was built
-// before, or else one that is built now.
+// Package programtest owns the program that tests run: one that was built before, or else one that
+// it builds now.
 package programtest
 
 import (
@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 )
 
-// Variable is the environment variable that names a program which was built
-// before. The Makefile sets it, so that one build serves all packages.
+// Variable is the environment variable that names a program that was built before. The Makefile
+// sets it, so that one build serves all packages.
 const Variable = "CRANNOG_TEST_PROGRAM"
 
-// Place puts the program into a directory and returns its path there. It is a
-// copy of what Variable names, or built if that is not set. A copy, because
-// users inside are others outside, who may not enter the repository.
+// Place puts the program into a directory and returns its path there. It copies the file that
+// Variable names, or builds the program if that is not set. It copies because users inside a
+// sandbox are other users outside, who may not enter the repository.
 func Place(dir string) (string, error) {
 	program := filepath.Join(dir, "crannog")
 	if built := os.Getenv(Variable); built != "" {

@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Processes counts what runs for sandboxes below a state directory.
+// Processes counts the processes that run for sandboxes below a state directory.
 func Processes(t testing.TB, state string) int {
 	t.Helper()
 	return len(hosttest.BoxProcesses(t, state))
 }
 
-// NothingLeft waits until no process, directory, socket or mount of a state
-// directory's sandboxes is left, and no control group of the named ones.
+// NothingLeft waits until the sandboxes of a state directory have no process, directory, socket or
+// mount left, and none of the named control groups exists.
 func NothingLeft(t testing.TB, state string, ids ...string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
@@ -30,7 +30,7 @@ func NothingLeft(t testing.TB, state string, ids ...string) {
 	})
 }
 
-// traces lists what of sandboxes is left, other than processes.
+// traces lists what is left of sandboxes, other than processes.
 func traces(t testing.TB, state string, ids []string) []string {
 	t.Helper()
 	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
@@ -52,7 +52,7 @@ func traces(t testing.TB, state string, ids []string) []string {
 // Groups lists the control groups that are named after sandboxes.
 func Groups(ids ...string) []string {
 	var found []string
-	// A group may go while it is looked at, which is what is waited for.
+	// A group may disappear during the check, which is what the test waits for.
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
 			found = append(found, path)

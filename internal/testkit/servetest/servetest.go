@@ -1,5 +1,5 @@
-// Package servetest owns a real server as tests see it: it runs "crannog serve"
-// on a state directory of its own, and looks at what of it the machine holds.
+// Package servetest owns running a real server in tests: it runs "crannog serve" with a state
+// directory of its own, and inspects which resources of the machine the server holds.
 package servetest
 
 import (
@@ -19,8 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// Main has the program built once, for a test's TestMain: every test runs the
-// real one.
+// Main builds the program once, for a test's TestMain: every test runs the real program.
 func Main(m *testing.M, program *string) int {
 	dir, err := os.MkdirTemp("", "crannog-built-")
 	if err != nil {
@@ -34,7 +33,7 @@ func Main(m *testing.M, program *string) int {
 	return m.Run()
 }
 
-// Key is what clients of a Server show.
+// Key is the key of a Server's clients.
 const Key = "e2b_0123456789abcdef0123456789abcdef01234567"
 
 // Server is a running crannog serve.
@@ -47,13 +46,12 @@ type Server struct {
 	stderr Output
 }
 
-// Start starts a server on a state directory and reads its start block. Flags
-// come after its own. The test's end kills it, and removes the sandboxes that
-// outlive it.
+// Start starts a server on a state directory and reads its start block. The flags follow its own.
+// The end of the test kills the server, and removes the sandboxes that outlive it.
 func Start(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	t.Cleanup(func() {
-		// They would take the tests that follow their time.
+		// They would slow down the tests that follow.
 		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
 		if err != nil {
 			t.Errorf("remove what is left: %v: %s", err, out)
@@ -62,13 +60,13 @@ func Start(t testing.TB, program, state string, flags ...string) *Server {
 	return StartOnly(t, program, state, flags...)
 }
 
-// StartOnly is Start without the removal at the end: it is for a state that another version of the
-// program takes over.
+// StartOnly is Start without the removal at the end: it is for a state directory that another
+// version of the program takes over.
 func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{State: state}
 	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
-		"--pool", "off"}, flags...)...) // what waits would count as left
+		"--pool", "off"}, flags...)...) // warm sandboxes would count as left
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -93,10 +91,10 @@ func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
 	return nil
 }
 
-// PID is the server's process.
+// PID returns the server's process ID.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Stderr is what the server has said so far.
+// Stderr returns what the server has written to standard error so far.
 func (s *Server) Stderr() string { return s.stderr.String() }
 
 // Kill ends the server without warning. It may be called twice.
@@ -105,7 +103,7 @@ func (s *Server) Kill() {
 	_ = s.cmd.Wait()
 }
 
-// Stop ends the server as an operator does.
+// Stop ends the server like an operator does.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -116,13 +114,13 @@ func (s *Server) Stop(t testing.TB) {
 	}
 }
 
-// Client returns a client that shows the server's key.
+// Client returns a client with the server's key.
 func (s *Server) Client(t testing.TB) *crannog.Client {
 	t.Helper()
 	return s.client(t, crannog.URL(s.URL), crannog.Key(s.Key))
 }
 
-// Local returns a client of the server's own user, by its socket.
+// Local returns a client of the user who runs the server, connected through its socket.
 func (s *Server) Local(t testing.TB) *crannog.Client {
 	t.Helper()
 	return s.client(t, crannog.Socket(filepath.Join(s.State, "crannog.sock")))
@@ -138,7 +136,7 @@ func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client
 	return c
 }
 
-// CausewayPID is the process that holds the links of a state directory.
+// CausewayPID returns the ID of the egress gateway's process of a state directory.
 func CausewayPID(t testing.TB, state string) int {
 	t.Helper()
 	c, err := gateway.Connect(t.Context(), state, gateway.Options{})
@@ -149,8 +147,7 @@ func CausewayPID(t testing.TB, state string) int {
 	return c.Info().PID
 }
 
-// Output collects what a process says while it is read. The zero value is
-// ready.
+// Output collects what a process writes while it is read. The zero value is ready for use.
 type Output struct {
 	mu sync.Mutex
 	b  strings.Builder

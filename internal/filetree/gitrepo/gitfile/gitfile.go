@@ -17,8 +17,8 @@ import (
 // MaxLink bounds a .git that is a file: a line that names a directory.
 const MaxLink = 8 << 10
 
-// ReadIndex reads an index of the workspace. One that is not there, is split or is
-// none is nil: it cannot be marked, and what comes out is checked all the same.
+// ReadIndex reads an index of the workspace. It returns nil for a missing, split or malformed
+// index: such an index cannot be marked, and the changes that come out are checked all the same.
 func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	data, err := Read(root, name, index.MaxBytes)
 	if err != nil {
@@ -34,13 +34,13 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	return x, nil
 }
 
-// ErrNotPlain is returned for a directory, a special file and one that is too large.
-var ErrNotPlain = errors.New("not a plain file of a size that is read")
+// ErrNotPlain is returned for a directory, a special file and a file that is too large.
+var ErrNotPlain = errors.New("not a regular file of a readable size")
 
-// Read reads a plain file of a directory. It refuses one that is larger than most. A root
-// follows links within itself, and leads nowhere else.
+// Read reads a regular file of a directory. It rejects a file that is larger than most bytes. A
+// root follows links within itself, and leads nowhere else.
 func Read(root *os.Root, name string, most int64) ([]byte, error) {
-	// Opening a pipe would wait for somebody to write.
+	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func Read(root *os.Root, name string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// Common is the directory that holds a repository's objects.
+// Common returns the directory that holds a repository's objects.
 func Common(dir string) string {
 	if above := path.Dir(dir); path.Base(above) == "worktrees" {
 		return path.Dir(above)

@@ -1,6 +1,6 @@
-// Package index owns git's index file: reading one, marking entries in it, and
-// writing it back. It keeps what other packages for it lose: the extensions that
-// still hold after a mark, and repositories of SHA-256.
+// Package index owns git's index file: reading it, marking entries in it, and writing it back.
+// Unlike other packages for this, it keeps the extensions that stay valid after a mark, and
+// supports repositories with SHA-256.
 package index
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/varint"
 )
 
-// MaxBytes bounds an index that is read: some four million files.
+// MaxBytes limits the size of an index that is read: some four million files.
 const MaxBytes = 512 << 20
 
 // Flags of an entry.
 const (
 	extended     = 0x4000
 	nameMask     = 0x0fff
-	skipWorktree = 0x4000 // of the extended flags
+	skipWorktree = 0x4000 // bits of the extended flags
 )
 
 const (
 	statBytes = 40 // times, device, inode, mode, owner and size
-	modeAt    = 24 // in them
+	modeAt    = 24 // offset in them
 )
 
 // ErrSplit is returned for an index whose entries are in another file.
@@ -49,7 +49,7 @@ type Entry struct {
 // Mode is the type and the permission bits.
 func (e *Entry) Mode() uint32 { return binary.BigEndian.Uint32(e.stat[modeAt:]) }
 
-// Stage is 0, or a side of a conflict.
+// Stage is 0, or the side of a merge conflict.
 func (e *Entry) Stage() int { return int(e.flags >> 12 & 3) }
 
 // Skipped reports whether git does not look for the file in the work tree.
@@ -60,13 +60,13 @@ type Index struct {
 	Entries []Entry // by name and stage
 
 	version    uint32
-	hash       int // bytes of an object ID
+	hash       int // length of an object ID in bytes
 	extensions []extension
 	unchecked  bool // it has no checksum
-	changed    bool // entries are others than when it was read
+	changed    bool // entries were changed since it was read
 }
 
-// Tracks reports whether a file is tracked that hidden names.
+// Tracks reports whether the index has a file that hidden matches.
 func (x *Index) Tracks(hidden func(name string) bool) bool {
 	return slices.ContainsFunc(x.Entries, func(e Entry) bool { return hidden(e.Name) })
 }
@@ -76,7 +76,7 @@ type extension struct {
 	data []byte
 }
 
-// Parse reads an index. It trusts nothing of it.
+// Parse reads an index. It trusts none of its content.
 func Parse(data []byte) (*Index, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("an index of %d bytes is too large", len(data))
@@ -124,7 +124,7 @@ func parse(data []byte, hash int) (*Index, error) {
 	return x, x.parseExtensions(body[at:])
 }
 
-// entry reads one entry and says how long it is.
+// entry reads one entry and returns its length.
 func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	n = statBytes + x.hash + 2
 	if len(b) < n {
@@ -154,7 +154,7 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	case end < 0:
 		return e, 0, errMalformed
 	case prefix == "" && end == 0:
-		return e, 0, ErrSplit // it stands for one of the other file
+		return e, 0, ErrSplit // the entry stands for one of the other file
 	}
 	e.Name = prefix + string(b[n:n+end])
 	if length := int(e.flags & nameMask); length != min(len(e.Name), nameMask) {
@@ -170,8 +170,8 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	return e, n, nil
 }
 
-// padded is the length of an entry with the zeros behind its name, of which there
-// is one at least.
+// padded returns the length of an entry with the zeros after its name, of which there is at least
+// one.
 func padded(n int) int { return (n + 8) &^ 7 }
 
 func (x *Index) parseExtensions(b []byte) error {

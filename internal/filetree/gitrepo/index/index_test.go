@@ -79,8 +79,8 @@ var kinds = map[string][]string{
 
 func hidden(name string) bool { return name == ".env" || strings.HasPrefix(name, "dir1/") }
 
-// F1: git does not take what is absent and marked for removed, and everything else
-// of the index stays.
+// F1: git does not take absent, marked files for removed ones, and everything else in the index
+// stays.
 func TestF1MarkedIsNotRemoved(t *testing.T) {
 	for kind, config := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestF1MarkedIsNotRemoved(t *testing.T) {
 	}
 }
 
-// parse is the index without marks.
+// parse returns the index without marks.
 func parse(t *testing.T, before string, r repo) *index.Index {
 	t.Helper()
 	r.git("update-index", "--no-skip-worktree", ".env")
@@ -133,7 +133,7 @@ func parse(t *testing.T, before string, r repo) *index.Index {
 	return r.read()
 }
 
-// F1: an index that comes out has the hidden files as they are outside.
+// F1: an index that comes out has the entries of hidden files as they are outside.
 func TestF1RestoresHiddenEntries(t *testing.T) {
 	for kind, config := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestF1RestoresHiddenEntries(t *testing.T) {
 	}
 }
 
-// F1: what two indexes do not track alike is found.
+// F1: files that two indexes track differently are found.
 func TestF1OtherEntries(t *testing.T) {
 	r := newRepo(t)
 	host := r.read()

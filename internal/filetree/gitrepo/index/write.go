@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/varint"
 )
 
-// Skip marks the tracked files that hidden names, so that git does not take their
-// absence for their removal, and returns how many it marked.
+// Skip marks the tracked files that hidden matches, so that git does not take their absence for a
+// removal. It returns how many it marked.
 func (x *Index) Skip(hidden func(name string) bool) int {
 	n := 0
 	for i := range x.Entries {
@@ -24,8 +24,8 @@ func (x *Index) Skip(hidden func(name string) bool) int {
 	return n
 }
 
-// Restore gives the index the entries of another for the files that hidden names,
-// also those that only one of both has, and reports whether any were others.
+// Restore replaces the entries of files that hidden matches by those of another index, including
+// entries that only one of both has. It reports whether any differed.
 func (x *Index) Restore(from *Index, hidden func(name string) bool) bool {
 	isHidden := func(e Entry) bool { return hidden(e.Name) }
 	mine := slices.Collect(filter(x.Entries, isHidden))
@@ -64,7 +64,8 @@ func (x *Index) Same(y *Index) bool {
 	return x.Fits(y) && slices.EqualFunc(x.Entries, y.Entries, func(a, b Entry) bool { return a.same(&b) && a.more == b.more })
 }
 
-// Other is the first file that of names and that two indexes do not track alike, or "".
+// Other returns the first file for which of returns true and that two indexes track differently, or
+// "".
 func (x *Index) Other(y *Index, of func(name string) bool) string {
 	mine := slices.Collect(filter(x.Entries, func(e Entry) bool { return of(e.Name) }))
 	theirs := slices.Collect(filter(y.Entries, func(e Entry) bool { return of(e.Name) }))
@@ -81,13 +82,13 @@ func (x *Index) Other(y *Index, of func(name string) bool) string {
 	return ""
 }
 
-// same compares without what is remembered of the work tree.
+// same compares two entries without their information about the work tree.
 func (e *Entry) same(o *Entry) bool {
-	const stays = 0xb000 // to be assumed unchanged, and the stage
+	const stays = 0xb000 // assume-unchanged, and the stage
 	return e.Name == o.Name && e.Mode() == o.Mode() && bytes.Equal(e.Object, o.Object) && e.flags&stays == o.flags&stays
 }
 
-// Bytes writes the index.
+// Bytes returns the index in its file format.
 func (x *Index) Bytes() []byte {
 	version := x.version
 	if version == 2 && slices.ContainsFunc(x.Entries, func(e Entry) bool { return e.more != 0 }) {
@@ -105,9 +106,9 @@ func (x *Index) Bytes() []byte {
 	for _, e := range x.extensions {
 		switch {
 		case e.name == "EOIE", e.name == "IEOT":
-			continue // they say where entries begin, which is elsewhere now
+			continue // they hold the offsets of entries, which have changed
 		case x.changed && e.name != "REUC" && e.name != "sdir":
-			continue // they speak of the entries that were
+			continue // they describe the old entries
 		}
 		out = append(out, e.name...)
 		out = binary.BigEndian.AppendUint32(out, uint32(len(e.data)))

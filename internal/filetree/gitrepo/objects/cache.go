@@ -1,14 +1,14 @@
 package objects
 
-// Bounds of what a Reader remembers. Commits that follow each other share most of
-// their directories, and in a pack objects are differences to others.
+// Limits of a Reader's cache. Successive commits share most of their directories, and in a pack
+// objects are deltas of others.
 const (
 	maxRemembered = 64 << 20
 	maxRemember   = 4 << 20 // of one object
 	maxPlaces     = 200_000
 )
 
-// place is where an object is: its name, or where it begins in a pack.
+// place identifies an object: its name, or its offset in a pack.
 type place struct {
 	id   string
 	pack *pack
@@ -20,7 +20,7 @@ type object struct {
 	data []byte // is not written to
 }
 
-// remembered are the objects that were read lately.
+// remembered is a cache of recently read objects.
 type remembered struct {
 	all   map[place]object
 	bytes int

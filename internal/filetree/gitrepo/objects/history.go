@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Bounds of one look at a history.
+// Limits of one walk through a history.
 const (
 	maxCommits = 200_000
-	maxSteps   = 20_000_000 // from commits to their parents, for all that is asked
+	maxSteps   = 20_000_000 // edges from commits to their parents, in all walks together
 )
 
 // Commit is a commit of a history.
@@ -22,12 +22,13 @@ type Commit struct {
 
 	parents []string
 	time    int64
-	known   bool // a known name reaches it
+	known   bool // reachable from a known name
 	seen    bool
 	waiting bool // in the queue
 }
 
-// commit reads a commit, or what a tag names. A name of something else is nil.
+// commit reads a commit, or the commit that a tag names. It returns nil for a name of something
+// else.
 func (r *Reader) commit(id string) (*Commit, error) {
 	for range 16 {
 		kind, data, err := r.Read(id)
@@ -86,18 +87,18 @@ func (h *newest) Pop() any {
 	return last
 }
 
-// History is what the references of a repository reach, and what was made upon that. It
-// remembers what it has read.
+// History holds the commits that a repository's references reach, and the commits made on top of
+// them. It caches what it has read.
 type History struct {
 	r       *Reader
-	all     map[string]*Commit // nil is what is missing or no commit
+	all     map[string]*Commit // nil for an object that is missing or not a commit
 	queue   newest
-	pending int // of what waits and is not known
+	pending int // number of queued commits that are not known
 	whole   bool
 	steps   int
 }
 
-// NewHistory begins with the commits that known names. A name that is missing is none.
+// NewHistory starts with the commits of known names. It ignores missing ones.
 func NewHistory(r *Reader, known []string) (*History, error) {
 	h := &History{r: r, all: map[string]*Commit{}, steps: maxSteps}
 	for _, id := range known {
@@ -108,8 +109,8 @@ func NewHistory(r *Reader, known []string) (*History, error) {
 	return h, nil
 }
 
-// Find finds the commit of a name and all that it was made upon. What is no commit is
-// nil. A parent that is missing is none, as in a shallow repository.
+// Find finds the commit of a name and all its ancestors. It returns nil for an object that is not a
+// commit. A missing parent is ignored, as in a shallow repository.
 func (h *History) Find(tip string) (*Commit, error) {
 	first, err := h.reach(tip, false, true)
 	if err != nil || first == nil {
@@ -127,8 +128,8 @@ func (h *History) Find(tip string) (*Commit, error) {
 // Whole reports whether the history was read to its end.
 func (h *History) Whole() bool { return h.whole }
 
-// Complete reads the history to its end: clocks that were wrong may have kept a known
-// commit from being seen as one.
+// Complete reads the history to its end, because wrong clocks may have kept a known commit from
+// being recognised.
 func (h *History) Complete() error {
 	if err := h.follow(func() bool { return true }); err != nil {
 		return err
@@ -137,20 +138,20 @@ func (h *History) Complete() error {
 	return nil
 }
 
-// reach comes to a commit from a known one, or from one that is not. must says that
-// it may not be missing.
+// reach adds a commit that a known commit or an unknown one refers to. If must is set, it may not
+// be missing.
 func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	c, read := h.all[id]
 	if !read || c == nil && must {
 		if len(h.all) >= maxCommits {
-			return nil, errors.New("the history is longer than what is looked into")
+			return nil, errors.New("the history is longer than the limit")
 		}
 		var err error
 		if c, err = h.r.commit(id); err != nil && (must || !errors.Is(err, ErrMissing)) {
 			return nil, err
 		}
 		if c != nil && c.ID != id {
-			// A tag: the commit may have been read by its own name.
+			// A tag: the commit may have been read by its own name already.
 			return h.tagged(id, c, known)
 		}
 		h.all[id] = c
@@ -161,7 +162,7 @@ func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	return c, nil
 }
 
-// tagged remembers the commit that a tag names.
+// tagged records the commit that a tag names.
 func (h *History) tagged(id string, c *Commit, known bool) (*Commit, error) {
 	if is := h.all[c.ID]; is != nil {
 		c = is
@@ -180,7 +181,7 @@ func (h *History) see(c *Commit, known bool) {
 	}
 	c.seen, c.known, h.whole = true, known, false
 	if !c.waiting {
-		// Also one that was passed as new: its parents are known too.
+		// This includes a commit that was taken for new before: its parents are known too.
 		c.waiting = true
 		heap.Push(&h.queue, c)
 	}
@@ -205,8 +206,8 @@ func (h *History) follow(on func() bool) error {
 	return nil
 }
 
-// Bases are the trees of the known commits that are the nearest to one: what it was
-// made upon. A commit that is known is its own; one of a history of its own has none.
+// Bases returns the trees of the nearest known ancestors of a commit, on which it was made. A known
+// commit is its own base; a commit of an unrelated history has none.
 func (h *History) Bases(c *Commit) (bases []string, err error) {
 	if c.known {
 		return []string{c.Tree}, nil
@@ -221,7 +222,7 @@ func (h *History) Bases(c *Commit) (bases []string, err error) {
 	return slices.Compact(bases), err
 }
 
-// New are the commits that one reaches and that are not known, itself too.
+// New returns the commits that one reaches and that are not known, including itself.
 func (h *History) New(c *Commit) (made []*Commit, err error) {
 	if c.known {
 		return nil, nil
@@ -236,7 +237,7 @@ func (h *History) New(c *Commit) (made []*Commit, err error) {
 	return made, err
 }
 
-// Parents are the trees of a commit's parents that are there.
+// Parents returns the trees of a commit's existing parents.
 func (h *History) Parents(c *Commit) (trees []string) {
 	for _, id := range c.parents {
 		if p := h.all[id]; p != nil {
@@ -246,8 +247,8 @@ func (h *History) Parents(c *Commit) (trees []string) {
 	return trees
 }
 
-// walk calls f with the ancestors of a commit, the nearest first. It continues with the
-// parents of those for which f returns true.
+// walk calls f with the ancestors of a commit, the nearest first. It continues with the parents of
+// those for which f returns true.
 func (h *History) walk(c *Commit, f func(*Commit) bool) error {
 	seen := map[string]bool{c.ID: true}
 	for next := []*Commit{c}; len(next) > 0; {
@@ -255,7 +256,7 @@ func (h *History) walk(c *Commit, f func(*Commit) bool) error {
 		next = next[1:]
 		for _, id := range c.parents {
 			if h.steps--; h.steps < 0 {
-				return errors.New("the history has more ways than are looked into")
+				return errors.New("the history has more paths than the limit")
 			}
 			if p := h.all[id]; p != nil && !seen[id] {
 				if seen[id] = true; f(p) {

@@ -1,6 +1,6 @@
-// Package objects owns reading git's objects from files that a sandbox may have
-// written: loose ones and packs, bounded in all that they make it keep, each checked
-// against its name. It starts no program and reads no configuration.
+// Package objects owns reading git's objects from files that a sandbox may have written: loose
+// objects and packs. It limits the memory that they can take, and checks each object against its
+// name. It starts no program and reads no configuration.
 package objects
 
 import (
@@ -21,16 +21,16 @@ import (
 	"strings"
 )
 
-// Bounds of what is read.
+// Limits of what is read.
 const (
 	maxObject = 32 << 20 // of a commit, a tree or a tag
-	maxTotal  = 4 << 30  // of all that is unpacked by one Reader
-	maxChain  = 4096     // of differences upon each other
+	maxTotal  = 4 << 30  // total that one Reader unpacks
+	maxChain  = 4096     // length of a chain of deltas
 	maxPacks  = 4096
-	maxTrees  = 2_000_000 // pairs that are compared by one Reader
+	maxTrees  = 2_000_000 // pairs of entries that one Reader compares
 )
 
-// ErrMissing is returned for an object that is not there.
+// ErrMissing is returned for a missing object.
 var ErrMissing = errors.New("the object is missing")
 
 var errMalformed = errors.New("a malformed object")
@@ -39,11 +39,11 @@ var errMalformed = errors.New("a malformed object")
 type Files interface {
 	// Open opens a file by its path in the directory.
 	Open(name string) (*os.File, error)
-	// Names lists the directory pack.
+	// Names lists the directory "pack".
 	Names() ([]string, error)
 }
 
-// Root is a directory of the host's.
+// Root is a directory of the host.
 type Root struct{ *os.Root }
 
 // Open implements Files.
@@ -59,11 +59,11 @@ func (r Root) Names() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// Reader reads objects of one repository, from several directories.
+// Reader reads objects of one repository from several directories.
 type Reader struct {
 	dirs  []dir
 	left  int64
-	trees int // that may still be compared
+	trees int // comparisons left
 	close []io.Closer
 	known remembered
 }
@@ -73,7 +73,7 @@ type dir struct {
 	packs []*pack
 }
 
-// NewReader reads what is in the directories, in their order.
+// NewReader returns a Reader that searches the directories in their order.
 func NewReader(all ...Files) (*Reader, error) {
 	r := &Reader{left: maxTotal, trees: maxTrees}
 	for _, f := range all {
@@ -109,7 +109,7 @@ func (r *Reader) Close() error {
 func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 	raw, err := hex.DecodeString(id)
 	if err != nil || len(raw) != sha1.Size && len(raw) != sha256.Size {
-		return "", nil, fmt.Errorf("%w: %.80q is no name of one", errMalformed, id)
+		return "", nil, fmt.Errorf("%w: %.80q is not an object name", errMalformed, id)
 	}
 	if o, ok := r.known.find(place{id: id}); ok {
 		return o.kind, o.data, nil
@@ -119,12 +119,12 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 		kind, data, err = r.find(&r.dirs[i], id, raw, 0)
 		if err != nil {
 			if !errors.Is(err, ErrMissing) {
-				missing = err // another directory may have it whole
+				missing = err // another directory may have an intact copy
 			}
 			continue
 		}
 		if !bytes.Equal(nameOf(kind, data, len(raw)), raw) {
-			missing = fmt.Errorf("%w: %s is not what its name says", errMalformed, id)
+			missing = fmt.Errorf("%w: %s does not match its name", errMalformed, id)
 			continue
 		}
 		r.known.add(place{id: id}, object{kind, data})
@@ -191,16 +191,16 @@ func (r *Reader) loose(files Files, id string) (kind string, data []byte, err er
 	return kind, data, err
 }
 
-// exactly reads what is to have a size.
+// exactly reads data that must have a certain size.
 func (r *Reader) exactly(in io.Reader, size int64) ([]byte, error) {
 	if r.left -= size; r.left < 0 {
-		return nil, errors.New("the objects are larger than what is looked into")
+		return nil, errors.New("the objects are larger than the limit")
 	}
 	var out bytes.Buffer
-	// What a size says is only allocated as it comes.
+	// The stated size is not trusted: memory is allocated as data arrives.
 	n, err := io.Copy(&out, io.LimitReader(in, size+1))
 	if err != nil || n != size {
-		return nil, fmt.Errorf("%w: it has not the size that it says: %v", errMalformed, err)
+		return nil, fmt.Errorf("%w: its size is not the stated one: %v", errMalformed, err)
 	}
 	return out.Bytes(), nil
 }

@@ -65,7 +65,7 @@ func newRepo(t testing.TB, format string) repo {
 	return r
 }
 
-// What is read is what git reads, loose and packed, with differences upon each other.
+// Objects read like git reads them, loose and packed, with chains of deltas.
 func TestReadsWhatGitReads(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		r := newRepo(t, format)
@@ -103,7 +103,7 @@ func changed(t *testing.T, r *objects.Reader, from, to string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// F1: what commits did since those that are known is found, whatever was merged.
+// F1: the changes of commits since the known ones are found, whatever was merged.
 func TestF1Since(t *testing.T) {
 	r := newRepo(t, "sha1")
 	root := r.commit("a", "1")
@@ -123,13 +123,13 @@ func TestF1Since(t *testing.T) {
 	if got := changed(t, reader, bases[0], tree); !slices.Equal(got, []string{".env", "c", "dir/b", "dir/b/now/dir"}) {
 		t.Errorf("%v", got)
 	}
-	// One that is known is its own base, also where others reach it.
+	// A known commit is its own base, even if others reach it.
 	for _, known := range [][]string{{host}, {gone}, {gone, host}} {
 		if tree, bases, err := since(reader, root, known); err != nil || len(bases) != 1 || bases[0] != tree {
 			t.Errorf("%v: %v %v", known, bases, err)
 		}
 	}
-	// A history of its own has none.
+	// An unrelated history has no base.
 	r.git("switch", "-q", "--orphan", "new")
 	alone := r.commit("x", "1")
 	r.git("merge", "-q", "--allow-unrelated-histories", "-m", "both", "main")
@@ -150,8 +150,7 @@ func TestF1Since(t *testing.T) {
 	}
 }
 
-// F1: all commits are found that are new, once, by whatever they are reached, and with
-// what each was made upon.
+// F1: all new commits are found, once each, by whatever path they are reached, each with its bases.
 func TestF1NewCommits(t *testing.T) {
 	r := newRepo(t, "sha1")
 	host := r.commit("a", "1")
@@ -201,7 +200,7 @@ func TestF1NewCommits(t *testing.T) {
 	}
 }
 
-// since is the tree of a commit, and of those that it was made upon.
+// since returns the tree of a commit, and the trees of its bases.
 func since(r *objects.Reader, tip string, known []string) (tree string, bases []string, err error) {
 	h, err := objects.NewHistory(r, known)
 	if err != nil {
@@ -215,7 +214,7 @@ func since(r *objects.Reader, tip string, known []string) (tree string, bases []
 	return c.Tree, bases, err
 }
 
-// F1: clocks that go wrong do not make a commit look as if it were upon nothing.
+// F1: wrong clocks do not make a commit look as if it had no base.
 func TestF1SinceWithWrongClocks(t *testing.T) {
 	r := newRepo(t, "sha1")
 	r.commit("a", "1")
@@ -234,7 +233,7 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 	}
 }
 
-// What a sandbox wrote is an error or what its name says, and bounded.
+// Whatever a sandbox wrote is either an error or matches its name, and is limited in size.
 func TestHostileObjects(t *testing.T) {
 	r := newRepo(t, "sha1")
 	id := r.commit("a", "1")

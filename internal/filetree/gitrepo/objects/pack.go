@@ -51,7 +51,7 @@ func (p *pack) openBoth(r *Reader) (err error) {
 	return nil
 }
 
-// lookup finds where an object begins.
+// lookup returns the offset of an object.
 func (p *pack) lookup(r *Reader, raw []byte) (int64, error) {
 	if err := p.open(r); err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func (p *pack) lookup(r *Reader, raw []byte) (int64, error) {
 
 var kinds = map[byte]string{1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
-// packed reads an object of a pack, with all that it is a difference to.
+// packed reads an object of a pack, with all objects that it is a delta of.
 func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
 	if o, ok := r.known.find(place{pack: p, at: at}); ok {
 		return o.kind, o.data, nil
@@ -110,7 +110,7 @@ func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string
 
 func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
 	if chain > maxChain {
-		return "", nil, fmt.Errorf("%w: too many differences upon each other", errMalformed)
+		return "", nil, fmt.Errorf("%w: the chain of deltas is too long", errMalformed)
 	}
 	var buffer [64]byte
 	n, err := p.all.ReadAt(buffer[:], at)
@@ -166,7 +166,7 @@ func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string
 	return kind, data, err
 }
 
-// patch applies a difference.
+// patch applies a delta.
 func (r *Reader) patch(base, delta []byte) ([]byte, error) {
 	from, n := binary.Uvarint(delta)
 	if n <= 0 || from != uint64(len(base)) {
@@ -178,7 +178,7 @@ func (r *Reader) patch(base, delta []byte) ([]byte, error) {
 		return nil, errMalformed
 	}
 	if r.left -= int64(size); r.left < 0 {
-		return nil, fmt.Errorf("the objects are larger than what is looked into")
+		return nil, fmt.Errorf("the objects are larger than the limit")
 	}
 	delta = delta[n:]
 	var out []byte

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDepth bounds directories in directories.
+// maxDepth is how deeply directories may be nested.
 const maxDepth = 512
 
 // file is an entry of a tree.
@@ -25,7 +25,7 @@ func (r *Reader) tree(id string, size int) ([]file, error) {
 		return nil, err
 	}
 	if kind != "tree" {
-		return nil, fmt.Errorf("%w: %s is no tree", errMalformed, id)
+		return nil, fmt.Errorf("%w: %s is not a tree", errMalformed, id)
 	}
 	var out []file
 	for len(data) > 0 {
@@ -43,9 +43,9 @@ func (r *Reader) tree(id string, size int) ([]file, error) {
 	return out, nil
 }
 
-// Changed calls f with the path of each file that is not the same in two trees, and
-// what it is in the second: its mode and name as an object, or "" where there is none.
-// "" is a tree of nothing.
+// Changed calls f with the path of each file that differs between two trees, and with its mode and
+// object name in the second tree, or "" if it is not there. The tree name "" stands for an empty
+// tree.
 func (r *Reader) Changed(from, to string, f func(path, now string) error) error {
 	return r.changed(from, to, "", max(len(from), len(to))/2, 0, f)
 }
@@ -55,7 +55,7 @@ func (r *Reader) changed(from, to, above string, size, depth int, f func(path, n
 		return nil
 	}
 	if r.trees--; r.trees < 0 || depth > maxDepth {
-		return errors.New("the trees are larger than what is looked into")
+		return errors.New("the trees are larger than the limit")
 	}
 	old, err := r.tree(from, size)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Reader) changed(from, to, above string, size, depth int, f func(path, n
 	for _, e := range old {
 		was[e.name] = e
 	}
-	// A name that stands twice in a tree is judged twice.
+	// A name that appears twice in a tree is compared twice.
 	for _, e := range now {
 		o, had := was[e.name]
 		delete(was, e.name)
@@ -90,7 +90,7 @@ func (r *Reader) changed(from, to, above string, size, depth int, f func(path, n
 	return nil
 }
 
-// both compares what a name is in two trees.
+// both compares a name in two trees.
 func (r *Reader) both(o, e file, name string, size, depth int, f func(path, now string) error) error {
 	oldTree, newTree := "", ""
 	if o.mode == treeMode {

@@ -1,10 +1,9 @@
-// Package pointer finds the repository of a work tree whose .git is a file that names
-// one elsewhere: a linked work tree, a submodule, or a repository with
-// --separate-git-dir.
+// Package pointer finds the repository of a work tree whose .git is a file that names a repository
+// elsewhere: a linked work tree, a submodule, or a repository with --separate-git-dir.
 //
-// The author of the tree wrote that file, so it proves nothing by itself: a tree from
-// an archive could name ~/.ssh, and a sandbox would see it. A path is followed only if
-// it is a repository that names the tree as its work tree.
+// The author of the tree wrote that file, so it proves nothing by itself: a tree from an archive
+// could name ~/.ssh, and a sandbox would see it. A path is followed only if it leads to a
+// repository that itself names the tree as its work tree.
 package pointer
 
 import (
@@ -18,35 +17,35 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
 )
 
-// Repository is one that lies outside of its work tree. Paths are the host's, absolute
-// and without symbolic links.
+// Repository is a repository outside of its work tree. Paths are the host's, absolute and without
+// symbolic links.
 type Repository struct {
-	// Dir has objects and references.
+	// Dir holds objects and references.
 	Dir string
-	// GitDir is what the work tree's file names: Dir itself, or below it what a linked
-	// work tree has for itself.
+	// GitDir is the directory that the work tree's file names: Dir itself, or the directory below
+	// it that belongs to a linked work tree.
 	GitDir string
 	// Worktree is the name of the linked work tree in Dir, or "".
 	Worktree string
-	// Relative says that the file names it relative to the work tree.
+	// Relative is set if the file names it relative to the work tree.
 	Relative bool
-	// Borrowed are directories of objects that it uses and that are not below Dir.
-	// Nothing in them says that this repository may use them.
+	// Borrowed are object directories that it uses and that are not below Dir. Nothing in them
+	// confirms that this repository may use them.
 	Borrowed []string
 }
 
 // CodeNotFollowed is the code of the error for a repository that is not followed.
 const CodeNotFollowed = "git_not_followed"
 
-// Bounds of what is read of a repository.
+// Limits of what is read of a repository.
 const (
 	maxLink   = 8 << 10
 	maxConfig = 1 << 20
 )
 
-// Find returns the repository of a work tree, whose path has no symbolic links. It is
-// nil without an error if the tree has none, or one that lies in the tree. One that is
-// named and not followed is a fault of kind Denied.
+// Find returns the repository of a work tree, whose path has no symbolic links. It returns nil
+// without an error if the tree has no repository, or one within the tree. If the named repository
+// is not followed, the error is of kind Denied.
 func Find(top string) (*Repository, error) {
 	root, err := os.OpenRoot(top)
 	if err != nil {
@@ -70,7 +69,7 @@ func Find(top string) (*Repository, error) {
 	}
 	r := &Repository{Relative: !filepath.IsAbs(to)}
 	if r.GitDir, err = filepath.EvalSymlinks(absolute(top, to)); err != nil {
-		return nil, notFollowed(top, "the repository that its .git names is not there, or cannot be reached")
+		return nil, notFollowed(top, "the repository that its .git names does not exist, or cannot be reached")
 	}
 	if below(r.GitDir, top) && !isLinked(r.GitDir) {
 		return nil, nil
@@ -85,24 +84,24 @@ func Find(top string) (*Repository, error) {
 	return r, nil
 }
 
-// isLinked reports whether a directory has the file that leads on to a repository.
+// isLinked reports whether a directory has a .git file that refers to a repository.
 func isLinked(gitDir string) bool {
 	_, err := os.Lstat(filepath.Join(gitDir, "commondir"))
 	return err == nil
 }
 
-// check finds what a work tree belongs to, and whether that says so itself.
+// check finds the repository of a work tree, and checks that the repository names the work tree.
 func (r *Repository) check(top string) error {
 	git, err := os.OpenRoot(r.GitDir)
 	if err != nil {
-		return notFollowed(top, "what its .git names is no directory that can be read")
+		return notFollowed(top, "its .git does not name a readable directory")
 	}
 	defer git.Close()
 	text, err := gitfile.Read(git, "commondir", maxLink)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.Dir = r.GitDir
 		if !isRepository(git) {
-			return notFollowed(top, "what its .git names is no repository")
+			return notFollowed(top, "its .git does not name a repository")
 		}
 		if !worksIn(git, r.GitDir, top) {
 			return notFollowed(top, "the repository that its .git names does not name this directory as its work tree (core.worktree)")
@@ -110,14 +109,14 @@ func (r *Repository) check(top string) error {
 		return nil
 	}
 	if err != nil {
-		return notFollowed(top, "what its .git names cannot be read")
+		return notFollowed(top, "the directory that its .git names cannot be read")
 	}
-	// Git makes linked work trees in one place. Another would let a tree choose what
-	// of the host is taken for the repository.
+	// Git creates linked work trees in one place only. If other places were accepted, a tree could
+	// choose which directory of the host is taken for the repository.
 	dir := filepath.Dir(filepath.Dir(r.GitDir))
 	real, err := filepath.EvalSymlinks(absolute(r.GitDir, line(text)))
 	if err != nil || real != dir || filepath.Base(filepath.Dir(r.GitDir)) != "worktrees" {
-		return notFollowed(top, "what its .git names is no work tree of a repository")
+		return notFollowed(top, "its .git does not name a work tree of a repository")
 	}
 	r.Dir, r.Worktree = dir, filepath.Base(r.GitDir)
 	common, err := os.OpenRoot(dir)
@@ -126,7 +125,7 @@ func (r *Repository) check(top string) error {
 	}
 	defer common.Close()
 	if !isRepository(common) {
-		return notFollowed(top, "what its .git leads to is no repository")
+		return notFollowed(top, "its .git does not lead to a repository")
 	}
 	back, err := gitfile.Read(git, "gitdir", maxLink)
 	if err != nil {
@@ -139,7 +138,7 @@ func (r *Repository) check(top string) error {
 	return nil
 }
 
-// isRepository reports whether a directory has what git looks for in one.
+// isRepository reports whether a directory has the files by which git recognises a repository.
 func isRepository(dir *os.Root) bool {
 	for _, name := range []string{"objects", "refs"} {
 		if info, err := dir.Lstat(name); err != nil || !info.IsDir() {
@@ -171,10 +170,10 @@ func worksIn(git *os.Root, dir, top string) bool {
 	return false
 }
 
-// maxBorrowed bounds the directories of objects that are named.
+// maxBorrowed limits the number of object directories.
 const maxBorrowed = 16
 
-// borrowed returns the directories of objects that a repository names beside its own.
+// borrowed returns the object directories that a repository uses beside its own.
 func borrowed(dir string) []string {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -198,8 +197,8 @@ func borrowed(dir string) []string {
 	return out
 }
 
-// Borrows returns the directories of objects outside of a work tree that the
-// repository in its .git uses.
+// Borrows returns the object directories outside of a work tree that the repository in its .git
+// uses.
 func Borrows(top string) []string {
 	dir := filepath.Join(top, ".git")
 	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
@@ -219,7 +218,7 @@ func notFollowed(top, why string) error {
 		WithHint("git worktree repair mends a work tree that was moved; --mount shows a repository that you name yourself")
 }
 
-// absolute is a path that is relative to a directory, or absolute.
+// absolute resolves a path relative to a directory, unless it is absolute.
 func absolute(dir, name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Clean(name)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// git runs a command of git's with no settings of the machine's.
+// git runs git without the host's settings.
 func git(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Git)
@@ -82,7 +82,7 @@ func TestF3Finds(t *testing.T) {
 			t.Errorf("%s: %+v", c.top, r)
 		}
 	}
-	// What has its repository inside, or none, has nothing to be shown.
+	// A tree with its repository inside, or without one, has nothing to show.
 	for _, top := range []string{"repo", "super", "."} {
 		if r, err := Find(filepath.Join(at, top)); r != nil || err != nil {
 			t.Errorf("%s: %v, %v", top, r, err)
@@ -93,7 +93,7 @@ func TestF3Finds(t *testing.T) {
 	}
 }
 
-// TestF3NothingElseIsFollowed: a tree that somebody else wrote names what it likes.
+// TestF3NothingElseIsFollowed: a tree that another person wrote can name any path.
 func TestF3NothingElseIsFollowed(t *testing.T) {
 	at := place(t)
 	repo := filepath.Join(at, "repo")
@@ -102,7 +102,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	write(t, filepath.Join(at, ".ssh/id_rsa"), "key")
 	write(t, filepath.Join(at, ".ssh/commondir"), "../.ssh\n")
 	tree := filepath.Join(at, "tree")
-	// What only says that it belongs to the tree, and is no repository.
+	// Directories that claim to belong to the tree and are not repositories.
 	write(t, filepath.Join(at, "keys/config"), "[core]\nworktree = "+tree+"\n")
 	write(t, filepath.Join(at, "keys/HEAD"), "ref: refs/heads/main\n")
 	steps := map[string]func(){
@@ -133,7 +133,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	// The positive control: the same tree where the repository names it.
+	// Control: the same tree, with a repository that names it.
 	if r, err := Find(filepath.Join(at, "one")); r == nil || err != nil {
 		t.Errorf("the work tree itself: %v, %v", r, err)
 	}
@@ -147,7 +147,7 @@ func pipe(t *testing.T, name string) {
 	}
 }
 
-// forge makes what looks like a work tree of a repository inside the tree.
+// forge makes a directory inside the tree that looks like a work tree of a repository.
 func forge(t *testing.T, tree, _, common string) {
 	write(t, filepath.Join(tree, ".git"), "gitdir: meta/worktrees/x\n")
 	write(t, filepath.Join(tree, "meta/worktrees/x/commondir"), common+"\n")
@@ -186,11 +186,11 @@ func TestWorktreeOf(t *testing.T) {
 func FuzzWorktreeOf(f *testing.F) {
 	f.Add("[core]\n\tworktree = \"../x\" # y\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		// A value has no bytes that the file has not.
+		// A value has no bytes that the file does not have.
 		if got := worktreeOf([]byte(text)); len(got) > len(text) {
 			t.Errorf("%q: %q", text, got)
 		}
-		// What is set last, in plain words, is what is meant.
+		// The last assignment wins.
 		if strings.ContainsRune(text, '\\') {
 			return
 		}

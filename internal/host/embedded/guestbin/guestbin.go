@@ -1,6 +1,6 @@
-// Package guestbin owns the program that runs as PID 1 inside a sandbox, as a
-// file on the host: the small guest if this binary was built with one inside,
-// otherwise this binary itself, which can play the guest's role.
+// Package guestbin owns the host's copy of the program that runs as PID 1 inside a sandbox: the
+// small guest if it is embedded in this binary, otherwise this binary itself, which can play the
+// guest's role.
 package guestbin
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// bin holds crannog-guest if make built it before this package. A plain go
-// build finds only the note beside it.
+// bin holds crannog-guest if make built it before this package. A plain go build finds only a
+// placeholder.
 //
 //go:embed bin
 var bin embed.FS
@@ -27,8 +27,7 @@ func Embedded() bool {
 	return err == nil
 }
 
-// Path returns the guest's path on the host. The embedded one is written
-// below dir.
+// Path returns the guest's path on the host. An embedded guest is written below dir first.
 func Path(dir string) (string, error) {
 	path, err := embedded.Program(bin, embeddedName, dir)
 	if errors.Is(err, fs.ErrNotExist) {

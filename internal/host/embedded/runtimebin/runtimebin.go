@@ -1,6 +1,5 @@
-// Package runtimebin owns the program that plays gVisor's parts, as a file on
-// the host: one that can do nothing else, if this binary was built with it
-// inside.
+// Package runtimebin owns the host's copy of the program that plays gVisor's roles and nothing
+// else, if it is embedded in this binary.
 package runtimebin
 
 import (
@@ -12,16 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// bin holds crannog-runtime if make built it before this package. A plain go
-// build finds only the note beside it.
+// bin holds crannog-runtime if make built it before this package. A plain go build finds only a
+// placeholder.
 //
 //go:embed bin
 var bin embed.FS
 
 const embeddedName = "bin/crannog-runtime"
 
-// Path returns the program's path below dir, where it is written on first
-// use, or "" if this binary carries none and has to play the parts itself.
+// Path returns the program's path below dir, where it is written on first use. It returns "" if no
+// program is embedded, so that this binary has to play the roles itself.
 func Path(dir string) (string, error) {
 	path, err := embedded.Program(bin, embeddedName, dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
 )
 
-// The program plays its parts and nothing else.
+// The program plays its roles and nothing else.
 func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
 	path, err := runtimebin.Path(t.TempDir())
 	if err != nil {
@@ -17,7 +17,7 @@ func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
 	}
 	if path == "" {
 		if _, err := os.Stat("bin/crannog-runtime"); err == nil {
-			t.Fatal("the program lies there and is not carried")
+			t.Fatal("the program exists and is not embedded")
 		}
 		return // built without make
 	}
