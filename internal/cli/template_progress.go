@@ -15,7 +15,6 @@ import (
 
 // buildProgress shows how far a build is, on standard error.
 type buildProgress struct {
-	a     *app
 	form  string
 	out   io.Writer
 	steps map[int]*shownStep
@@ -37,7 +36,7 @@ const (
 	progressJSON  = "json"
 )
 
-func (a *app) newBuildProgress(form string) (*buildProgress, error) {
+func (a templateVerbs) newBuildProgress(form string) (*buildProgress, error) {
 	if !slices.Contains([]string{progressAuto, progressPlain, progressTTY, progressJSON}, form) {
 		return nil, usagef("--progress: %q is not plain, tty, json or auto", form)
 	}
@@ -47,7 +46,7 @@ func (a *app) newBuildProgress(form string) (*buildProgress, error) {
 			form = progressTTY
 		}
 	}
-	p := &buildProgress{a: a, form: form, out: a.Stderr, steps: map[int]*shownStep{}}
+	p := &buildProgress{form: form, out: a.Stderr, steps: map[int]*shownStep{}}
 	if a.quiet {
 		p.out = io.Discard
 	}

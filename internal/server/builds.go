@@ -18,11 +18,12 @@ import (
 // openBuilds opens what builds images. Without a library there is none.
 func (d *Server) openBuilds(ctx context.Context) (err error) {
 	o := d.options
-	if o.Library == nil || d.roots == nil {
+	roots, ok := o.Templates.(*build.Roots)
+	if o.Library == nil || !ok {
 		return nil
 	}
 	d.builds, err = build.Open(ctx, build.Options{
-		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, v1.NewCommands(d.Service, d.tap)},
+		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)},
 		Audit: d.Service.AuditLog(), Log: o.Log,
 	})
 	return err
@@ -32,6 +33,7 @@ func (d *Server) openBuilds(ctx context.Context) (err error) {
 // the service makes, as it does for any caller.
 type buildSandboxes struct {
 	d        *Server
+	roots    *build.Roots
 	commands *v1.Commands
 }
 
@@ -70,7 +72,7 @@ type buildRunner struct {
 
 // Run implements solve.Runner.
 func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err error) {
-	template, forget := b.d.roots.Show(sandbox.Template{
+	template, forget := b.roots.Show(sandbox.Template{
 		Image: b.d.options.Library.View(c.Tree, c.Binds...), DefaultUser: "root", DefaultDir: "/",
 	})
 	defer forget()

@@ -12,7 +12,11 @@ import (
 
 // images keeps what is saved of sandboxes. It says the same as
 // snapshot.Images in the words of package sandbox.
-type images struct{ *snapshot.Images }
+type images struct {
+	*snapshot.Images
+	// hostFiles are copies of files that saved memory refers to.
+	hostFiles *hostfiles.Store
+}
 
 // openImages opens what earlier processes have saved.
 func (d *Server) openImages() error {
@@ -28,8 +32,8 @@ func (d *Server) openImages() error {
 	if err != nil {
 		return err
 	}
-	d.images = &images{dir}
-	d.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
+	d.images = &images{Images: dir}
+	d.images.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
 	return err
 }
 

@@ -32,7 +32,6 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server/connlimit"
-	"github.com/crannog/crannog/internal/state/hostfiles"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
@@ -103,16 +102,12 @@ type Server struct {
 	tap     *observe.Tap
 	gateway *egressGateway
 	images  *images
-	// builds is nil without a library, as are the roots in which its commands run.
-	builds *build.Service
-	roots  *build.Roots
-	// hostFiles are copies of files that saved memory refers to.
-	hostFiles *hostfiles.Store
-	kept      *retained.Store
-	lock      *os.File // nil unless a server
-	local     net.Listener
-	guarded   *connlimit.Guard // of a server that serves
-	roomy     func()           // ends keeping room on the disk
+	builds  *build.Service // nil without a library
+	kept    *retained.Store
+	lock    *os.File // nil unless a server
+	local   net.Listener
+	guarded *connlimit.Guard // of a server that serves
+	roomy   func()           // ends keeping room on the disk
 }
 
 // Open assembles a Server and brings store and engine together. Close ends it.
@@ -128,8 +123,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	d := &Server{Engines: o.Engines}
 	if o.Library != nil {
-		d.roots = build.NewRoots(o.Templates)
-		o.Templates = d.roots
+		o.Templates = build.NewRoots(o.Templates)
 	}
 	d.options = o
 	defer func() {
@@ -194,7 +188,7 @@ func (d *Server) openService() error {
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
-		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
+		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
 		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,

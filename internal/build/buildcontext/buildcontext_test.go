@@ -154,15 +154,15 @@ func TestHostileContextsAreRefused(t *testing.T) {
 func TestHostileArchivesAreRefused(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, entries := range map[string][]tar.Header{
-		"an absolute name":       {{Name: outside, Typeflag: tar.TypeReg}},
-		"a name that leads out":  {{Name: "../x", Typeflag: tar.TypeReg}},
-		"dots in between":        {{Name: "a/../../x", Typeflag: tar.TypeReg}},
-		"through a link":         {{Name: "l", Linkname: filepath.Dir(outside), Typeflag: tar.TypeSymlink}, {Name: "l/outside", Typeflag: tar.TypeReg}},
-		"in the place of a link": {{Name: "l", Linkname: outside, Typeflag: tar.TypeSymlink}, {Name: "l", Typeflag: tar.TypeReg}},
-		"a device":               {{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
-		"a pipe":                 {{Name: "p", Typeflag: tar.TypeFifo}},
-		"a hard link":            {{Name: "h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}},
-		"no name":                {{Name: "/", Typeflag: tar.TypeDir}},
+		"an absolute name":      {{Name: outside, Typeflag: tar.TypeReg}},
+		"a name that leads out": {{Name: "../x", Typeflag: tar.TypeReg}},
+		"dots in between":       {{Name: "a/../../x", Typeflag: tar.TypeReg}},
+		"through a link":        {{Name: "l", Linkname: filepath.Dir(outside), Typeflag: tar.TypeSymlink}, {Name: "l/outside", Typeflag: tar.TypeReg}},
+		"over a link":           {{Name: "l", Linkname: outside, Typeflag: tar.TypeSymlink}, {Name: "l", Typeflag: tar.TypeReg}},
+		"a device":              {{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+		"a pipe":                {{Name: "p", Typeflag: tar.TypeFifo}},
+		"a hard link":           {{Name: "h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}},
+		"no name":               {{Name: "/", Typeflag: tar.TypeDir}},
 	} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)

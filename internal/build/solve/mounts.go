@@ -62,7 +62,7 @@ func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts,
 		if one.Target != "" {
 			one.Target = strings.TrimSuffix(g.absolute(one.Target), "/")
 			if one.Target == "" {
-				return m, dockerfile.Refused(c, "a mount in the place of / is not possible")
+				return m, dockerfile.Refused(c, "a mount at / is not possible")
 			}
 		}
 		parts = append(parts, part)

@@ -19,6 +19,9 @@ import (
 // does not last, as with other builders.
 var machine = []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc/machine-id", "var/lib/dbus/machine-id"}
 
+// places are directories that sandboxes are given; what is in them counts.
+var places = []string{"run/lock", "workspace"}
+
 // hidden are directories that are no part of any image.
 var hidden = []string{".crannog", "dev", "proc", "sys"}
 
@@ -152,6 +155,9 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 		if trust[one.name] || below(one.name, hidden) || below(one.name, without) || slices.Contains(machine, one.name) || over.unneeded(lower, one) {
 			continue
 		}
+		if info, err := lower.Lstat(one.name); one.opaque && (err != nil || !info.IsDir()) {
+			one.opaque = false // there is nothing that it hides
+		}
 		if err := c.write(w, one); err != nil {
 			return err
 		}
@@ -170,10 +176,14 @@ func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	switch {
 	case one.whiteout():
 		return errors.Is(err, fs.ErrNotExist) || t.made[one.name]
-	case one.header.Typeflag != tar.TypeDir || one.opaque || err != nil || !info.IsDir():
+	case one.header.Typeflag != tar.TypeDir || one.opaque && err == nil && !t.made[one.name]:
 		return false
 	case t.made[one.name]:
 		return true
+	case err != nil:
+		return slices.Contains(places, one.name)
+	case !info.IsDir():
+		return false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

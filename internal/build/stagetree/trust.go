@@ -13,8 +13,8 @@ import (
 )
 
 // trust returns the files by which a sandbox trusts its own gateway: its authority, and
-// the lists of roots that have it. An image must not have them: whoever runs it would trust
-// an authority of this machine, and nothing that is reached without the gateway. A list that
+// the lists of roots that have it. No image may have them: where it
+// runs, programs would trust an authority of this machine, and no public one. A list that
 // the command has written itself, as update-ca-certificates does, has no such authority.
 func (c *Changes) trust() (map[string]bool, error) {
 	authority := trim(certs.AuthorityPath)
