@@ -139,6 +139,9 @@ type Spec struct {
 	// Links are made with the root. They are below none of the other places.
 	Links  []Link
 	Limits Limits
+	// SetID lets programs of the image gain the rights of their set-id bits. It is asked of
+	// engines with OwnRoot alone. Otherwise no program inside gains a right by exec.
+	SetID bool `json:",omitempty"`
 	// Boot is what the guest reads before it is ready, and again after a restore.
 	Boot Boot `json:"-"`
 	// Egress connects the sandbox to the egress gateway. It is never stored: an open

@@ -37,6 +37,10 @@ type HostView struct {
 	Dir string
 	// Binds are shown read-only below Dir, in order.
 	Binds []Bind
+	// Owners is a file of the host with the owners and set-id bits of the files below Dir,
+	// as internal/filetree/fileowners reads it. "" is that the files have those of the host,
+	// without set-id bits.
+	Owners string
 }
 
 // Layers is a tree made of EROFS files.
@@ -162,7 +166,7 @@ func (i Image) Equal(o Image) bool {
 	}
 	same := true
 	if i.HostView != nil {
-		same = i.HostView.Dir == o.HostView.Dir && slices.Equal(i.HostView.Binds, o.HostView.Binds)
+		same = i.HostView.Dir == o.HostView.Dir && i.HostView.Owners == o.HostView.Owners && slices.Equal(i.HostView.Binds, o.HostView.Binds)
 	}
 	if i.Layers != nil {
 		same = same && i.Layers.Digest == o.Layers.Digest && slices.Equal(i.Layers.Files, o.Layers.Files)
@@ -185,6 +189,7 @@ type storedImage struct {
 	Dir    string `json:",omitempty"`
 	Binds  []Bind `json:",omitempty"`
 	Guest  string
+	Owners string  `json:",omitempty"`
 	Layers *Layers `json:",omitempty"`
 	OCI    *OCI    `json:",omitempty"`
 	Disk   *Disk   `json:",omitempty"`
@@ -195,7 +200,7 @@ type storedImage struct {
 func (i Image) MarshalJSON() ([]byte, error) {
 	view := i.View()
 	return json.Marshal(storedImage{
-		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Module: i.Module,
+		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Owners: view.Owners, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Module: i.Module,
 	})
 }
 
@@ -207,7 +212,7 @@ func (i *Image) UnmarshalJSON(data []byte) error {
 	}
 	*i = Image{Layers: s.Layers, OCI: s.OCI, Disk: s.Disk, Module: s.Module, Guest: s.Guest}
 	if s.Dir != "" || len(s.Binds) > 0 {
-		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds}
+		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds, Owners: s.Owners}
 	}
 	return nil
 }

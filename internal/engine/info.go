@@ -31,6 +31,10 @@ type Info struct {
 	// when all files that its guest can change are its own. Where one is not, the guest
 	// leaves the host's alone.
 	OwnNetwork, OwnFiles bool
+	// OwnRoot is set when root inside is no user of the host, whatever it does: a set-id
+	// program of an image may then give its rights, because they reach no further than the
+	// sandbox.
+	OwnRoot bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.

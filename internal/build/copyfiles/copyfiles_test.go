@@ -104,6 +104,8 @@ func TestWhereFilesGo(t *testing.T) {
 		{[]string{"dir"}, "/is", copyfiles.Options{}, []string{"is/sub/", "is/sub/y.md", "is/sub/z", "is/x"}},
 		{[]string{"dir"}, "/new", copyfiles.Options{}, []string{"new/", "new/sub/", "new/sub/y.md", "new/sub/z", "new/x"}},
 		{[]string{"dir"}, "/", copyfiles.Options{Exclude: []string{"**/*.md"}}, []string{"sub/", "sub/z", "x"}},
+		{[]string{"."}, "/is", copyfiles.Options{Exclude: []string{"*.md"}}, []string{"is/a", "is/dir/", "is/dir/sub/", "is/dir/sub/y.md", "is/dir/sub/z", "is/dir/x"}},
+		{[]string{"[ab]*"}, "/is/", copyfiles.Options{Exclude: []string{"*.md"}}, []string{"is/a"}},
 		{[]string{"d*/sub/*"}, "/is/", copyfiles.Options{}, []string{"is/y.md", "is/z"}},
 		{[]string{"dir/sub/z"}, "/is/", copyfiles.Options{Parents: true}, []string{"is/dir/", "is/dir/sub/", "is/dir/sub/z"}},
 		{[]string{"dir/./sub/z"}, "/is/", copyfiles.Options{Parents: true}, []string{"is/sub/", "is/sub/z"}},

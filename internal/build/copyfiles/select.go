@@ -188,6 +188,9 @@ func (w *walk) source(name, pattern string, parents, only bool) error {
 		if parents {
 			to = kept(name, pattern)
 		}
+		if left, err := w.exclude.MatchesOrParentMatches(path.Base(name)); err != nil || left {
+			return err
+		}
 		return w.add(to, real, info)
 	}
 	to := ""
@@ -250,9 +253,6 @@ func (w *walk) directory(to, from, rel string) error {
 }
 
 func (w *walk) add(to, from string, info fs.FileInfo) error {
-	if left, err := w.exclude.MatchesOrParentMatches(path.Base(from)); err != nil || left && !info.IsDir() {
-		return err
-	}
 	i := Item{Name: to, from: from, info: info, root: w.src.Root, own: w.src.Owners}
 	switch {
 	case info.IsDir(), info.Mode().IsRegular():

@@ -16,6 +16,8 @@ type needs struct {
 	// programs of a Linux image are run. That takes an image that has any, and a
 	// boundary: without one they would do to this machine what they are to do to a sandbox.
 	programs bool
+	// ownRoot is an engine with engine.Info.OwnRoot that starts from a view of the host.
+	ownRoot bool
 	// config names a field of Config that must be set.
 	config string
 }
@@ -34,6 +36,8 @@ var needed = []struct {
 	{"cover/", needs{programs: true}},
 	{"owners/", needs{programs: true}},
 	{"owners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
+	{"imageowners/", needs{programs: true, ownRoot: true}},
+	{"imageowners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
 	{"namespaces/", needs{programs: true}},
 	{"changes/", needs{programs: true}},
 
@@ -122,6 +126,7 @@ func (r rule) needs() (all needs) {
 		all.enforces = append(all.enforces, n.needs.enforces...)
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
+		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
 		}
@@ -157,6 +162,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.programs && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return slices.Contains(programImages, k) }) {
 		list = append(list, "an image with programs")
+	}
+	if n.ownRoot && !(info.OwnRoot && c.Image.Kind() == engine.ImageHostView) {
+		list = append(list, "a root of its own and a view of the host")
 	}
 	if n.config == "Groups" && c.Groups == nil || n.config == "Forbidden" && len(c.Forbidden) == 0 {
 		list = append(list, "the configuration "+n.config)

@@ -238,9 +238,11 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		// Writes go to a file without a name in the sandbox's directory: they
 		// cost disk and not memory, the kernel frees it with the last
 		// descriptor, and its size is the sandbox's disk limit.
-		"overlay2":  fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
-		"rootless":  fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
-		"panic-log": filepath.Join(box, wordsName),
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
+		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
+		// Without it gVisor ignores set-id bits even where new privileges are allowed.
+		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
+		"panic-log":  filepath.Join(box, wordsName),
 		// Nothing of the host's devices or sockets is reachable by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",

@@ -112,6 +112,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
 		OwnFiles:     true,
+		OwnRoot:      true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),

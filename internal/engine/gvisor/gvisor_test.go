@@ -115,7 +115,7 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 // in another way; what the kernel inside does of itself is the same.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
-		rules := only("boundary/", "cover/", "owners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
+		rules := only("boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
 			"exec/extended-attributes", "exec/root-on-request", "exec/runs-as-the-user", "exec/streams-and-exit-code", "exec/writable-places",
 			"link/ends-with-the-box", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
 			"state/covers-hold-in-a-copy", "archive/kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",

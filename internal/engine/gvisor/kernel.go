@@ -127,6 +127,10 @@ func taken(id string) error {
 // boot runs the child that makes the kernel.
 func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootResult, error) {
 	var result bootResult
+	plan, err := ownersOf(spec)
+	if err != nil {
+		return result, err
+	}
 	channel, ours, err := makeChannel(k.b.dir)
 	if err != nil {
 		return result, err
@@ -164,7 +168,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	p.closeTheirs()
 	k.config, k.output = pipe{write: p.config.write}, p.output.read
-	request, err := json.Marshal(e.bootRequest(spec, k))
+	request, err := json.Marshal(e.bootRequest(spec, k, plan))
 	if err != nil {
 		request = nil
 	}
@@ -193,7 +197,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	return result, err
 }
 
-func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
+func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) bootRequest {
 	b := k.b
 	req := bootRequest{
 		ID:          b.rec.Kernel,
@@ -208,13 +212,14 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Hide:        spec.Hide,
 		Absent:      spec.Absent,
 		ReadOnly:    spec.ReadOnly,
-		Owners:      ownersOf(spec),
+		Owners:      plan,
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),
 			Guest:    spec.Image.Guest,
 			Hostname: spec.Hostname,
 			Limits:   spec.Limits,
+			SetID:    spec.SetID,
 		}),
 	}
 	if len(k.inherited) > 0 {

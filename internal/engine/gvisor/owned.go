@@ -10,13 +10,14 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // workspaceDir is where a sandbox's workspace is inside.
 const workspaceDir = "/workspace"
 
-// ownersOf says which of the host's files the sandbox's user owns inside.
-func ownersOf(spec engine.Spec) owners.Plan {
+// ownersOf says whose the host's files are inside.
+func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
 	if spec.Workspace != "" {
 		plan.Places = append(plan.Places, workspaceDir)
@@ -30,7 +31,14 @@ func ownersOf(spec engine.Spec) owners.Plan {
 	for _, m := range spec.Mounts {
 		plan.Places = append(plan.Places, m.Target)
 	}
-	return plan
+	if file := spec.Image.View().Owners; file != "" {
+		table, err := fileowners.Read(file)
+		if err != nil {
+			return plan, err
+		}
+		plan.Files = table
+	}
+	return plan, nil
 }
 
 // planOwners puts the plan into a specification. Covers come in one order, so

@@ -34,7 +34,15 @@ type Store struct {
 	dir, drafts string
 	// step is called before each step of a commit, for tests in which the process dies.
 	step func(name string) error
+	room func(bytes int64) error
 }
+
+// Trace has step called before each step of a commit, for tests in which the process dies.
+func (s *Store) Trace(step func(name string) error) { s.step = step }
+
+// Limit has room asked before a blob of so many bytes is begun. It comes before any other
+// use of the store.
+func (s *Store) Limit(room func(bytes int64) error) { s.room = room }
 
 // Open makes the directory of a store if it does not exist.
 func Open(dir string) (*Store, error) {

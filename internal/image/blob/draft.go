@@ -38,7 +38,8 @@ type Draft struct {
 const lockRetry = 100 * time.Millisecond
 
 // Begin returns a draft of a blob, which continues what an interrupted one has written.
-// It returns nil if the store has the blob. While another writer has a draft of it, Begin
+// It returns nil if the store has the blob, and the error of Limit's function if there is
+// no room for it. While another writer has a draft of it, Begin
 // waits.
 func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
 	final, err := s.path(d)
@@ -55,6 +56,11 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 			}
 			// Its content cannot have the digest: a disk lost part of it.
 			if err := os.Remove(final); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		if s.room != nil {
+			if err := s.room(size); err != nil {
 				return nil, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // entry unpacks one entry of a layer.
@@ -159,24 +160,42 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return refused(h.Name, "it is a hard link to a directory")
 	}
-	return unix.Linkat(int(from.file.Fd()), target, int(parent.file.Fd()), base, 0)
+	if err := unix.Linkat(int(from.file.Fd()), target, int(parent.file.Fd()), base, 0); err != nil {
+		return err
+	}
+	if o, special := t.special[path.Join(from.path, target)]; special {
+		return t.note(path.Join(parent.path, base), o)
+	}
+	return nil
 }
 
-// own gives a file its owner. Without root there is only one user, and all files are its.
+// own gives a file its owner. Without root there is only one user, and all files are its:
+// then the owner is in the table alone.
 func (t *Tree) own(parent *place, base string, h *tar.Header) error {
-	if !t.owners {
-		return nil
-	}
 	const most = 1<<32 - 2 // the last number means "leave it"
 	if h.Uid < 0 || h.Uid > most || h.Gid < 0 || h.Gid > most {
 		return refused(h.Name, "its owner is no user")
 	}
+	if err := t.note(path.Join(parent.path, base), fileowners.Owner{UID: uint32(h.Uid), GID: uint32(h.Gid), SetID: setID(h)}); err != nil || !t.owners {
+		return err
+	}
 	return unix.Fchownat(int(parent.file.Fd()), base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// permissions are the mode bits that a file keeps. A set-id program would give the rights
-// of its owner to any user of the host who reaches it; inside, no program gains rights by
-// exec in any case.
+// setID returns the set-id bits of an entry that have a meaning.
+func setID(h *tar.Header) uint16 {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return uint16(h.Mode & (unix.S_ISUID | unix.S_ISGID))
+	case tar.TypeDir:
+		return uint16(h.Mode & unix.S_ISGID)
+	}
+	return 0
+}
+
+// permissions are the mode bits that a file keeps on the host. A set-id program would give
+// the rights of its owner to any user of the host who reaches it, so that these bits are in
+// the table of owners alone.
 func permissions(h *tar.Header) uint32 {
 	return uint32(h.Mode) & (0o777 | unix.S_ISVTX)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // CodeRefused is the code of the error for a layer that no image builder makes.
@@ -62,9 +63,11 @@ type Tree struct {
 	counts Counts
 	// owners is set if files get the owners that the layers name.
 	owners bool
-	dirs   map[string]dirState // by path below the root
-	made   map[string]bool     // paths that the layer being unpacked has made
-	parent *place              // of the last entry
+	// special has the owners and set-id bits of files that are not simply root's.
+	special map[string]fileowners.Owner
+	dirs    map[string]dirState // by path below the root
+	made    map[string]bool     // paths that the layer being unpacked has made
+	parent  *place              // of the last entry
 }
 
 // dirState is what a directory gets once nothing more is written into it.
@@ -86,7 +89,7 @@ func Open(dir string, limits Limits) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	return &Tree{dir: dir, root: root, limits: limits, owners: os.Geteuid() == 0, dirs: map[string]dirState{}}, nil
+	return &Tree{dir: dir, root: root, limits: limits, owners: os.Geteuid() == 0, special: map[string]fileowners.Owner{}, dirs: map[string]dirState{}}, nil
 }
 
 // Close lets go of the directory.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // The following write our own files into a tree of strangers. None of them follows a link
@@ -64,17 +65,17 @@ func (t *Tree) MakeUsual(name string, mode uint32) error {
 	return err
 }
 
-// Own gives a directory an owner, where files can have one.
-func (t *Tree) Own(name string, uid, gid int) error {
-	if !t.owners {
-		return nil
-	}
+// Own gives a directory an owner.
+func (t *Tree) Own(name string, uid, gid uint32) error {
 	p, err := t.find(name)
 	if err != nil {
 		return err
 	}
 	defer p.file.Close()
-	return unix.Fchownat(int(p.file.Fd()), "", uid, gid, unix.AT_EMPTY_PATH)
+	if err := t.note(p.path, fileowners.Owner{UID: uid, GID: gid}); err != nil || !t.owners {
+		return err
+	}
+	return unix.Fchownat(int(p.file.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH)
 }
 
 // WriteFile makes a file, which replaces what is at its path. Its directory exists.
@@ -113,86 +114,42 @@ func (t *Tree) IsFile(name string) (bool, error) {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
 }
 
-// Exists reports whether a path leads to something, which a link at its end is already.
-func (t *Tree) Exists(name string) (bool, error) {
-	dir, base := path.Split(name)
-	parent, err := t.find(strings.TrimSuffix(dir, "/"))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return false, nil
-	}
-	if err != nil || base == "" {
-		return err == nil, err
-	}
-	defer parent.file.Close()
-	var stat unix.Stat_t
-	err = unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Place makes an empty file for a file to be shown in its place.
-func (t *Tree) Place(name string) error {
-	if dir := path.Dir(name); dir != "." {
-		if err := t.MakeUsual(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	if there, err := t.Exists(name); err != nil || there {
-		return err
-	}
-	return t.WriteFile(name, nil, 0o644)
-}
-
-// Drop removes what is at a path.
-func (t *Tree) Drop(name string) error {
-	dir, base := path.Split(name)
-	parent, err := t.find(strings.TrimSuffix(dir, "/"))
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
+// AppendFile adds to a regular file, also through links within the tree. Its owner and mode
+// stay.
+func (t *Tree) AppendFile(name string, data []byte) error {
+	f, err := t.openFile(name, unix.O_WRONLY|unix.O_APPEND)
 	if err != nil {
 		return err
 	}
-	defer parent.file.Close()
-	return t.remove(parent, base, path.Join(parent.path, base))
-}
-
-// Resolve returns the path below the root to which a path leads, with no link on it. Of a
-// path whose end is not there, the part that is there is resolved.
-func (t *Tree) Resolve(name string) (string, error) {
-	for rest := ""; ; {
-		fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{
-			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-		})
-		if err == nil {
-			f := os.NewFile(uintptr(fd), name)
-			at, err := t.pathOf(f)
-			f.Close()
-			return path.Join(at, rest), err
-		}
-		if !errors.Is(err, unix.ENOENT) || name == "" {
-			return "", explain(name, err)
-		}
-		rest = path.Join(path.Base(name), rest)
-		if name = path.Dir(name); name == "." {
-			name = ""
-		}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is no file", name)
 	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
 }
 
-// ReadFile reads a regular file of at most limit bytes, also through links within the
-// tree. One that is not there is fs.ErrNotExist.
-func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+// openFile opens what a path leads to, as a program inside would.
+func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Flags:   flags | unix.O_NONBLOCK | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), name)
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// ReadFile reads a regular file of at most limit bytes, also through links within the
+// tree. One that is not there is fs.ErrNotExist.
+func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := t.openFile(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {

@@ -73,6 +73,7 @@ func (t *Tree) remove(parent *place, name, at string) error {
 	if t.parent != nil && t.parent != parent && (t.parent.path == at || strings.HasPrefix(t.parent.path, at+"/")) {
 		t.forgetParent()
 	}
+	delete(t.special, at)
 	err := unix.Unlinkat(int(parent.file.Fd()), name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil

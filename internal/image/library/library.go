@@ -38,7 +38,18 @@ type Options struct {
 	// Grace is how long a tree is kept after its last use, so that one for which a sandbox
 	// is just being created does not go.
 	Grace time.Duration
-	Log   *slog.Logger
+	// Step is called before each step that changes the disk, for tests in which the
+	// process dies. An error of it ends the work.
+	Step func(name string) error
+	Log  *slog.Logger
+}
+
+// step calls Options.Step.
+func (l *Library) step(name string) error {
+	if l.o.Step == nil {
+		return nil
+	}
+	return l.o.Step(name)
 }
 
 // Library is the images of one state directory.
@@ -77,6 +88,11 @@ func Open(o Options) (*Library, error) {
 	if l.names, err = openNames(filepath.Join(o.Dir, "names")); err != nil {
 		return nil, err
 	}
+	if o.Step != nil {
+		l.blobs.Trace(func(name string) error { return o.Step("blob: " + name) })
+		l.roots.Trace(func(name string) error { return o.Step("tree: " + name) })
+	}
+	l.blobs.Limit(l.room)
 	o.Registry.Room, o.Registry.Log = l.room, o.Log
 	l.registry = registry.New(o.Registry)
 	return l, l.sweep()
@@ -169,18 +185,29 @@ func (l *Library) Pull(ctx context.Context, ref, platform string, report func(Pr
 	if err != nil {
 		return Image{}, err
 	}
-	release, err := l.hold(ctx, false)
-	if err != nil {
-		return Image{}, err
-	}
-	defer release()
-	pulled, err := l.registry.Pull(ctx, named, p, l.blobs, func(e registry.Event) {
-		report(Progress{Stage: StagePull, Digest: e.Digest.String(), Done: e.Done, Total: e.Total, Present: e.Present})
+	var img Image
+	var pulled registry.Pulled
+	err = l.withRoom(ctx, func() []v1.Hash { return l.blobsOf(pulled.Manifest) }, func() error {
+		if pulled.Manifest == (v1.Hash{}) {
+			if pulled, err = l.registry.Pull(ctx, named, p, l.blobs, func(e registry.Event) {
+				report(Progress{Stage: StagePull, Digest: e.Digest.String(), Done: e.Done, Total: e.Total, Present: e.Present})
+			}); err != nil {
+				return err
+			}
+		}
+		img, err = l.add(ctx, entry{Name: named.Name(), Manifest: pulled.Manifest, Resolved: pulled.Resolved, Source: pulled.Source}, report)
+		return err
 	})
+	return img, err
+}
+
+// blobsOf lists the blobs of an image, if the store has it.
+func (l *Library) blobsOf(digest v1.Hash) []v1.Hash {
+	img, err := manifest.Load(l.blobs, digest)
 	if err != nil {
-		return Image{}, err
+		return nil
 	}
-	return l.add(ctx, entry{Name: named.Name(), Manifest: pulled.Manifest, Resolved: pulled.Resolved, Source: pulled.Source}, report)
+	return img.Blobs()
 }
 
 // add unpacks an image whose blobs are there and gives it its name.
@@ -195,6 +222,9 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 		}
 	}
 	e.Added = now()
+	if err := l.step("name"); err != nil {
+		return Image{}, err
+	}
 	if err := l.names.put(e); err != nil {
 		return Image{}, err
 	}
@@ -207,18 +237,6 @@ func now() time.Time { return time.Now().UTC().Round(0) }
 func own(img manifest.Image) bool {
 	p := img.Config.Platform()
 	return p == nil || p.Architecture == "" || p.Architecture == manifest.Host().Architecture
-}
-
-func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
-	limits := l.o.Limits
-	left, err := l.left()
-	if err != nil {
-		return root.Root{}, err
-	}
-	limits.Bytes = min(limits.Bytes, max(left, 0))
-	return l.roots.Make(ctx, img, l.blobs, limits, func(done, total int64) {
-		report(Progress{Stage: StageUnpack, Done: done, Total: total})
-	})
 }
 
 // describe returns what is known of a named image.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/archive"
@@ -82,15 +83,28 @@ func (l *Library) Import(ctx context.Context, from, as, platform string, report 
 	if err != nil {
 		return nil, err
 	}
-	release, err := l.hold(ctx, false)
-	if err != nil {
-		return nil, err
+	var found []archive.Imported
+	var list []Image
+	keep := func() (blobs []v1.Hash) {
+		for _, one := range found {
+			blobs = append(blobs, l.blobsOf(one.Manifest)...)
+		}
+		return blobs
 	}
-	defer release()
-	found, err := archive.Import(ctx, from, p, l.blobs)
-	if err != nil {
-		return nil, err
-	}
+	err = l.withRoom(ctx, keep, func() error {
+		if found == nil {
+			if found, err = archive.Import(ctx, from, p, l.blobs); err != nil {
+				return err
+			}
+		}
+		list, err = l.addAll(ctx, found, as, report)
+		return err
+	})
+	return list, err
+}
+
+// addAll gives the images of an archive their names.
+func (l *Library) addAll(ctx context.Context, found []archive.Imported, as string, report func(Progress)) ([]Image, error) {
 	if as != "" {
 		if len(found) != 1 {
 			return nil, fault.Newf(fault.Invalid, archive.CodeInvalid, "the archive has %d images, and one name was given", len(found))
@@ -107,7 +121,7 @@ func (l *Library) Import(ctx context.Context, from, as, platform string, report 
 			if err != nil {
 				return nil, err
 			}
-			img, err := l.add(ctx, entry{Name: named.Name(), Manifest: one.Manifest, Resolved: one.Manifest, Source: "file"}, report)
+			img, err := l.add(ctx, entry{Name: named.Name(), Manifest: one.Manifest, Resolved: one.Manifest, Source: SourceFile}, report)
 			if err != nil {
 				return nil, err
 			}
@@ -148,6 +162,9 @@ func (l *Library) Remove(ctx context.Context, ref string) ([]string, error) {
 	}
 	var gone []string
 	for _, e := range found {
+		if err := l.step("forget"); err != nil {
+			return gone, err
+		}
 		was, err := l.names.remove(e.Name)
 		if err != nil {
 			return gone, err

@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -11,11 +12,17 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
 )
 
 // defaultBudget is the disk for images where the operator sets none, and never more than
 // half of what is free.
 const defaultBudget = 50 << 30
+
+// CodeBudget is the code of the error for an image that the budget has no place for.
+const CodeBudget = registry.CodeBudget
+
+const budgetHint = "images that came from a registry and are not in use have gone already; crannog image rm removes others, and the setting image_budget bounds all"
 
 // Pruned is what a pruning has freed.
 type Pruned struct {
@@ -34,22 +41,26 @@ func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 	return l.collect(ctx)
 }
 
-// collect is Prune with the lock held.
-func (l *Library) collect(ctx context.Context) (Pruned, error) {
+// collect is Prune with the lock held. It keeps some blobs besides.
+func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) {
 	needBlobs, needConfigs, err := l.named()
 	if err != nil {
 		return Pruned{}, err
 	}
-	used := map[string]bool{}
-	if inUse := l.inUse.Load(); inUse != nil {
-		if used, err = (*inUse)(ctx); err != nil {
-			return Pruned{}, err
-		}
+	for _, d := range keep {
+		needBlobs[d] = true
+	}
+	used, err := l.needed(ctx)
+	if err != nil {
+		return Pruned{}, err
 	}
 	var done Pruned
 	var errs []error
 	roots, err := l.roots.List()
 	if err != nil {
+		return done, err
+	}
+	if err := l.step("trees"); err != nil {
 		return done, err
 	}
 	for _, r := range roots {
@@ -74,9 +85,15 @@ func (l *Library) collect(ctx context.Context) (Pruned, error) {
 	if err != nil {
 		return done, errors.Join(append(errs, err)...)
 	}
+	if err := l.step("blobs"); err != nil {
+		return done, err
+	}
 	for d, size := range have {
 		if needBlobs[d] {
 			continue
+		}
+		if err := l.step("blob"); err != nil {
+			return done, err
 		}
 		if err := l.blobs.Remove(d); err != nil {
 			errs = append(errs, err)
@@ -156,6 +173,6 @@ func (l *Library) room(bytes int64) error {
 	if bytes <= left {
 		return nil
 	}
-	return fault.Newf(fault.Exhausted, "image_budget", "the image has %d bytes to fetch, and %d are left for images", bytes, max(left, 0)).
-		WithHint("crannog image prune frees what is unused, crannog image rm removes images; the setting image_budget bounds them")
+	return fault.Wrap(&shortage{missing: bytes - left}, fault.Exhausted, CodeBudget, fmt.Sprintf("the image has %d bytes to store, and %d are left for images", bytes, max(left, 0))).
+		WithHint(budgetHint)
 }

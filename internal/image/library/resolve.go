@@ -3,6 +3,8 @@ package library
 import (
 	"context"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/manifest"
@@ -27,12 +29,18 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	if err != nil {
 		return sandbox.Template{}, err
 	}
-	release, err := l.hold(ctx, false)
-	if err != nil {
-		return sandbox.Template{}, err
-	}
-	defer release()
-	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	var t sandbox.Template
+	err = l.withRoom(ctx, func() []v1.Hash { return l.blobsOf(found[0].Manifest) }, func() error {
+		t, err = l.start(ctx, ref, found[0])
+		return err
+	})
+	return t, err
+}
+
+// start returns the template of a named image, whose tree is made if it is not there. The
+// lock is held.
+func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
+	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
@@ -44,7 +52,7 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	if err != nil {
 		return sandbox.Template{}, err
 	}
-	return l.template(r, familiar(found[0].Name))
+	return l.template(r, familiar(e.Name))
 }
 
 // Resolve implements sandbox.Templates for the IDs of images that are unpacked. A sandbox
@@ -73,9 +81,11 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	if dir == "" {
 		dir = "/"
 	}
+	image := engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget})
+	image.HostView.Owners = r.Owners()
 	return sandbox.Template{
 		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex, ImageDigest: r.Image.String(),
-		Image: engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget}),
+		Image: image,
 	}, nil
 }
 

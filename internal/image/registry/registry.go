@@ -22,6 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
+// CodeBudget is the code of the error for which Options.Room is asked.
+const CodeBudget = "image_budget"
+
 // Options say how registries are asked. Zero in a field is the default.
 type Options struct {
 	Rules Rules
@@ -174,7 +177,7 @@ func oneAtATime(report func(Event)) func(Event) {
 func worthAnother(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.NotFound, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Timeout, fault.Internal:
-		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != "image_budget"
+		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != CodeBudget
 	case fault.Invalid, fault.Exists, fault.Conflict, fault.Unsupported, fault.Canceled:
 	}
 	return false

@@ -43,6 +43,23 @@ func accounts(t *layer.Tree) error {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
 	}
+	// Without a line here su and sudo take the account for one that has expired. No
+	// password opens it.
+	for name, line := range map[string]string{"etc/shadow": "user:*:::::::\n", "etc/gshadow": "user:!::\n"} {
+		have, err := t.ReadFile(name, maxAccounts)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && hasAccount(string(have), "user") {
+			continue
+		}
+		if err == nil {
+			if len(have) > 0 && have[len(have)-1] != '\n' {
+				line = "\n" + line
+			}
+			err = t.AppendFile(name, []byte(line))
+		}
+		if err != nil {
+			return fmt.Errorf("/%s: %w", name, err)
+		}
+	}
 	for name, content := range map[string]string{
 		"etc/hosts":    "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
 		"etc/hostname": "crannog\n", "etc/resolv.conf": "",

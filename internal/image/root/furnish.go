@@ -16,7 +16,7 @@ const GuestTarget = "/.crannog/crannog-guest"
 
 // furnished counts the changes of what furnish makes. Trees of another number are made
 // anew, and stay for the sandboxes that began with them.
-const furnished = 1
+const furnished = 2
 
 // own are directories on which something is mounted: no link of the image may be in their
 // place, or it would decide where the mount is.

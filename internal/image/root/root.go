@@ -38,13 +38,24 @@ type Root struct {
 	User    string
 	Dir     string // working directory
 	Env     map[string]string
-	Made    time.Time
+	// HasOwners is set if there is a table of owners and set-id bits.
+	HasOwners bool
+	Made      time.Time
 
 	home string // its directory in the store
 }
 
 // Tree is the directory that sandboxes are shown.
 func (r Root) Tree() string { return filepath.Join(r.home, "tree") }
+
+// Owners is the file with the table of owners and set-id bits (internal/filetree/fileowners),
+// or "" for a tree that an earlier version made.
+func (r Root) Owners() string {
+	if !r.HasOwners {
+		return ""
+	}
+	return filepath.Join(r.home, ownersName)
+}
 
 // Store is a directory of roots.
 type Store struct {
@@ -54,11 +65,16 @@ type Store struct {
 	step func(name string) error
 }
 
+// Trace has step called before each step of Make and Remove, for tests in which the process
+// dies.
+func (s *Store) Trace(step func(name string) error) { s.step = step }
+
 // Names of the store's directories and files.
 const (
 	draftPrefix = ".making-"
 	gonePrefix  = ".gone-"
 	metaName    = "root.json"
+	ownersName  = "owners.json"
 )
 
 // Open makes the directory of a store if it does not exist.
@@ -139,9 +155,11 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 		return Root{}, err
 	}
 	r := describe(img)
-	if err := s.fill(ctx, filepath.Join(draft, "tree"), img, blobs, limits, report, &r); err != nil {
+	owners, err := s.fill(ctx, filepath.Join(draft, "tree"), img, blobs, limits, report, &r)
+	if err != nil {
 		return Root{}, err
 	}
+	r.HasOwners = true
 	data, err := json.Marshal(r)
 	if err != nil {
 		return Root{}, err
@@ -152,6 +170,7 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 		name string
 		do   func() error
 	}{
+		{"owners", func() error { return durable.Replace(filepath.Join(draft, ownersName), owners, durable.Options{}) }},
 		{"describe", func() error { return durable.Replace(filepath.Join(draft, metaName), data, durable.Options{}) }},
 		{"sync", func() error { return unix.Syncfs(int(held.Fd())) }},
 		{"name", func() error { return os.Rename(draft, final) }},
@@ -186,17 +205,17 @@ func describe(img manifest.Image) Root {
 	return r
 }
 
-// fill unpacks the layers into a new directory.
-func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64), r *Root) error {
+// fill unpacks the layers into a new directory, and returns the text of the table of owners.
+func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64), r *Root) ([]byte, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
-		return err
+		return nil, err
 	}
 	tree, err := layer.Open(dir, limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer tree.Close()
 	progress := &counter{report: report}
@@ -206,22 +225,26 @@ func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs 
 	for i, l := range img.Manifest.Layers {
 		if s.step != nil {
 			if err := s.step(fmt.Sprintf("layer %d", i)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := apply(ctx, tree, l.Digest, img.Config.RootFS.DiffIDs[i], blobs, progress); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := furnish(tree, r.Dir); err != nil {
-		return fmt.Errorf("prepare the image: %w", err)
+		return nil, fmt.Errorf("prepare the image: %w", err)
+	}
+	owners, err := tree.Owners()
+	if err != nil {
+		return nil, err
 	}
 	if err := tree.Finish(); err != nil {
-		return err
+		return nil, err
 	}
 	n := tree.Counts()
 	r.Bytes, r.Entries, r.Skipped = n.Bytes, n.Entries, n.Skipped
-	return nil
+	return owners.Text()
 }
 
 // apply unpacks one layer and compares what it unpacks to with the image's configuration:
@@ -309,8 +332,18 @@ func (s *Store) Remove(r Root) error {
 	if err != nil {
 		return err
 	}
+	if s.step != nil {
+		if err := s.step("unname"); err != nil {
+			return err
+		}
+	}
 	if err := os.Rename(r.home, filepath.Join(gone, "root")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if s.step != nil {
+		if err := s.step("remove"); err != nil {
+			return err
+		}
 	}
 	return layer.RemoveTree(gone)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 	"github.com/crannog/crannog/internal/image/blob"
 	"github.com/crannog/crannog/internal/image/imagetest"
 	"github.com/crannog/crannog/internal/image/layer"
@@ -73,8 +75,9 @@ func ignore(int64, int64) {}
 func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	s, blobs := stores(t, t.TempDir())
 	img := stored(t, blobs, imagetest.Image(t, v1.Config{User: "app", WorkingDir: "/srv/app", Env: []string{"PATH=/opt/bin", "A=b=c", "broken", "BAD=\n"}},
-		imagetest.Layer(t, imagetest.File{Name: "etc/passwd", Content: "root:x:0:0::/root:/bin/sh\napp:x:1000:7::/:/bin/app"}, imagetest.File{Name: "etc/resolv.conf", Link: "/nowhere"}),
-		imagetest.Layer(t, imagetest.File{Name: "bin/app", Content: "program"}),
+		imagetest.Layer(t, imagetest.File{Name: "etc/passwd", Content: "root:x:0:0::/root:/bin/sh\napp:x:1000:7::/:/bin/app"}, imagetest.File{Name: "etc/resolv.conf", Link: "/nowhere"},
+			imagetest.File{Name: "etc/shadow", Content: "root:*:::::::", Mode: 0o640, GID: 42}),
+		imagetest.Layer(t, imagetest.File{Name: "bin/app", Content: "program", Mode: 0o4755}),
 	))
 	var last int64
 	r, err := s.Make(t.Context(), img, blobs, layer.DefaultLimits, func(done, total int64) {
@@ -92,6 +95,7 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	for name, want := range map[string]string{
 		"bin/app": "program", "etc/resolv.conf": "", "etc/hostname": "crannog\n",
 		"etc/passwd":             "root:x:0:0::/root:/bin/sh\napp:x:1000:7::/:/bin/app\nuser:x:1000:1000:user:/home/user:/bin/sh\n",
+		"etc/shadow":             "root:*:::::::\nuser:*:::::::\n",
 		".crannog/crannog-guest": "",
 	} {
 		data, err := os.ReadFile(filepath.Join(r.Tree(), name))
@@ -106,6 +110,10 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(r.Tree(), "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {
 		t.Errorf("/tmp: %v %v", info, err)
+	}
+	owners, err := fileowners.Read(r.Owners())
+	if want := (fileowners.Table{"/bin/app": {SetID: 0o4000}, "/etc/shadow": {GID: 42}, "/home/user": {UID: 1000, GID: 1000}}); err != nil || !maps.Equal(owners, want) {
+		t.Errorf("owners %v %v", owners, err)
 	}
 	again, err := s.Make(t.Context(), img, blobs, layer.DefaultLimits, ignore)
 	if err != nil || again.Tree() != r.Tree() || !again.Made.Equal(r.Made) {

@@ -76,6 +76,7 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
+		SetID:  t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
 		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
 	}, config
 }

@@ -6,10 +6,13 @@ import (
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/fspath"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 	"gvisor.dev/gvisor/pkg/state"
+
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // ids are the fields of a file that tell whose it is.
@@ -26,6 +29,8 @@ type filesystem struct {
 	places   []vfs.VirtualDentry
 	uid, gid uint32
 	plan     string
+	// files are of the plan, and not saved besides.
+	files fileowners.Table
 }
 
 var _ vfs.FilesystemImpl = (*filesystem)(nil)
@@ -46,7 +51,7 @@ func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
 func newFilesystem(t *sentry.Task, client *vfs.Filesystem, lower vfs.VirtualDentry, plan Plan) (*filesystem, error) {
 	v := t.Kernel().VFS()
 	opts := lower.Mount().Options()
-	f := &filesystem{FilesystemImpl: client.Impl(), uid: plan.UID, gid: plan.GID}
+	f := &filesystem{FilesystemImpl: client.Impl(), uid: plan.UID, gid: plan.GID, files: plan.Files}
 	var err error
 	if f.plan, err = plan.Text(); err != nil {
 		return nil, err
@@ -110,10 +115,34 @@ func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	} else {
 		stat, err = rp.VirtualFilesystem().StatAt(ctx, rp.Credentials(), f.alone(d), &opts)
 	}
-	if err == nil && stat.Mask&ids != 0 && f.owned(d) {
-		stat.UID, stat.GID = f.uid, f.gid
+	if err != nil || stat.Mask&(ids|linux.STATX_MODE) == 0 {
+		return stat, err
 	}
-	return stat, err
+	if f.owned(d) {
+		stat.UID, stat.GID = f.uid, f.gid
+		return stat, nil
+	}
+	return stat, f.adopt(ctx, d, &stat)
+}
+
+// adopt gives the attributes of a file the owner and set-id bits that the table has of it.
+func (f *filesystem) adopt(ctx context.Context, d *vfs.Dentry, stat *linux.Statx) error {
+	if len(f.files) == 0 {
+		return nil
+	}
+	var path fspath.Builder
+	if err := f.PrependPath(ctx, vfs.VirtualDentry{}, vfs.MakeVirtualDentry(f.mount, d), &path); err != nil {
+		return err
+	}
+	owner, ok := f.files.Of("/" + path.String())
+	if !ok {
+		return nil
+	}
+	stat.UID, stat.GID = owner.UID, owner.GID
+	if stat.Mask&linux.STATX_MODE != 0 {
+		stat.Mode |= owner.SetID & (linux.S_ISUID | linux.S_ISGID)
+	}
+	return nil
 }
 
 // owned reports whether a file is below one of the places.
@@ -169,4 +198,10 @@ func (f *filesystem) StateLoad(_ gocontext.Context, from state.Source) {
 	from.Load(4, &f.uid)
 	from.Load(5, &f.gid)
 	from.Load(6, &f.plan)
+	from.AfterLoad(func() {
+		// Text that cannot be read is not that of the plan that Install compares it with.
+		if plan, err := Parse(f.plan); err == nil {
+			f.files = plan.Files
+		}
+	})
 }

@@ -1,6 +1,7 @@
 // Package owners owns whose the host's files are inside a sandbox: it runs in
 // gVisor's kernel process and shows what lies below some directories as the
-// sandbox user's own, whichever number the files have on the host.
+// sandbox user's own, whichever number the files have on the host. The files of an image
+// have the owners that its layers name.
 package owners
 
 import (
@@ -14,6 +15,8 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // The files of a workspace belong to their owner on the host, whose number
@@ -35,6 +38,9 @@ type Plan struct {
 	// that is below them is the user's. No program may have looked at them before
 	// Install.
 	Places []string `json:"places,omitempty"`
+	// Files are owners and set-id bits of other files, by their paths inside. No program may
+	// have looked at those that it names before Install either.
+	Files fileowners.Table `json:"files,omitempty"`
 	// Covers are mounted over paths below the places, in this order.
 	Covers []Cover `json:"covers,omitempty"`
 }
@@ -94,7 +100,7 @@ func Install(t *sentry.Task, plan Plan) error {
 	if f, ok := (*shown).Impl().(*filesystem); ok {
 		return f.is(plan)
 	}
-	if len(plan.Places) == 0 {
+	if len(plan.Places)+len(plan.Files) == 0 {
 		return nil
 	}
 	f, err := newFilesystem(t, *shown, lower, plan)

@@ -18,6 +18,8 @@ type Params struct {
 	Guest    string // path of the guest's program inside
 	Hostname string
 	Limits   engine.Limits
+	// SetID lets programs gain the rights of their set-id bits.
+	SetID bool
 }
 
 // GuestArg0 is the name under which the guest's program is started. Our own
@@ -77,8 +79,9 @@ func Build(p Params) *specs.Spec {
 				"HOME=/root",
 			},
 			// No program inside gains a privilege by exec: a copied set-id
-			// file is only a file.
-			NoNewPrivileges: true,
+			// file is only a file. The exception is an image whose own programs,
+			// such as sudo, make its users root of the sandbox.
+			NoNewPrivileges: !p.SetID,
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  capabilities,
 				Effective: capabilities,

@@ -1,0 +1,87 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
+)
+
+// maxSpecial bounds the owners that are kept while layers are unpacked. The files of a
+// person's home are far below it.
+const maxSpecial = 1 << 20
+
+// note remembers the owner and the set-id bits of a file.
+func (t *Tree) note(at string, o fileowners.Owner) error {
+	if o == (fileowners.Owner{}) {
+		delete(t.special, at)
+		return nil
+	}
+	if _, known := t.special[at]; !known && len(t.special) >= maxSpecial {
+		return fault.Newf(fault.Exhausted, CodeTooLarge, "the image has more than %d files that are not root's", maxSpecial)
+	}
+	t.special[at] = o
+	return nil
+}
+
+// Owners returns the table of what was unpacked. It comes before Finish, while all
+// directories can be entered.
+func (t *Tree) Owners() (fileowners.Table, error) {
+	table := fileowners.Table{}
+	if len(t.special) == 0 {
+		return table, nil
+	}
+	top, err := t.find("")
+	if err != nil {
+		return nil, err
+	}
+	defer top.file.Close()
+	if err := t.list(top, fileowners.Owner{}, table); err != nil {
+		return nil, err
+	}
+	if len(table) > fileowners.MaxEntries {
+		return nil, fault.Newf(fault.Exhausted, CodeTooLarge, "the image has %d files whose owner is not that of their directory, and %d is the most", len(table), fileowners.MaxEntries)
+	}
+	return table, nil
+}
+
+// list adds the files of a directory that do not simply have its owner.
+func (t *Tree) list(dir *place, above fileowners.Owner, table fileowners.Table) error {
+	entries, err := entriesOf(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		at := path.Join(dir.path, e.Name())
+		o := t.special[at]
+		if o.UID != above.UID || o.GID != above.GID || o.SetID != 0 {
+			table["/"+at] = o
+		}
+		if !e.IsDir() {
+			continue
+		}
+		below, err := t.child(dir, e.Name())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(t.list(below, o, table), below.file.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func entriesOf(dir *place) ([]fs.DirEntry, error) {
+	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), dir.path)
+	defer f.Close()
+	return f.ReadDir(-1)
+}

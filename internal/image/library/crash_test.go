@@ -1,0 +1,175 @@
+package library_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/archive"
+	"github.com/crannog/crannog/internal/image/imagetest"
+	"github.com/crannog/crannog/internal/image/library"
+)
+
+// work is what a child does that is killed: a registry and a file have the images.
+var work = map[string]func(t *testing.T, l *library.Library, host, file string) error{
+	"pull": func(t *testing.T, l *library.Library, host, _ string) error {
+		_, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
+		return err
+	},
+	"import": func(t *testing.T, l *library.Library, _, file string) error {
+		_, err := l.Import(t.Context(), file, "", "", ignore)
+		return err
+	},
+	"remove and prune": func(t *testing.T, l *library.Library, host, _ string) error {
+		_, err := l.Remove(t.Context(), host+"/old:1")
+		return err
+	},
+}
+
+// TestKilledChild is the process that dies before its n-th step.
+func TestKilledChild(t *testing.T) {
+	do := work[os.Getenv("CRANNOG_TEST_WORK")]
+	if do == nil {
+		return // it is only a child of the next test
+	}
+	n, err := strconv.Atoi(os.Getenv("CRANNOG_TEST_STEP"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := os.Getenv("CRANNOG_TEST_REGISTRY")
+	l := open(t, os.Getenv("CRANNOG_TEST_LIBRARY"), host, func(o *library.Options) {
+		o.Step = func(name string) error {
+			if n--; n == 0 {
+				fmt.Println("killed before", name)
+				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+			return nil
+		}
+	})
+	if err := do(t, l, host, os.Getenv("CRANNOG_TEST_FILE")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// P54: a process that is killed before any step of a pull, an import or a removal leaves a
+// library in which each named image is whole, and that the next process continues.
+func TestAKilledProcessLeavesWholeImages(t *testing.T) {
+	host := imagetest.Registry(t)
+	imagetest.Publish(t, host+"/app:1", appImage(t, "new"))
+	imagetest.Publish(t, host+"/old:1", appImage(t, "old"))
+	file := exported(t, host)
+	for what := range work {
+		t.Run(what, func(t *testing.T) {
+			var before []string
+			for n := 1; ; n++ {
+				dir := t.TempDir()
+				if _, err := open(t, dir, host).Pull(t.Context(), host+"/old:1", "", ignore); err != nil {
+					t.Fatal(err)
+				}
+				cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledChild$", "-test.v")
+				cmd.Env = append(os.Environ(), "CRANNOG_TEST_WORK="+what, "CRANNOG_TEST_STEP="+strconv.Itoa(n), "CRANNOG_TEST_LIBRARY="+dir, "CRANNOG_TEST_REGISTRY="+host, "CRANNOG_TEST_FILE="+file)
+				out, err := cmd.CombinedOutput()
+				_, step, killed := strings.Cut(string(out), "killed before ")
+				if !killed {
+					if err != nil {
+						t.Fatalf("step %d: %v\n%s", n, err, out)
+					}
+					break
+				}
+				step, _, _ = strings.Cut(step, "\n")
+				before = append(before, step)
+				wholeAfter(t, fmt.Sprintf("killed before step %d, %s", n, step), dir, host, file, what)
+			}
+			t.Logf("killed before each of %q", before)
+			if len(before) < 5 {
+				t.Errorf("only %d steps", len(before))
+			}
+		})
+	}
+}
+
+func exported(t *testing.T, host string) string {
+	t.Helper()
+	l := open(t, t.TempDir(), host)
+	if _, err := l.Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := l.Export(t.Context(), host+"/app:1", archive.OCI, &b); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// wholeAfter checks a library whose process has died.
+func wholeAfter(t *testing.T, when, dir, host, file, what string) {
+	t.Helper()
+	l := open(t, dir, host)
+	list, err := l.List()
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	for _, img := range list {
+		// Its blobs are all there, and its tree can be started from.
+		if err := l.Export(t.Context(), img.Name, archive.OCI, &bytes.Buffer{}); err != nil {
+			t.Errorf("%s: export %s: %v", when, img.Name, err)
+		}
+		template, err := l.ResolveImage(t.Context(), img.Name, false)
+		if err != nil {
+			t.Errorf("%s: start from %s: %v", when, img.Name, err)
+			continue
+		}
+		want := map[string]string{host + "/app:1": "new", host + "/old:1": "old"}[img.Name]
+		if data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app")); err != nil || string(data) != want {
+			t.Errorf("%s: %s has %q %v", when, img.Name, data, err)
+		}
+	}
+	if what != "remove and prune" && len(list) == 0 {
+		t.Errorf("%s: the image that was there before is gone", when)
+	}
+	// The next process does the same work to its end. A name that is forgotten is.
+	if err := work[what](t, l, host, file); err != nil && fault.KindOf(err) != fault.NotFound {
+		t.Errorf("%s: again: %v", when, err)
+	}
+	for _, img := range list {
+		if _, err := l.Remove(t.Context(), img.Name); err != nil && fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%s: remove: %v", when, err)
+		}
+	}
+	if _, err := l.Remove(t.Context(), host+"/app:1"); err != nil && fault.KindOf(err) != fault.NotFound {
+		t.Errorf("%s: remove: %v", when, err)
+	}
+	// What is left is what is swept once it is old, and nothing else.
+	long := time.Now().Add(-48 * time.Hour)
+	for _, dir := range []string{filepath.Join(dir, "roots", ".*"), filepath.Join(dir, "blobs", "drafts", "*"), filepath.Join(dir, "blobs", "sha256", ".*"), filepath.Join(dir, "names", ".*")} {
+		found, err := filepath.Glob(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found {
+			if err := os.Chtimes(name, long, long); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := l.Prune(t.Context()); err != nil {
+		t.Errorf("%s: prune: %v", when, err)
+	}
+	if left := files(t, dir); len(left) != 0 {
+		t.Errorf("%s: left: %v", when, left)
+	}
+}

@@ -1,0 +1,180 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/root"
+)
+
+// Sources of images that no registry has: what these name is never removed to make room.
+const (
+	SourceFile  = "file"
+	SourceBuild = "build"
+)
+
+// shortage is the cause of an error for which the budget has no place.
+type shortage struct{ missing int64 }
+
+// Error implements error.
+func (s *shortage) Error() string { return "the budget for images is used up" }
+
+// withRoom does work that adds to the library, with its lock held. Where the budget has no
+// place, what nothing needs goes, and then images that can be pulled again and are not in
+// use, the least recently used first; and the work is done again. keep names blobs that the
+// work has stored and that no name needs yet.
+func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func() error) error {
+	for first := true; ; first = false {
+		release, err := l.hold(ctx, false)
+		if err != nil {
+			return err
+		}
+		err = work()
+		release()
+		short, full := errors.AsType[*shortage](err)
+		if !full {
+			return err
+		}
+		freed, images, failed := l.evict(ctx, short.missing, keep())
+		if failed != nil {
+			return errors.Join(err, failed)
+		}
+		// Each turn but the first has one image less, so that this ends.
+		if images == 0 && !(first && freed > 0) {
+			return err
+		}
+	}
+}
+
+// evict frees bytes, and less if there is nothing else that may go. It returns also how many
+// images have gone. It waits for work that is under way.
+func (l *Library) evict(ctx context.Context, bytes int64, keep []v1.Hash) (freed int64, images int, err error) {
+	release, err := l.hold(ctx, true)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer release()
+	done, err := l.collect(ctx, keep...)
+	if freed = done.Bytes; err != nil || freed >= bytes {
+		return freed, images, err
+	}
+	candidates, err := l.candidates(ctx, keep)
+	if err != nil {
+		return freed, images, err
+	}
+	for _, c := range candidates {
+		for _, name := range c.names {
+			if _, err := l.names.remove(name); err != nil {
+				return freed, images, err
+			}
+			l.o.Log.Info("an image that was not in use has made room for another", "image", name, "last_used", c.used)
+		}
+		images++
+		done, err := l.collect(ctx, keep...)
+		if freed += done.Bytes; err != nil || freed >= bytes {
+			return freed, images, err
+		}
+	}
+	return freed, images, nil
+}
+
+// candidate is an image that may go.
+type candidate struct {
+	names []string
+	used  time.Time
+}
+
+// candidates returns the images that may go, the least recently used first.
+func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, error) {
+	entries, err := l.names.list()
+	if err != nil {
+		return nil, err
+	}
+	used, err := l.needed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byImage := map[v1.Hash]*candidate{}
+	var list []*candidate
+	for _, e := range entries {
+		c := byImage[e.Manifest]
+		if c == nil {
+			c = &candidate{}
+			byImage[e.Manifest] = c
+			list = append(list, c)
+		}
+		c.names = append(c.names, e.Name)
+		last, may := l.idle(e, used)
+		if !may || slices.Contains(keep, e.Manifest) {
+			last = time.Time{}.AddDate(9000, 0, 0) // one name is enough to keep it
+		}
+		if last.After(c.used) {
+			c.used = last
+		}
+	}
+	var out []candidate
+	for _, c := range list {
+		if c.used.Before(time.Now().Add(-l.o.Grace)) {
+			out = append(out, *c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int { return a.used.Compare(b.used) })
+	return out, nil
+}
+
+// idle returns when an image was last used, and false if it has to stay.
+func (l *Library) idle(e entry, used map[string]bool) (time.Time, bool) {
+	if e.Source == SourceFile || e.Source == SourceBuild {
+		return time.Time{}, false
+	}
+	img, err := manifest.Load(l.blobs, e.Manifest)
+	if err != nil {
+		return e.Added, lost(err)
+	}
+	last := e.Added
+	if r, ok := l.roots.Find(img.Manifest.Config.Digest); ok {
+		if used[r.Tree()] {
+			return time.Time{}, false
+		}
+		last = l.roots.Used(r)
+	}
+	return last, true
+}
+
+// needed returns the trees that sandboxes and snapshots need.
+func (l *Library) needed(ctx context.Context) (map[string]bool, error) {
+	if inUse := l.inUse.Load(); inUse != nil {
+		return (*inUse)(ctx)
+	}
+	return map[string]bool{}, nil
+}
+
+// unpack makes the tree of an image. One that has no place in the budget is a shortage.
+func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
+	limits := l.o.Limits
+	left, err := l.left()
+	if err != nil {
+		return root.Root{}, err
+	}
+	bounded := left < limits.Bytes
+	if bounded {
+		limits.Bytes = max(left, 0)
+	}
+	r, err := l.roots.Make(ctx, img, l.blobs, limits, func(done, total int64) {
+		report(Progress{Stage: StageUnpack, Done: done, Total: total})
+	})
+	if bounded && fault.CodeOf(err) == layer.CodeTooLarge {
+		// How much is missing shows only while it is unpacked: as much as its layers take
+		// is freed at a time.
+		return r, fault.Wrap(errors.Join(&shortage{missing: img.Bytes()}, err), fault.Exhausted, CodeBudget, "the image unpacks to more than is left for images").
+			WithHint(budgetHint)
+	}
+	return r, err
+}

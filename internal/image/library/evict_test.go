@@ -1,0 +1,137 @@
+package library_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/archive"
+	"github.com/crannog/crannog/internal/image/imagetest"
+	"github.com/crannog/crannog/internal/image/library"
+)
+
+// sized publishes images that take as much room as each other, once unpacked.
+func sized(t *testing.T, host string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		imagetest.Publish(t, host+"/"+name+":1", appImage(t, name+strings.Repeat("\x00", 1<<20)))
+	}
+}
+
+// usedAt says when an image was last used.
+func usedAt(t *testing.T, l *library.Library, ref string, at time.Time) {
+	t.Helper()
+	img, err := l.Inspect(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(filepath.Dir(img.Root.Tree()), "root.json"), at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func namesOf(t *testing.T, l *library.Library, host string) (list []string) {
+	t.Helper()
+	images, err := l.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, img := range images {
+		list = append(list, strings.TrimSuffix(strings.TrimPrefix(img.Name, host+"/"), ":1"))
+	}
+	return list
+}
+
+// What is not in use and can be pulled again makes room, the least recently used first.
+func TestUnusedImagesMakeRoom(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	sized(t, host, "a", "b", "c", "d", "e")
+	l := open(t, dir, host, func(o *library.Options) { o.Budget = 3<<20 + 512<<10 })
+	for i, name := range []string{"a", "b", "c"} {
+		if _, err := l.Pull(t.Context(), host+"/"+name+":1", "", ignore); err != nil {
+			t.Fatal(name, err)
+		}
+		usedAt(t, l, host+"/"+name+":1", time.Now().Add(time.Duration(i-10)*time.Minute))
+	}
+	img, err := l.Inspect(host + "/a:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{img.Root.Tree(): true}
+	l.Protect(func(context.Context) (map[string]bool, error) { return used, nil })
+	if _, err := l.Pull(t.Context(), host+"/d:1", "", ignore); err != nil {
+		t.Fatal(err)
+	}
+	// A sandbox uses a, and b was used before c.
+	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
+		t.Errorf("left are %v", got)
+	}
+	// All are used: nothing goes.
+	for _, name := range []string{"c", "d"} {
+		img, err := l.Inspect(host + "/" + name + ":1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		used[img.Root.Tree()] = true
+	}
+	if _, err := l.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
+		t.Errorf("all in use: %v", err)
+	}
+	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
+		t.Errorf("left are %v", got)
+	}
+	// What was just used stays, though no sandbox is there yet.
+	clear(used)
+	soon := open(t, dir, host, func(o *library.Options) { o.Budget, o.Grace = 3<<20+512<<10, time.Hour })
+	if _, err := soon.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
+		t.Errorf("all just used: %v", err)
+	}
+}
+
+// An image that came from a file cannot be pulled again, so it stays; and importing obeys
+// the budget as pulling does.
+func TestImportedImagesStayAndCount(t *testing.T) {
+	host := imagetest.Registry(t)
+	sized(t, host, "a", "b")
+	from := open(t, t.TempDir(), host)
+	file := map[string]string{}
+	for _, name := range []string{"a", "b"} {
+		if _, err := from.Pull(t.Context(), host+"/"+name+":1", "", ignore); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := from.Export(t.Context(), host+"/"+name+":1", archive.OCI, &b); err != nil {
+			t.Fatal(err)
+		}
+		file[name] = filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file[name], b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := open(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 1<<20 + 512<<10 })
+	if _, err := l.Import(t.Context(), file["a"], "", "", ignore); err != nil {
+		t.Fatal(err)
+	}
+	usedAt(t, l, host+"/a:1", time.Now().Add(-time.Hour))
+	for what, add := range map[string]func() error{
+		"import": func() error { _, err := l.Import(t.Context(), file["b"], "", "", ignore); return err },
+		"pull":   func() error { _, err := l.Pull(t.Context(), host+"/b:1", "", ignore); return err },
+	} {
+		if err := add(); fault.CodeOf(err) != library.CodeBudget {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("left are %v", got)
+	}
+	small := open(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 100 })
+	if _, err := small.Import(t.Context(), file["a"], "", "", ignore); fault.CodeOf(err) != library.CodeBudget {
+		t.Errorf("blobs of an archive: %v", err)
+	}
+}
