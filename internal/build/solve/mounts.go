@@ -110,7 +110,7 @@ func (m mounts) show(ctx context.Context, dir string, env map[string]string) (li
 			}
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, release, err
 		}
 		list = append(list, s)
 	}
