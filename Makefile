@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-upgrade test-browser test-unified lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-upgrade test-browser test-clients test-e2b test-mcp test-unified lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -26,7 +26,7 @@ internal/frontend/console/dist/index.html: $(shell find console \( -name node_mo
 # test-full for what is too long.
 check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
 
-test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-npm test-browser ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
+test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-e2b-old test-upgrade fuzz
@@ -77,10 +77,10 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Two packages at a time: a sandbox that starts keeps about one processor busy.
-# Those that take longest begin (tests/packages.sh).
+# Three packages at a time: a sandbox that starts keeps about one processor busy, and most
+# tests also wait. Those that take longest begin (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
-	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 2 -timeout 60m $$packages
+	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
@@ -109,9 +109,19 @@ test-console: $(TIMING) ## types and logic of the console's pages
 	$(TIMING) step console/check npm run -s --prefix console check
 	$(TIMING) step console/test npm run -s --prefix console test
 
-test-npm: $(TIMING) bin/crannog ## the unmodified npm clients against a real server
+test-npm: test-e2b test-mcp ## the unmodified npm clients against a real server
+
+test-e2b: $(TIMING) bin/crannog
 	$(TIMING) step tests/e2b tests/e2b/run.sh bin/crannog
+
+test-mcp: $(TIMING) bin/crannog
 	$(TIMING) step tests/mcp tests/mcp/run.sh bin/crannog
+
+# Each has a server of its own and waits for it much of the time. What each prints comes when
+# it ends.
+test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a browser, at the same time
+	speed=$${CRANNOG_TEST_SPEED:-$$(go run ./tests/speed)} && \
+		CRANNOG_TEST_SPEED=$$speed $(MAKE) --no-print-directory AT_ONCE=1 -k -j3 -Otarget test-browser test-mcp test-e2b
 
 test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
@@ -143,4 +153,6 @@ clean: ## remove what build made
 	rm -rf bin internal/frontend/console/dist/assets internal/frontend/console/dist/index.html* internal/host/embedded/guestbin/bin/crannog-guest internal/host/embedded/runtimebin/bin/crannog-runtime
 
 # The prerequisites of a tier run in their order.
+ifndef AT_ONCE
 .NOTPARALLEL:
+endif

@@ -17,7 +17,8 @@ func (a *app) enginesCommand() *cobra.Command {
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
 			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
 			"weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
-			"list shows the reason and the fix. An asterisk marks the default engine.",
+			"list shows the reason and the fix. IMAGES are the kinds of images from which an engine\n" +
+			"starts sandboxes. An asterisk marks the default engine.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -26,7 +27,7 @@ func (a *app) enginesCommand() *cobra.Command {
 					return fail("list the engines", err)
 				}
 				return list(a, &f, engines, func(e api.Engine) string { return e.Name },
-					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "ENFORCES", "CAPABILITIES"}, engineRow)
+					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "IMAGES", "ENFORCES", "CAPABILITIES"}, engineRow)
 			})
 		},
 	}
@@ -46,7 +47,7 @@ func engineRow(e api.Engine) []string {
 			available += "; fix: " + e.Fix
 		}
 	}
-	return []string{name, e.Version, e.Boundary, available, strings.Join(e.Enforces, ","), strings.Join(e.Capabilities, ",")}
+	return []string{name, e.Version, e.Boundary, available, strings.Join(e.Images, ","), strings.Join(e.Enforces, ","), strings.Join(e.Capabilities, ",")}
 }
 
 // offerEngines completes a flag with the names of engines.

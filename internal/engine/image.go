@@ -110,7 +110,7 @@ func (i Image) Check(kinds []ImageKind) error {
 		return fault.Newf(fault.Invalid, "image_invalid", "an image is of exactly one kind, and this one is of %d", len(i.kinds()))
 	}
 	if !slices.Contains(kinds, kind) {
-		return fault.Newf(fault.Unsupported, "image_unsupported", "the engine cannot start a sandbox from an image of the kind %q", kind)
+		return fault.Newf(fault.Unsupported, CodeImage, "the engine cannot start a sandbox from an image of the kind %q", kind)
 	}
 	return nil
 }

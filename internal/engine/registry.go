@@ -18,6 +18,12 @@ const (
 	CodeUnavailable = "engine_unavailable"
 	// CodeTooWeak is the code of a request whose policy wants a stronger boundary.
 	CodeTooWeak = "boundary_too_weak"
+	// CodeImage is the code of an image from which an engine cannot start a sandbox.
+	CodeImage = "image_unsupported"
+	// CodeLimit is the code of a limit that an engine does not enforce on this host.
+	CodeLimit = "limit_not_enforced"
+	// CodeCapability is the code of a request that needs an ability that an engine lacks.
+	CodeCapability = "capability_missing"
 )
 
 // Registry is the set of engines of a process. It is closed: no engine is added
@@ -99,61 +105,4 @@ func (r *Registry) find(name string) Engine {
 		}
 	}
 	return nil
-}
-
-// Choice is what a request and its policy say about the engine.
-type Choice struct {
-	Name  string   // the engine that was asked for, or ""
-	Least Boundary // the weakest boundary that the policy accepts
-	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
-	AnyBoundary bool
-}
-
-// Enough reports whether the boundary is strong enough for the choice.
-func (c Choice) Enough(b Boundary) bool {
-	return b.AtLeast(c.Least) || b == NoBoundary && c.AnyBoundary
-}
-
-// Choose returns the engine of a new sandbox: the one that was asked for, the
-// default, or the engine with the weakest boundary that is enough. An engine that
-// was asked for and is too weak is refused, never exchanged.
-func (r *Registry) Choose(c Choice) (Engine, error) {
-	if c.Name != "" {
-		e, err := r.Named(c.Name)
-		if err == nil {
-			err = r.Check(c, e)
-		}
-		return e, err
-	}
-	if c.Enough(r.fallback.Info().Boundary) {
-		return r.fallback, nil
-	}
-	if enough := r.enough(c); len(enough) > 0 {
-		return enough[0], nil
-	}
-	return nil, r.Check(c, r.fallback)
-}
-
-// Check refuses an engine whose boundary is weaker than the choice accepts.
-func (r *Registry) Check(c Choice, e Engine) error {
-	have := e.Info()
-	if c.Enough(have.Boundary) {
-		return nil
-	}
-	hint := "no engine here is enough: choose another level, or a policy with a lower isolation.at_least"
-	if enough := r.enough(c); len(enough) > 0 {
-		hint = "use --engine " + enough[0].Info().Name + ", or a policy with a lower isolation.at_least"
-	}
-	return fault.Newf(fault.Unsupported, CodeTooWeak, "the policy wants a boundary of at least %s, and the engine %s has %s",
-		c.Least, have.Name, have.Boundary).WithHint(hint)
-}
-
-// enough returns the engines that are strong enough, the weakest first: a
-// stronger boundary costs more time and memory than the policy asks for.
-func (r *Registry) enough(c Choice) []Engine {
-	list := slices.DeleteFunc(r.All(), func(e Engine) bool { return !c.Enough(e.Info().Boundary) })
-	slices.SortStableFunc(list, func(a, b Engine) int {
-		return strength[a.Info().Boundary] - strength[b.Info().Boundary]
-	})
-	return list
 }

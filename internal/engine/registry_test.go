@@ -118,3 +118,60 @@ func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
 		t.Error("a registry has no engine")
 	}
 }
+
+// An engine is chosen by all that a request needs, and a refusal names each engine with
+// its reason.
+func TestChooseByAbility(t *testing.T) {
+	hosts, save := []engine.ImageKind{engine.ImageHostView}, []engine.Capability{engine.CanCheckpoint}
+	disk := []engine.Limit{engine.LimitMemory, engine.LimitDisk}
+	r, err := engine.NewRegistry("weak",
+		described{info: engine.Info{Name: "weak", Boundary: shared, Images: []engine.ImageKind{engine.ImageOCI}}},
+		described{info: engine.Info{Name: "middle", Boundary: user, Images: hosts, Enforces: disk[:1], Capabilities: save}},
+		described{info: engine.Info{Name: "strong", Boundary: own, Images: hosts, Enforces: disk, Capabilities: save}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const view = engine.ImageHostView
+	for name, c := range map[string]struct {
+		choice           engine.Choice
+		want, code, hint string
+		says             []string
+	}{
+		"nothing is asked":         {engine.Choice{}, "weak", "", "", nil},
+		"an image of the default":  {engine.Choice{Image: engine.ImageOCI}, "weak", "", "", nil},
+		"an image of others":       {engine.Choice{Image: view}, "middle", "", "", nil},
+		"an image of none":         {engine.Choice{Image: engine.ImageDisk}, "", engine.CodeImage, "another template", []string{"engine weak cannot", "engine middle cannot", "engine strong cannot"}},
+		"a limit":                  {engine.Choice{Image: view, Limits: disk}, "strong", "", "", nil},
+		"a capability":             {engine.Choice{Needs: save}, "middle", "", "", nil},
+		"a capability and a level": {engine.Choice{Needs: save, Least: own}, "strong", "", "", nil},
+		"different reasons": {
+			engine.Choice{Limits: []engine.Limit{engine.LimitInodes}, Least: user, Image: view}, "", engine.CodeTooWeak, "lower isolation.at_least",
+			[]string{"engine weak has shared-kernel", "engine middle does not enforce a limit of inodes", "engine strong does not"},
+		},
+		"named without the image":      {engine.Choice{Name: "weak", Image: view}, "", engine.CodeImage, "use --engine middle, or choose another template", []string{"engine weak"}},
+		"named without the limit":      {engine.Choice{Name: "middle", Limits: disk}, "", engine.CodeLimit, "use --engine strong, or leave this limit out", []string{"engine middle"}},
+		"named without the capability": {engine.Choice{Name: "weak", Needs: save}, "", engine.CodeCapability, "use --engine middle", []string{"engine weak has no checkpointer"}},
+	} {
+		got := ""
+		e, err := r.Choose(c.choice)
+		if err == nil {
+			got = e.Info().Name
+		}
+		if got != c.want || fault.CodeOf(err) != c.code || !strings.Contains(fault.HintOf(err), c.hint) || err != nil && fault.KindOf(err) != fault.Unsupported {
+			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
+		}
+		for _, text := range c.says {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: no %q in %v", name, text, err)
+			}
+		}
+	}
+}
+
+// described is an engine that only describes itself.
+type described struct {
+	engine.Engine
+	info engine.Info
+}
+
+func (d described) Info() engine.Info { return d.info }

@@ -112,6 +112,32 @@ func (b Base) CheckRebuildable() error {
 		WithHint("make a new sandbox; this one runs until its end")
 }
 
+// WithMasksOf returns b with the path masks of a saved instance, if both keep the same paths from
+// programs. Memory that an earlier version saved keeps them in another way, which is as strict: an
+// empty file is mounted in place of each hidden one, whose name is free now, and what a policy
+// protects is read-only, where programs now change their own copy and the export decides. Never the
+// other way round: a program may have used the free name.
+func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
+	as := b
+	as.Hide, as.Absent, as.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)
+	for _, path := range b.Absent {
+		if slices.Contains(saved.Hide, path) {
+			as.Hide = append(as.Hide, path)
+		} else {
+			as.Absent = append(as.Absent, path)
+		}
+	}
+	for _, path := range saved.ReadOnly {
+		if !slices.Contains(as.ReadOnly, path) && protected(path) {
+			as.ReadOnly = append(as.ReadOnly, path)
+		}
+	}
+	if as.Difference(saved) == "" { // then in the order of their mounts
+		as.Hide, as.Absent, as.ReadOnly = saved.Hide, saved.Absent, saved.ReadOnly
+	}
+	return as
+}
+
 // Difference returns how an instance differs from a saved one, or "".
 func (b Base) Difference(saved Base) string {
 	for _, list := range []struct {

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -35,6 +36,35 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 		var base sandbox.Base
 		if err := json.Unmarshal([]byte(none), &base); err != nil || fault.CodeOf(base.CheckRebuildable()) != "sandbox_too_old" {
 			t.Errorf("%s: %+v, %v", none, base, err)
+		}
+	}
+}
+
+// Memory of an earlier version keeps the same paths from programs in another way. It is continued
+// where that is as strict, and refused where it is not.
+func TestMasksOfBefore(t *testing.T) {
+	const env, envrc, other = "/workspace/.env", "/workspace/.envrc", "/workspace/other"
+	protected := func(path string) bool { return path == envrc }
+	for name, c := range map[string]struct {
+		asked, saved sandbox.Base
+		why          string
+	}{
+		"hidden and protected":  {sandbox.Base{Absent: []string{env}}, sandbox.Base{Hide: []string{env}, ReadOnly: []string{envrc}}, ""},
+		"beside what is hidden": {sandbox.Base{Hide: []string{"/usr/x"}, Absent: []string{env}}, sandbox.Base{Hide: []string{env, "/usr/x"}}, ""},
+		"as this version":       {sandbox.Base{Absent: []string{env}}, sandbox.Base{Absent: []string{env}}, ""},
+		"seen in the memory":    {sandbox.Base{Absent: []string{env, other}}, sandbox.Base{Hide: []string{env}}, "leaves out " + other},
+		"to be seen":            {sandbox.Base{}, sandbox.Base{Hide: []string{env}}, "no longer hides " + env},
+		"a name that was free":  {sandbox.Base{Hide: []string{env}}, sandbox.Base{Absent: []string{env}}, "hides " + env},
+		"writable in memory":    {sandbox.Base{ReadOnly: []string{envrc}}, sandbox.Base{}, "makes read-only " + envrc},
+		"to be written":         {sandbox.Base{}, sandbox.Base{ReadOnly: []string{other}}, "no longer makes read-only " + other},
+	} {
+		got := c.asked.WithMasksOf(c.saved, protected)
+		why := got.Difference(c.saved)
+		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %q", name, why)
+		}
+		if masks := [][]string{got.Hide, got.Absent, got.ReadOnly}; why == "" && !reflect.DeepEqual(masks, [][]string{c.saved.Hide, c.saved.Absent, c.saved.ReadOnly}) {
+			t.Errorf("%s: the masks are %q", name, masks)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
@@ -213,7 +214,7 @@ func (c *crowd) standsBehind() {
 		return len(behind) == len(c.busy)
 	})
 	least, most := 99, -99
-	for _, pid := range hosttest.BoxProcesses(c.t, c.State) {
+	for _, pid := range gvisortest.Processes(c.t, c.State) {
 		n, err := strconv.Atoi(pid)
 		if err != nil {
 			c.t.Fatal(err)

@@ -35,6 +35,7 @@ var forbidden = map[string][]string{
 
 func TestN10NamesOfForbiddenAddresses(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n10NamesOfForbiddenAddresses(t, theArena(t))
 }
 
@@ -105,6 +106,7 @@ for name in %s:
 // P18: what was checked is what is dialled.
 func TestN11Rebinding(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n11Rebinding(t, theArena(t))
 }
 
@@ -143,6 +145,7 @@ print(status(get('api.n11.test')))
 
 func TestN16HostParsers(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n16HostParsers(t, theArena(t))
 }
 
@@ -159,13 +162,16 @@ func n16HostParsers(t *testing.T, a *arena) {
 	}
 	before := len(a.dials(""))
 	got := b.python(fmt.Sprintf(`
-for t in %s:
+from concurrent.futures import ThreadPoolExecutor
+def tried(t):
     t = t.encode('utf-8').decode('latin-1')
     s = socket.create_connection((GATEWAY, 3128), 5)
     a = raw(s, 'CONNECT %%s:443 HTTP/1.1\r\nHost: %%s:443\r\n\r\n' %% (t, t))
     s = socket.create_connection((GATEWAY, 3128), 5)
     p = raw(s, 'GET http://%%s/ HTTP/1.1\r\nHost: %%s\r\nConnection: close\r\n\r\n' %% (t, t))
-    print(status(a), status(p))
+    return status(a), status(p)
+with ThreadPoolExecutor(8) as pool:
+    for answers in pool.map(tried, %s): print(*answers)
 `, mustJSON(t, targets)))
 	for i, line := range got {
 		if f := strings.Fields(line); len(f) != 2 || f[0][:1] != "4" || f[1][:1] != "4" {
@@ -189,6 +195,7 @@ print(query('API.N16.TEST', 1), query('xn--pi-7kc.n16.test', 1), query('evil.n16
 
 func TestN18IPv6(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n18IPv6(t, theArena(t))
 }
 

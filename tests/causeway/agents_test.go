@@ -75,6 +75,7 @@ func agentHome(t *testing.T) (home, project string) {
 // is inside.
 func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	need(t)
+	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)

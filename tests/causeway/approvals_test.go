@@ -57,6 +57,7 @@ func (b *box) pending() api.Approval {
 // P21: an approval is for the bytes that were asked about, and for once.
 func TestA1ApprovedAndSentAnother(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a1.test")
 	b := a.box(t, asking("api.a1.test", ""))
@@ -87,6 +88,7 @@ with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k
 // P21: a grant ends with the value of the secret that it was given for.
 func TestA1ApprovedAndRotated(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a1r.test")
 	a.seal(t, "A1R", canary)
@@ -114,6 +116,7 @@ func TestA1ApprovedAndRotated(t *testing.T) {
 // P21
 func TestA2SpentOnce(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a2.test")
 	b := a.box(t, asking("api.a2.test", ""))
@@ -166,6 +169,7 @@ func serving(t testing.TB) (*arena, *servetest.Server, string) {
 
 func TestA3ApprovesItself(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a, s, _ := serving(t)
 	up := a.web(t, 443, nil, "api.a3.test")
 	b := a.box(t, asking("api.a3.test", ""))
@@ -217,6 +221,7 @@ print(names)
 
 func TestA4PromptSpoofing(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, nil, "api.a4.test")
 	b := a.box(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
@@ -266,6 +271,7 @@ func values(m map[string]string) (list []string) {
 
 func TestA5TimeAndRestart(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a, s, path := serving(t)
 	up := a.web(t, 443, nil, "api.a5.test", "late.a5.test")
 	b := a.box(t, `

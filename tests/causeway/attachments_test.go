@@ -49,6 +49,7 @@ var kernelRows = []struct {
 //   - S, A and the others: the store of secrets, approvals, the audit log, copies.
 func TestAttachmentKinds(t *testing.T) {
 	need(t, openssl, hosttest.Program("nsenter"), hosttest.Program("unshare"), hosttest.Program("ip"))
+	t.Parallel()
 	for _, form := range kernelForms {
 		t.Run(string(form), func(t *testing.T) {
 			t.Parallel() // they wait most of the time, each with a gateway of its own

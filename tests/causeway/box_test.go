@@ -27,32 +27,53 @@ type arena struct {
 	kernels *kernels
 }
 
-// shared is the one that most tests use: what passes between them would be a
-// leak too.
-var shared struct {
-	once sync.Once
-	arena
-	err error
+// arenas are those that most tests use, one after the other: what passes between
+// tests would be a leak too. Tests that run at the same time have one each, so that a
+// test may count what its world is asked.
+var arenas struct {
+	mu   sync.Mutex
+	all  []*arena
+	idle []*arena
 }
 
+// theArena returns an arena that is the test's until it ends.
 func theArena(t testing.TB) *arena {
 	t.Helper()
-	shared.once.Do(func() {
-		if shared.world, shared.err = newWorld(); shared.err != nil {
-			return
+	arenas.mu.Lock()
+	defer arenas.mu.Unlock()
+	if len(arenas.idle) == 0 {
+		a, err := sharedArena()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if shared.state, shared.err = os.MkdirTemp("", "cw"); shared.err != nil {
-			return
-		}
-		if shared.err = shared.write(shared.state); shared.err != nil {
-			return
-		}
-		shared.client, shared.err = crannog.Local(noContext(), crannog.State(shared.state), crannog.Logger(logTo(shared.state)))
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
+		arenas.all, arenas.idle = append(arenas.all, a), append(arenas.idle, a)
 	}
-	return &shared.arena
+	last := len(arenas.idle) - 1
+	a := arenas.idle[last]
+	arenas.idle = arenas.idle[:last]
+	t.Cleanup(func() { // the last to run, since it is the first of the test
+		arenas.mu.Lock()
+		defer arenas.mu.Unlock()
+		arenas.idle = append(arenas.idle, a)
+	})
+	return a
+}
+
+// sharedArena makes an arena that ends with the test program.
+func sharedArena() (*arena, error) {
+	w, err := newWorld()
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{world: w}
+	if a.state, err = os.MkdirTemp("", "cw"); err != nil {
+		return nil, err
+	}
+	if err := w.write(a.state); err != nil {
+		return nil, err
+	}
+	a.client, err = crannog.Local(noContext(), crannog.State(a.state), crannog.Logger(logTo(a.state)))
+	return a, err
 }
 
 // ownArena is one for what ends its causeway, or looks at it from its start on.
@@ -72,16 +93,15 @@ func ownArena(t testing.TB) *arena {
 	return a
 }
 
-// closeShared ends the shared arena, and finds out that it ends.
-func closeShared() error {
-	if shared.state == "" {
-		return nil
+// closeShared ends the shared arenas, and finds out that they end.
+func closeShared() (err error) {
+	for _, a := range arenas.all {
+		err = errors.Join(err, a.client.Close())
 	}
-	var err error
-	if shared.client != nil {
-		err = shared.client.Close()
+	for _, a := range arenas.all {
+		err = errors.Join(err, awaitCauseway(a.state), os.RemoveAll(a.state))
 	}
-	return errors.Join(err, awaitCauseway(shared.state), os.RemoveAll(shared.state))
+	return err
 }
 
 // box is a sandbox that somebody hostile is in. It has one of the first and the last.

@@ -36,6 +36,7 @@ func streaming(w http.ResponseWriter, r *http.Request) {
 
 func TestN21PolicyTightened(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, streaming, "api.n21.test")
 	a.web(t, 443, streaming, "pass.n21.test")

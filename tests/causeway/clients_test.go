@@ -90,6 +90,7 @@ apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null
 
 func TestRealRegistries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"), hosttest.Program("apt-get"), goInside)
+	t.Parallel()
 	b := mirrored(t)
 	for _, d := range downloads {
 		if err := retry(t, func() error {
@@ -152,6 +153,7 @@ s.onclose = e => console.log(e.code, e.reason, e.wasClean)
 // Libraries in their usual use trust the causeway without being told.
 func TestLibraries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, openssl)
+	t.Parallel()
 	a := theArena(t)
 	up, quiet := a.web(t, 443, chatting, "api.lib.test"), a.web(t, 443, chatting, "quiet.lib.test")
 	bare, _ := forge(t, a, "git.lib.test")

@@ -128,6 +128,7 @@ func (b *box) trusts(authority string) string {
 // link of its own: its authority, its policy, and the secrets of now.
 func TestLinksOfCopies(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	c := &copiesTest{arena: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
 	a.seal(t, "COPIES", canary)
@@ -225,6 +226,7 @@ func lastOf(w *web) request {
 // another's.
 func TestOwnValuesOfCopies(t *testing.T) {
 	need(t)
+	t.Parallel()
 	s := newServed(t)
 	up := s.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "got "+r.Header.Get("X-Fixed"))

@@ -244,6 +244,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 
 func TestN23TwoSandboxes(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.n23.test")
 	a.seal(t, "N23A", "key-of-a-0123456789abcdef")

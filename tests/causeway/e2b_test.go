@@ -145,6 +145,7 @@ func (s *served) holds(text string) []string {
 // does not lose them, and they go with their rules and with their sandbox.
 func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	need(t)
+	t.Parallel()
 	s := newServed(t)
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "got "+r.Header.Get("Authorization")+" and "+r.Header.Get("X-Fixed")+" and "+r.Header.Get("X-Team"))
@@ -223,6 +224,7 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 // a sandbox that was made without the internet can be given some of it.
 func TestE2BLists(t *testing.T) {
 	need(t)
+	t.Parallel()
 	s := newServed(t)
 	a, b := s.web(t, 443, nil, "a.test"), s.web(t, 443, nil, "b.test")
 	s.resolves("inner.test", "10.1.2.3")

@@ -17,6 +17,7 @@ import (
 // the attempt that must succeed beside those that must not.
 func TestFindings(t *testing.T) {
 	need(t, hosttest.Git)
+	t.Parallel()
 	a := theArena(t)
 	_, forge := forge(t, a, "git.f.test")
 	registry := a.web(t, 443, nil, "registry.f.test")

@@ -61,6 +61,7 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 // asks its model, uses a tool, and what the tool made is in the copy alone.
 func TestARealAgentByName(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"))
+	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)

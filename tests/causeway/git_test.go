@@ -35,6 +35,7 @@ func forge(t testing.TB, a *arena, hostname string) (bare string, s *web) {
 
 func TestA6GitAndPublish(t *testing.T) {
 	need(t, hosttest.Git)
+	t.Parallel()
 	a := theArena(t)
 	bare, s := forge(t, a, "git.a6.test")
 	registry := a.web(t, 443, nil, "registry.npmjs.org")

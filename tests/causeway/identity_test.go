@@ -31,6 +31,7 @@ func (a *arena) seal(t testing.TB, name, value string) {
 // certificate are one, or nothing is sent.
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	need(t, openssl)
+	t.Parallel()
 	n6ServerNameIsNotTheTarget(t, theArena(t))
 }
 
@@ -85,6 +86,7 @@ secrets: {bind: [{name: N7, host: api.n7.test, header: Authorization, format: "B
 // P19
 func TestN7DomainFronting(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n7DomainFronting(t, theArena(t))
 }
 
@@ -115,6 +117,7 @@ func n7DomainFronting(t *testing.T, a *arena) {
 // P19
 func TestN8CredentialToWrongPeer(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n8CredentialToWrongPeer(t, theArena(t))
 }
 
@@ -164,6 +167,7 @@ print(status(get('api.n8.test')))
 // P19
 func TestN9PortPivot(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n9PortPivot(t, theArena(t))
 }
 
@@ -189,6 +193,7 @@ print(status(get('api.n9.test', name='api.n9.test:443')))
 
 func TestN12Redirects(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
@@ -233,6 +238,7 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 
 func TestN13PathTricks(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n13PathTricks(t, theArena(t))
 }
 
@@ -266,6 +272,7 @@ print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('ap
 
 func TestN17OtherProtocols(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n17OtherProtocols(t, theArena(t))
 }
 

@@ -48,6 +48,7 @@ func tells(text string) bool {
 // control is a sandbox whose policy does not bind it.
 func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := ownArena(t) // others look for the value in all that is kept in theirs
 	a.web(t, 443, telling, "tells.s11.test")
 	a.web(t, 443, nil, "api.s11.test")

@@ -20,6 +20,7 @@ import (
 // next one takes them over, with what they may reach.
 func TestKilledServer(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a, s, path := serving(t)
 	up := a.web(t, 443, streaming, "api.kill.test")
 	a.web(t, 443, nil, "late.kill.test")

@@ -13,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +39,9 @@ const programName = "crannog"
 // rootless says that a user who owns nothing on this machine runs the tests.
 var rootless = flag.Bool("rootless", false, "run as a user without rights, as TestRootless does")
 
+// atOnce is how many tests run at the same time at least.
+const atOnce = 4
+
 func TestMain(m *testing.M) {
 	reexec.Dispatch(slices.Concat(gvisor.Roles(), []reexec.Role{
 		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
@@ -45,6 +50,10 @@ func TestMain(m *testing.M) {
 		attachmenttest.TapRole,
 	})...)
 	flag.Parse()
+	// Most of the time the tests wait, for answers and for what must not come.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if err := closeShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "close:", err)

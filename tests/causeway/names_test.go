@@ -13,6 +13,7 @@ import (
 // P17: there is no way out but the causeway, which leads to what is listed.
 func TestN1HostNotListed(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n1HostNotListed(t, theArena(t))
 }
 
@@ -63,6 +64,7 @@ print(first(answer), rule(answer), 'allow with --allow evil.n1.test' in answer)
 // P17
 func TestN2ProxyVariablesIgnored(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, nil, "api.n2.test")
 	evil := a.web(t, 443, nil, "evil.n2.test")
@@ -109,6 +111,7 @@ for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0
 // P18: names are resolved by us only, once, when we dial.
 func TestN3DNSTunnelling(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n3DNSTunnelling(t, theArena(t))
 }
 
@@ -139,6 +142,7 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 // P18
 func TestN4EncryptedNames(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n4EncryptedNames(t, theArena(t))
 }
 
@@ -196,6 +200,7 @@ print(outcome('other.n4.test', True), outcome(%q, True))
 
 func TestN5QUIC(t *testing.T) {
 	need(t)
+	t.Parallel()
 	n5QUIC(t, theArena(t))
 }
 

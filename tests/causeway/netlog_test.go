@@ -83,6 +83,7 @@ func (f *follower) ends() int {
 // happens, until the sandbox ends or who reads has enough.
 func TestNetLogFollows(t *testing.T) {
 	need(t)
+	t.Parallel()
 	for name, arenaOf := range map[string]func() *arena{
 		"beside another process": func() *arena { return theArena(t) },
 		"of a server":            func() *arena { a, _, _ := serving(t); return a },

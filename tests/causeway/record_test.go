@@ -35,6 +35,7 @@ func readRecord(t testing.TB, state string) *audit.Log {
 // can be verified.
 func TestKnownCounts(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.counts.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
@@ -126,6 +127,7 @@ func sum(m map[string]int) (n int) {
 // sandbox has ended. What stands for it is there, so the search would find it.
 func TestNoValueInTheRecord(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.p34.test")
 	a.seal(t, "P34", canary)

@@ -1,6 +1,7 @@
 package causeway_test
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"os/exec"
@@ -53,8 +54,15 @@ func TestRootless(t *testing.T) {
 		path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", rows)
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=must"}
-	out, err := cmd.CombinedOutput()
-	text := string(out)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// It takes the longest, so it begins before the tests that it runs beside.
+	t.Parallel()
+	err = cmd.Wait()
+	text := out.String()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -117,6 +117,7 @@ func reflecting(w http.ResponseWriter, r *http.Request) {
 // P20: a secret is never inside, and nothing that comes back brings it there.
 func TestS1NotInside(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.s1.test")
 	a.seal(t, "S1", canary)
@@ -159,6 +160,7 @@ secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"
 // P20
 func TestS2AndS3Reflected(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, reflecting, "api.s2.test")
 	a.seal(t, "S2", canary)
@@ -200,6 +202,7 @@ print(status(a), leaks(a), 'you' in a)
 // P20
 func TestS4NotInWhatIsKept(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, reflecting, "api.s4.test")
 	a.seal(t, "S4", canary)
@@ -244,6 +247,7 @@ reach(K, 443)
 
 func TestS5PlaceholderStays(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.s5.test")
 	a.seal(t, "S5", canary)
@@ -266,6 +270,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 
 func TestS6Rotation(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	const second = "sk-second-0a1b2c3d4e5f60718293"
 	var old, fresh atomic.Int64
@@ -309,6 +314,7 @@ print('sk-second' in a, leaks(a), 'redacted' in a or '***' in a)
 
 func TestS7WhatIsNeverBound(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.seal(t, "S7", canary)
 	for name, c := range map[string][2]string{
@@ -334,6 +340,7 @@ func TestS7WhatIsNeverBound(t *testing.T) {
 
 func TestS8SpentAndRevoked(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "uses.s8.test", "hour.s8.test", "second.s8.test", "asked.s8.test")
 	a.seal(t, "S8", canary)
@@ -380,6 +387,7 @@ secrets:
 
 func TestS10Streams(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	// The server thinks until what it has said is seen inside, and no longer
 	// than it would take somebody to see that it is not.

@@ -18,6 +18,7 @@ import (
 // P20: who takes the database has nothing without the key.
 func TestS9Theft(t *testing.T) {
 	need(t)
+	t.Parallel()
 	w, err := newWorld()
 	if err != nil {
 		t.Fatal(err)

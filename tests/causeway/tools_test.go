@@ -90,7 +90,17 @@ def rule(answer):
 def connect(target, extra=''):
     """CONNECT at the gateway; the socket and the answer."""
     s = socket.create_connection((GATEWAY, 3128), 300)
-    return s, raw(s, 'CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n' % (target, target, extra))
+    # After a consent to it the tunnel is silent, and waits for only so long.
+    head = b''
+    try:
+        s.sendall(('CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n' % (target, target, extra)).encode('latin-1'))
+        while not head.endswith(b'\r\n\r\n'):
+            byte = s.recv(1)
+            if not byte: break
+            head += byte
+    except OSError as e: head = head or word(e).encode()
+    answer = head.decode('latin-1')
+    return s, answer if status(answer) == '200' else answer + raw(s, b'', seconds=SLOWNESS)
 
 def query(name, kind, server=GATEWAY, tcp=False, seconds=300, edns=True):
     """A DNS query; the code of the answer and how many answers it has."""

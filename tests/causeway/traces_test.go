@@ -128,6 +128,7 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 // is planted in each of these places is found there.
 func TestNoValueOnTheHost(t *testing.T) {
 	need(t, hosttest.Root)
+	t.Parallel()
 	a := ownArena(t)
 	up := a.web(t, 443, nil, "api.s1h.test")
 	// The program of the sandbox's kernel is this one: a constant would be in it.

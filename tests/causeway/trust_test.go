@@ -122,6 +122,7 @@ cat $D/lists/*Packages`, "Package: tiny"},
 // so by what it put into the sandbox and nothing else.
 func TestTrust(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, hosttest.Program("java"), hosttest.Program("cargo"), hosttest.Program("apt-get"), goInside)
+	t.Parallel()
 	a := theArena(t)
 	forge(t, a, "git.trust.test")
 	up := a.web(t, 443, shops(t), "shop.trust.test")

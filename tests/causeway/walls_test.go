@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ const everywhere = "level: minimal\n"
 
 func TestN19WhatIsBesideIt(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.n19.test")
 	a.resolves("localhost", "127.0.0.1")
@@ -76,7 +78,7 @@ with ThreadPoolExecutor(70) as pool:
         # What answers is ours, or this box itself.
         if r == 'open' and h != '0.0.0.0' and not h.startswith('127.'): print('open', h, p)
 print('named', reach('host.docker.internal', 80), reach('localhost.n19', 80), reach('gateway', 80))
-for path in ('\0n19-abstract', %q, '/run/docker.sock', '/var/run/docker.sock', '/run/dbus/system_bus_socket', '/run/containerd/containerd.sock'):
+for path in ('\0%s', %q, '/run/docker.sock', '/var/run/docker.sock', '/run/dbus/system_bus_socket', '/run/containerd/containerd.sock'):
     s = socket.socket(socket.AF_UNIX)
     try:
         s.connect(path)
@@ -84,7 +86,7 @@ for path in ('\0n19-abstract', %q, '/run/docker.sock', '/var/run/docker.sock', '
     except OSError as e: pass
 listening = [l.split()[1] for l in open('/proc/net/tcp').readlines()[1:] if l.split()[3] == '0A']
 print('listening', len(listening))
-`, mustJSON(t, hostPorts), port, exchange, filepath.Join(a.state, "n19.sock")))
+`, mustJSON(t, hostPorts), port, exchange, abstractName, filepath.Join(a.state, "n19.sock")))
 		for _, line := range got {
 			if strings.HasPrefix(line, "open") && line != "open 10.199.0.1 3128" && !strings.HasSuffix(line, " 53") {
 				t.Errorf("%s: %s", user, line)
@@ -156,7 +158,10 @@ print(status(get('api.n19.test', ca='/tmp/world.pem')))
 	})
 }
 
-func abstract(t testing.TB) net.Listener { return unixListener(t, "@n19-abstract") }
+// The user without root has one of the same kind at the same time (TestRootless).
+var abstractName = "n19-abstract-" + strconv.Itoa(os.Getpid())
+
+func abstract(t testing.TB) net.Listener { return unixListener(t, "@"+abstractName) }
 
 func socket(t testing.TB, state string) net.Listener {
 	return unixListener(t, filepath.Join(state, "n19.sock"))
@@ -175,6 +180,7 @@ func unixListener(t testing.TB, name string) net.Listener {
 // P24: without the causeway nothing is reachable, and everybody can see that.
 func TestN20TheCausewayDies(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := ownArena(t)
 	ended := make(chan struct{}, 1)
 	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
@@ -248,12 +254,25 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 	}
 }
 
+// kernelsOf counts the processes of sandboxes of a state directory. What boots has no name
+// of a directory yet, and may be another test's.
+func kernelsOf(t testing.TB, state string) (n int) {
+	t.Helper()
+	for _, pid := range processes(t) {
+		if line := ofProcess(pid, "cmdline"); strings.HasPrefix(line, "runsc-") && contains(line, state) {
+			n++
+		}
+	}
+	return n
+}
+
 // P23: a policy that cannot be read, or does not hold, starts nothing.
 func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 	need(t)
+	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, nil, "api.n20b.test")
-	before := servetest.Processes(t, a.state)
+	before := kernelsOf(t, a.state)
 	for name, document := range map[string]string{
 		"unknown field":   "network: {unlisted: deny, hosts: [{host: api.n20b.test, rulez: []}]}\n",
 		"unknown effect":  "network: {unlisted: maybe}\n",
@@ -270,7 +289,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 			_ = sb.Kill(noContext())
 		}
 	}
-	if n := servetest.Processes(t, a.state); n != before {
+	if n := kernelsOf(t, a.state); n != before {
 		t.Errorf("%d processes, and %d before", n, before)
 	}
 	// A change that cannot be read leaves what held.
@@ -279,6 +298,9 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		t.Error("a bad change was taken")
 	}
 	b.wants(b.python("print(status(get('api.n20b.test')), status(get('api.n20b.test', method='POST')), reach('evil.n20b.test', 443))"), "200 403 no-name")
+	if n := kernelsOf(t, a.state); n == before {
+		t.Error("control: a sandbox that started is not seen")
+	}
 	if c := b.Info().Effective.Checks; len(c) < 4 {
 		t.Errorf("checked from inside: %+v", c)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/server/standard"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
@@ -142,9 +143,10 @@ const causewayFiles = "descriptors of the causeway"
 // count is all that could be left.
 func (s server) count(t *testing.T) map[string]int {
 	t.Helper()
-	n := hosttest.Census(t, s.state)
+	n := hosttest.Host(t, s.state)
+	maps.Copy(n, gvisortest.Residue(t, s.state))
 	n[causewayFiles] = len(hosttest.Descriptors(t, s.causeway))
-	for _, pattern := range []string{filepath.Join(s.tmp, "*"), "/tmp/runsc*"} {
+	for _, pattern := range []string{filepath.Join(s.tmp, "*"), gvisortest.Temporary} {
 		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
 		n["temporary files"] += len(found)
 	}

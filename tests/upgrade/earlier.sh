@@ -1,12 +1,14 @@
 #!/bin/sh
 # Builds the program of an earlier commit from this repository's history, once, and prints its
-# path. The tests of this directory make a state directory with it.
+# path. The tests of this directory make a state directory with it. It is built as that commit's
+# "make build" does, except for the pages of the console: saved memory names the version of
+# gVisor, which only the link flags set.
 #
 #   tests/upgrade/earlier.sh [COMMIT]
 set -eu
 commit=${1:-bcd05c0}
 cd "$(dirname "$0")/../.."
-program=$PWD/bin/earlier/$commit/crannog
+program=$PWD/bin/earlier/$commit/release/crannog
 if [ ! -x "$program" ]; then
 	git rev-parse --verify --quiet "$commit^{commit}" >/dev/null || {
 		echo "commit $commit is not in this clone: fetch the history (git fetch --unshallow)" >&2
@@ -16,7 +18,13 @@ if [ ! -x "$program" ]; then
 	trap 'git worktree remove --force "$dir/source"; rmdir "$dir"' EXIT
 	git worktree add --quiet --detach "$dir/source" "$commit"
 	mkdir -p "$(dirname "$program")"
-	(cd "$dir/source" && go build -ldflags '-s -w' -o "$program.new" ./cmd/crannog) >&2
+	(
+		cd "$dir/source"
+		flags="-s -w -X gvisor.dev/gvisor/runsc/version.version=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor) -X main.version=$commit"
+		go build -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
+		go build -ldflags "$flags" -o internal/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
+		go build -ldflags "$flags" -o "$program.new" ./cmd/crannog
+	) >&2
 	mv "$program.new" "$program"
 fi
 echo "$program"

@@ -4,6 +4,7 @@ package upgrade_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,28 +12,49 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/testkit/programtest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// program is this version.
-var program string
+// program is this version, earlier the earlier one.
+var program, earlier string
 
-func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
+// TestMain needs root, as every test here does. The programs are built before the tests have a
+// network of their own, from which no source of modules is reached.
+func TestMain(m *testing.M) {
+	if earlier = os.Getenv(worldEnv); earlier != "" {
+		os.Exit(servetest.Main(m, &program))
+	}
+	if os.Geteuid() != 0 {
+		os.Exit(m.Run())
+	}
+	os.Exit(outside())
+}
+
+func outside() int {
+	dir, err := os.MkdirTemp("", "crannog-built-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	cmd := exec.Command("./earlier.sh")
+	cmd.Stderr = os.Stderr
+	old, err := cmd.Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the earlier version:", err)
+		return 1
+	}
+	built, err := programtest.Place(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return inWorld(strings.TrimSpace(string(old)), built)
+}
 
 // life only ends a sandbox that a failed test forgets.
 const life = 5 * time.Hour
-
-// earlier returns the program of the earlier version, which is built if it is not there yet.
-func earlier(t *testing.T) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "./earlier.sh")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("build the earlier version: %v", err)
-	}
-	return strings.TrimSpace(string(out))
-}
 
 // command runs a command line of a program on a state directory.
 func command(t *testing.T, program, state, dir string, args ...string) (stdout, stderr string, err error) {

@@ -34,12 +34,46 @@ secrets:
     - {name: TOKEN, host: api.example.com, header: Authorization, format: "Bearer {}"}
 `
 
+// sending binds the secret to the host outside.
+const sending = `policy: v1
+name: sending
+level: light
+network:
+  unlisted: deny
+  hosts: [{host: ` + worldHost + `, rules: [{methods: [GET], do: allow}]}]
+secrets:
+  bind: [{name: TOKEN, host: ` + worldHost + `, header: Authorization, format: "Bearer {}"}]
+`
+
+// Policies of the strictest level, and of the one that hides no file.
+const (
+	strict  = "policy: v1\nname: strict\nlevel: strict\n"
+	reading = "policy: v1\nname: reading\nlevel: minimal\n"
+)
+
+// walls is what a shell finds of the walls of a sandbox of the strictest level. In the earlier
+// version a file could be made in /etc.
+func walls(t *testing.T, sb *crannog.Sandbox) string {
+	t.Helper()
+	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do
+touch $f 2>/dev/null && echo "$f is made" && rm $f; done
+cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+worldHost+`/ 2>&1 || true`)
+}
+
+// strictWalls are those that this version makes.
+const strictWalls = `1000
+/tmp/x is made
+/workspace/x is made
+cat: /workspace/.env: No such file or directory
+protected
+curl: (6) Could not resolve host: ` + worldHost
+
 // past is what the earlier version left in a state directory.
 type past struct {
 	state, dir string
 	server     *servetest.Server
 	// IDs of sandboxes.
-	runs, copied, asleep, files, booted, ended string
+	runs, copied, asleep, files, booted, ended, sends, strict string
 	// IDs of snapshots: two of the one that runs, and one of asleep, which hides no file.
 	whole, flat, plain string
 	pending, approved  string // approval requests
@@ -129,6 +163,14 @@ func makePast(t *testing.T, old string) *past {
 	p.copied = copies[0].ID()
 	p.counted = count(t, runs)
 
+	sending := create(crannog.Name("sends"), crannog.Policy(sending))
+	p.sends = sending.ID()
+	sends(t, "before", sending)
+	strictest := create(crannog.Name("strict"), crannog.Workspace(p.dir), crannog.Policy(strict))
+	p.strict = strictest.ID()
+	count(t, strictest)
+	check(strictest.Pause(ctx))
+
 	asked := func(host string) string {
 		t.Helper()
 		a, err := runs.AskAccess(ctx, api.AskAccess{Host: host, Reason: "before"})
@@ -161,7 +203,7 @@ func makePast(t *testing.T, old string) *past {
 
 	p.checkpoint = filepath.Join(t.TempDir(), "checkpoints")
 	check(os.WriteFile(p.checkpoint, []byte(must(t, old, p.state, p.dir, "audit", "checkpoint")), 0o600))
-	for _, id := range []string{p.runs, p.copied, p.asleep, p.files, p.booted} {
+	for _, id := range []string{p.runs, p.copied, p.asleep, p.files, p.booted, p.sends, p.strict} {
 		sb, err := c.Get(ctx, id)
 		check(err)
 		p.listed[id] = sb.Info()

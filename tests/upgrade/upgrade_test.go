@@ -20,8 +20,11 @@ import (
 // P52: a state directory of an earlier version, whose server was stopped or killed, opens with
 // this one, and everything in it is as it was.
 func TestUpgrade(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	old := earlier(t)
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Program("curl"))
+	if err := startWorld(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	old := earlier
 	for name, leave := range map[string]func(*testing.T, *servetest.Server){
 		"stopped": func(t *testing.T, s *servetest.Server) { s.Stop(t) },
 		"killed":  func(_ *testing.T, s *servetest.Server) { s.Kill() },
@@ -40,8 +43,10 @@ func TestUpgrade(t *testing.T) {
 			p.record(t)
 			p.approvals(t, c)
 			p.secrets(t, c)
+			p.injection(t, c)
 			p.running(t, c)
 			p.saved(t, c)
+			p.strictest(t, c)
 			p.changes(t, c)
 			p.record(t)
 			p.back(t, old)
@@ -141,6 +146,46 @@ func (p *past) secrets(t *testing.T, c *crannog.Client) {
 	}
 }
 
+// injection has the sealed value set on requests: of the sandbox that runs, on the gateway of the
+// earlier version, of it once it was paused and resumed, and of a new one.
+func (p *past) injection(t *testing.T, c *crannog.Client) {
+	sb := p.get(t, c, p.sends)
+	sends(t, "a sandbox of before", sb)
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, p.server.Stderr())
+	}
+	if err := sb.Resume(t.Context(), life); err != nil {
+		t.Fatalf("%v\n%s", err, p.server.Stderr())
+	}
+	sends(t, "a sandbox of before, resumed", sb)
+	fresh, err := c.Create(t.Context(), crannog.Policy(sending), crannog.Timeout(life))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, p.server.Stderr())
+	}
+	sends(t, "a new sandbox", fresh)
+}
+
+// strictest is about a sandbox of the strictest level, whose memory the earlier version saved: the
+// walls are those of this version, and it is the same machine.
+func (p *past) strictest(t *testing.T, c *crannog.Client) {
+	sb := p.get(t, c, p.strict)
+	if err := sb.Resume(t.Context(), life); err != nil {
+		t.Fatalf("resume of a strict sandbox: %v\n%s", err, p.server.Stderr())
+	}
+	if n := count(t, sb); n != 2 {
+		t.Errorf("the strict sandbox counted to %d", n)
+	}
+	if got := walls(t, sb); got != strictWalls {
+		t.Errorf("inside a strict sandbox it is\n%s", got)
+	}
+	sb = p.get(t, c, p.strict)
+	for _, check := range sb.Info().Effective.Checks {
+		if !check.Holds {
+			t.Errorf("does not hold in a strict sandbox: %s", check.Check)
+		}
+	}
+}
+
 // running is about the sandboxes that the earlier version started and this one adopted.
 func (p *past) running(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.runs)
@@ -193,10 +238,23 @@ func (p *past) saved(t *testing.T, c *crannog.Client) {
 	} else if got := output(t, fromFlat, "cat /workspace/new.txt /tmp/count"); got != "new\n1" {
 		t.Errorf("the snapshot of files holds %q", got)
 	}
-	// Where files were covered, this version would cover them in another way.
+	fromWhole, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life))
+	if err != nil {
+		t.Errorf("a sandbox of a snapshot with memory and hidden files: %v\n%s", err, p.server.Stderr())
+	} else if n, got := count(t, fromWhole), output(t, fromWhole, "cat /workspace/new.txt; cat /workspace/.env; cat /workspace/.envrc"); n != 2 || got != "new\nprotected" {
+		t.Errorf("the program of the snapshot counted to %d, and its files are %q", n, got)
+	}
+	// What was not hidden is in the memory as it is.
 	var e *crannog.Error
-	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
-		t.Errorf("a sandbox of a snapshot with memory and hidden files: %v", err)
+	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life), crannog.Policy(reading)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
+		t.Errorf("a sandbox that is to see the hidden file of a snapshot: %v", err)
+	}
+	// Back to the same memory, in place.
+	runs := p.get(t, c, p.runs)
+	if err := runs.Rollback(ctx, p.whole); err != nil {
+		t.Errorf("rollback to memory of before: %v\n%s", err, p.server.Stderr())
+	} else if p.counted = count(t, runs); p.counted != 2 {
+		t.Errorf("the program counted to %d after a rollback", p.counted)
 	}
 	fromPlain, err := c.Create(ctx, crannog.Template(p.plain), crannog.Timeout(life))
 	if err != nil {
@@ -265,7 +323,7 @@ func (p *past) back(t *testing.T, old string) {
 	}
 	p.server = servetest.Start(t, program, p.state)
 	sb := p.get(t, p.server.Local(t), p.runs)
-	if n := count(t, sb); n < p.counted+2 {
+	if n := count(t, sb); n != p.counted+1 {
 		t.Errorf("the program counted to %d", n)
 	}
 	p.record(t)

@@ -7,15 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 )
-
-// residue counts what this engine has for a state directory: processes of its sandboxes,
-// also of those that are booted or spare, and control groups.
-func residue(t testing.TB, dir string) map[string]int {
-	t.Helper()
-	return map[string]int{"processes": len(hosttest.BoxProcesses(t, dir)), "groups": hosttest.BoxGroups(dir)}
-}
 
 // become is the call by which the guest gives its kernel another name. It must be
 // refused with EPERM.
@@ -32,7 +25,7 @@ const outside = ""
 func groupsOf(t testing.TB, dir string) map[string][]string {
 	t.Helper()
 	found := map[string]map[string]bool{}
-	for _, pid := range hosttest.BoxProcesses(t, dir) {
+	for _, pid := range gvisortest.Processes(t, dir) {
 		data, err := os.ReadFile("/proc/" + pid + "/cgroup")
 		if err != nil {
 			continue // it has ended

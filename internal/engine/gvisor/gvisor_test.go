@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/reexec"
@@ -55,7 +56,7 @@ func root(t testing.TB) engine.Image {
 func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
-		Open: open(noCgroups), Image: root(t), Residue: residue, Forbidden: []string{become},
+		Open: open(noCgroups), Image: root(t), Residue: gvisortest.Residue, Forbidden: []string{become},
 		// Pages are read while programs already run: half of them ends the sandbox later.
 	}
 	if !noCgroups {

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // kernel is a sandbox in which nothing runs yet: its processes, its root and its
@@ -215,11 +216,12 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 		Owners:      plan,
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
-			RootPath: e.rootPoint(),
-			Guest:    spec.Image.Guest,
-			Hostname: spec.Hostname,
-			Limits:   spec.Limits,
-			SetID:    spec.SetID,
+			RootPath:  e.rootPoint(),
+			Guest:     spec.Image.Guest,
+			Arguments: []string{guestboot.ChannelFlag},
+			Hostname:  spec.Hostname,
+			Limits:    spec.Limits,
+			SetID:     spec.SetID,
 		}),
 	}
 	if len(k.inherited) > 0 {

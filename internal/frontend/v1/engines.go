@@ -43,7 +43,7 @@ func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engi
 	out := api.Engine{
 		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
 		Default: info.Name == h.registry.Default().Info().Name, Available: true,
-		Capabilities: []string{}, Enforces: []string{}, Notes: append([]string{}, info.Notes...),
+		Capabilities: []string{}, Enforces: []string{}, Images: []string{}, Notes: append([]string{}, info.Notes...),
 		Defaults: toLimits(sandbox.Limits{Limits: engine.DefaultLimits}),
 	}
 	for _, c := range info.Capabilities {
@@ -51,6 +51,9 @@ func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engi
 	}
 	for _, l := range info.Enforces {
 		out.Enforces = append(out.Enforces, string(l))
+	}
+	for _, k := range info.Images {
+		out.Images = append(out.Images, string(k))
 	}
 	if refused := h.probes.refusal(ctx, e); refused != nil {
 		out.Available, out.Reason, out.Fix = false, fault.PublicText(refused), fault.HintOf(refused)

@@ -13,6 +13,9 @@ const (
 	RelayPort       = 49982
 )
 
+// Ports lists the ports on which the guest listens.
+func Ports() []int { return []int{Port, InterpreterPort, RelayPort} }
+
 // Ready is the line that the guest prints on its standard output when it listens. After it the
 // guest closes its standard output and error.
 const Ready = "ready"

@@ -38,9 +38,17 @@ func (e engines) choice(p *policy.Policy) engine.Choice {
 
 // chooseEngine returns the engine of a new sandbox. Saved memory is restored by the
 // engine that saved it and by no other; files alone start anew on any.
-func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stored) (engine.Engine, error) {
-	c := e.choice(p)
-	c.Name = asked
+func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
+	c, asked, from := e.choice(p), req.Engine, t.Origin
+	c.Name, c.Image = asked, t.Image.Kind()
+	for _, f := range req.Limits.Fields() {
+		if *f.Value != 0 && f.Limit != "" {
+			c.Limits = append(c.Limits, f.Limit)
+		}
+	}
+	if req.OnEnd.Pause {
+		c.Needs = append(c.Needs, neededToPause(req.OnEnd.FilesOnly))
+	}
 	if from == nil || asked != "" && from.FilesOnly {
 		return e.Choose(c)
 	}
@@ -56,6 +64,14 @@ func (e engines) chooseEngine(asked string, p *policy.Policy, from *sandbox.Stor
 			WithHint("leave the engine out, or take a snapshot of files only")
 	}
 	return made, e.Check(c, made)
+}
+
+// neededToPause returns what an engine needs to pause a sandbox on disk.
+func neededToPause(filesOnly bool) engine.Capability {
+	if filesOnly {
+		return engine.CanArchive
+	}
+	return engine.CanCheckpoint
 }
 
 // info describes the engine of a row.

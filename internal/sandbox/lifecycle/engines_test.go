@@ -298,6 +298,35 @@ func atLeast(b engine.Boundary) sandbox.Access {
 	}}
 }
 
+// A request that names no engine runs where all that it asks for holds.
+func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.close()
+	r.open(func(d *lifecycle.Deps) {
+		e, err := fake.New(fake.Options{
+			Dir: filepath.Join(r.dir, "run-exact"), Name: "exact", Boundary: engine.OwnKernel, Guest: r.guest,
+			Enforces: append(slices.Clone(enforced), engine.LimitInodes),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		d.Engines = fake.Registry(append(d.Engines.All(), e)...)
+	})
+	inodes := sandbox.Limits{Limits: engine.Limits{DiskInodes: 5000}}
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Limits: inodes})
+	if err != nil || sb.Engine != "exact" {
+		t.Errorf("it is on %q, %v", sb.Engine, err)
+	}
+	if sb, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base"}); err != nil || sb.Engine != "fake" {
+		t.Errorf("one without a limit is on %q, %v", sb.Engine, err)
+	}
+	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "fake", Limits: inodes})
+	if fault.CodeOf(err) != engine.CodeLimit || !strings.Contains(fault.HintOf(err), "--engine exact") {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
 // strict lets the boundary count that a policy asks for.
 func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
 

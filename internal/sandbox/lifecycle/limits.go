@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
@@ -49,25 +48,11 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 // Linux has it. What is in it counts against the memory.
 func shmOf(memory int64) int64 { return memory / 2 }
 
-// enforced refuses a limit that was asked for and that the engine does not
-// enforce. Accepted, it would be a lie that the caller's plans rest on.
-func enforced(asked sandbox.Limits, info engine.Info) error {
-	for _, f := range asked.Fields() {
-		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
-			return fault.Newf(fault.Unsupported, "limit_not_enforced",
-				"the engine %s does not enforce a limit of %s on this host", info.Name, f.Name).
-				WithHint("leave this limit out; crannog doctor lists what is enforced here")
-		}
-	}
-	return nil
-}
-
 // limits fills zero fields with the defaults and refuses what no sandbox
 // can have.
-func (pl *planner) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits, error) {
+func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	low, high, def := sandbox.LeastLimits, pl.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
-	given := asked
 	for i, f := range have {
 		if *f.Value == 0 {
 			// A small host gives what it has.
@@ -89,5 +74,5 @@ func (pl *planner) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limit
 			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
 			WithHint("ask for more memory, or for less shm")
 	}
-	return asked, enforced(given, info)
+	return asked, nil
 }

@@ -77,7 +77,11 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := pl.engines.chooseEngine(req.Engine, compiled, template.Origin)
+	limits, err := pl.limits(req.Limits)
+	if err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	chosen, err := pl.engines.chooseEngine(req, compiled, template)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -86,10 +90,6 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	if err := pl.checkOnEnd(req.OnEnd, info.Name); err != nil {
-		return sandbox.Row{}, sandbox.Template{}, nil, err
-	}
-	limits, err := pl.limits(req.Limits, info)
-	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template.Origin.Inherit(&limits, req.Limits)

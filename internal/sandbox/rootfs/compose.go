@@ -34,6 +34,9 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 		return engine.Spec{}, guest.Config{}, nil, err
 	}
 	covered.settle()
+	if n := t.Origin; n != nil && !n.FilesOnly {
+		covered.continueMemory(n.Base, p.Files().Matcher())
+	}
 	var search *KeySearch
 	if r.Workspace != "" {
 		search = &KeySearch{workspace: r.Workspace, files: covered.files}

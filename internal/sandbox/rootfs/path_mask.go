@@ -81,6 +81,13 @@ func (c *Covered) settle() {
 	c.absent = absent
 }
 
+// continueMemory takes the path masks of saved memory where they keep the same paths from
+// programs: its mounts cannot change.
+func (c *Covered) continueMemory(saved sandbox.Base, match policy.Matcher) {
+	b := sandbox.Base{Hide: c.hide, Absent: c.absent, ReadOnly: c.readOnly}.WithMasksOf(saved, match.Protected)
+	c.hide, c.absent, c.readOnly = b.Hide, b.Absent, b.ReadOnly
+}
+
 // CoveredOf are the paths that every instance of a sandbox covers.
 func CoveredOf(b sandbox.Base) Covered {
 	return Covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}

@@ -78,18 +78,17 @@ type Options struct {
 // Images is a directory of images. Several processes may have it open. It is
 // safe for concurrent use.
 type Images struct {
-	dir      string
-	root     *os.Root
-	budget   int64
-	log      *slog.Logger
-	sum      func(ctx context.Context, id string) (string, error)
-	declared [][]Part
-	now      func() time.Time
-	step     func(name string)            // told before each change of the disk
-	read     func(*os.File) (bool, error) // whether anybody else has it open
-	boot     string
-	known    *memory
-	used     atomic.Int64 // bytes of images and packs, as of the last look
+	reader
+	dir    string
+	root   *os.Root
+	budget int64
+	log    *slog.Logger
+	sum    func(ctx context.Context, id string) (string, error)
+	now    func() time.Time
+	step   func(name string)            // told before each change of the disk
+	read   func(*os.File) (bool, error) // whether anybody else has it open
+	known  *memory
+	used   atomic.Int64 // bytes of images and packs, as of the last look
 
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
@@ -131,8 +130,8 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, declared: o.Declared, now: o.now, step: o.step, read: openElsewhere,
-		boot: strings.TrimSpace(string(boot)), known: newMemory(),
+		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openElsewhere,
+		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newMemory(),
 		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
 	}
 	if s.log == nil {

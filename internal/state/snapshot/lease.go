@@ -144,9 +144,6 @@ func (s *Images) authentic(id, sum string) (manifest, error) {
 	return m, nil
 }
 
-// decode decodes a manifest without authentication.
-func (s *Images) decode(data []byte) (manifest, error) { return decodeManifest(data, s.declared...) }
-
 func (s *Images) readManifest(id string) ([]byte, error) {
 	f, err := openRegular(s.root, imagePath(id, manifestFile))
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Processes counts the processes that run for sandboxes below a state directory.
 func Processes(t testing.TB, state string) int {
 	t.Helper()
-	return len(hosttest.BoxProcesses(t, state))
+	return len(gvisortest.Processes(t, state))
 }
 
 // NothingLeft waits until the sandboxes of a state directory have no process, directory, socket or
@@ -34,15 +35,13 @@ func NothingLeft(t testing.TB, state string, ids ...string) {
 func traces(t testing.TB, state string, ids []string) []string {
 	t.Helper()
 	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
-	sockets, _ := filepath.Glob(filepath.Join(state, "run", ".runsc", "*.sock"))
-	left = append(left, sockets...)
+	left = append(left, gvisortest.Sockets(state)...)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		// gVisor keeps one empty network namespace for all sandboxes.
-		if strings.Contains(line, state) && !strings.Contains(line, "null-netns") {
+		if strings.Contains(line, state) && !gvisortest.Shared(line) {
 			left = append(left, strings.TrimSpace(line))
 		}
 	}

@@ -9,15 +9,16 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // Params is what differs between sandboxes.
 type Params struct {
 	RootPath string
 	Guest    string // path of the guest's program inside
-	Hostname string
-	Limits   engine.Limits
+	// Arguments are those of the guest, which announce what the engine lends it.
+	Arguments []string
+	Hostname  string
+	Limits    engine.Limits
 	// SetID lets programs gain the rights of their set-id bits.
 	SetID bool
 }
@@ -72,7 +73,7 @@ func Build(p Params) *specs.Spec {
 		// sandbox's own overlay; the tree below is opened read-only.
 		Root: &specs.Root{Path: p.RootPath},
 		Process: &specs.Process{
-			Args: []string{p.Guest, guestboot.ChannelFlag},
+			Args: append([]string{p.Guest}, p.Arguments...),
 			Cwd:  "/",
 			Env: []string{
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

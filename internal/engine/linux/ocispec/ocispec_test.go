@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func spec() []byte {
 	data, err := json.MarshalIndent(ocispec.Build(ocispec.Params{
-		RootPath: "/state/run/.root", Guest: "/.crannog/crannog-guest", Hostname: "box", Limits: engine.Limits{},
+		RootPath: "/state/run/.root", Guest: "/.crannog/crannog-guest", Arguments: []string{"--channel"}, Hostname: "box", Limits: engine.Limits{},
 	}), "", "  ")
 	if err != nil {
 		panic(err)

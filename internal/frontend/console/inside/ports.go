@@ -12,7 +12,7 @@ import (
 )
 
 // ours are ports on which our own programs listen inside.
-var ours = []int{guestboot.Port, guestboot.InterpreterPort, guestboot.RelayPort, 53}
+var ours = append(guestboot.Ports(), 53)
 
 // Port is one on which a program listens.
 type Port struct {

@@ -1,4 +1,4 @@
-package hosttest_test
+package gvisortest_test
 
 import (
 	"io"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -66,7 +67,7 @@ func TestAChildThatBootsBelongsToItsParent(t *testing.T) {
 	hosttest.Need(t, hosttest.Bash)
 	dir := t.TempDir()
 	ours, others, orphan := boots(t, dir, true), boots(t, t.TempDir()+"-other", true), boots(t, t.TempDir(), false)
-	found := hosttest.BoxProcesses(t, dir)
+	found := gvisortest.Processes(t, dir)
 	if !slices.Contains(found, ours) || slices.Contains(found, others) || !slices.Contains(found, orphan) {
 		t.Errorf("found %q of ours %s, another's %s, and %s, which has no parent", found, ours, others, orphan)
 	}

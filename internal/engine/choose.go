@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Choice is what a request and its policy ask of the engine.
+type Choice struct {
+	Name  string   // the engine that was asked for, or ""
+	Least Boundary // the weakest boundary that the policy accepts
+	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
+	AnyBoundary bool
+	Image       ImageKind // what the sandbox starts from; "" is any
+	Limits      []Limit   // those that a caller asked for, which have to be enforced
+	Needs       []Capability
+}
+
+// Enough reports whether the boundary is strong enough for the choice.
+func (c Choice) Enough(b Boundary) bool {
+	return b.AtLeast(c.Least) || b == NoBoundary && c.AnyBoundary
+}
+
+// mismatch is why an engine does not suit a choice, and what would help beside another
+// engine.
+type mismatch struct{ code, text, help string }
+
+// mismatch returns the first reason why an engine does not suit, or nil.
+func (c Choice) mismatch(e Info) *mismatch {
+	if !c.Enough(e.Boundary) {
+		return &mismatch{
+			CodeTooWeak, fmt.Sprintf("the policy wants a boundary of at least %s, and the engine %s has %s", c.Least, e.Name, e.Boundary),
+			"choose another level, or a policy with a lower isolation.at_least",
+		}
+	}
+	if c.Image != "" && !slices.Contains(e.Images, c.Image) {
+		return &mismatch{
+			CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Image),
+			"choose another template or image; crannog engines lists the kinds",
+		}
+	}
+	for _, l := range c.Limits {
+		if !slices.Contains(e.Enforces, l) {
+			return &mismatch{
+				CodeLimit, fmt.Sprintf("the engine %s does not enforce a limit of %s on this host", e.Name, l),
+				"leave this limit out; crannog doctor lists what is enforced here",
+			}
+		}
+	}
+	for _, n := range c.Needs {
+		if !slices.Contains(e.Capabilities, n) {
+			return &mismatch{
+				CodeCapability, fmt.Sprintf("the engine %s has no %s", e.Name, n),
+				"leave out what needs it; crannog engines lists the capabilities",
+			}
+		}
+	}
+	return nil
+}
+
+// Choose returns the engine of a new sandbox: the one that was asked for, the default
+// if it suits, or the engine with the weakest boundary that suits. An engine that
+// was asked for and does not suit is refused, never exchanged.
+func (r *Registry) Choose(c Choice) (Engine, error) {
+	if c.Name != "" {
+		e, err := r.Named(c.Name)
+		if err == nil {
+			err = r.Check(c, e)
+		}
+		return e, err
+	}
+	if c.mismatch(r.fallback.Info()) == nil {
+		return r.fallback, nil
+	}
+	if suited := r.suited(c); len(suited) > 0 {
+		return suited[0], nil
+	}
+	return nil, r.refuseAll(c)
+}
+
+// Check refuses an engine that does not suit the choice. The hint names one that does.
+func (r *Registry) Check(c Choice, e Engine) error {
+	m := c.mismatch(e.Info())
+	if m == nil {
+		return nil
+	}
+	hint := "no engine here is enough: " + m.help
+	if suited := r.suited(c); len(suited) > 0 {
+		hint = "use --engine " + suited[0].Info().Name + ", or " + m.help
+	}
+	return fault.New(fault.Unsupported, m.code, m.text).WithHint(hint)
+}
+
+// refuseAll says for each engine why it does not suit. The code and the hint are those
+// of the default engine.
+func (r *Registry) refuseAll(c Choice) error {
+	first := c.mismatch(r.fallback.Info())
+	texts := []string{first.text}
+	for _, e := range r.engines {
+		if m := c.mismatch(e.Info()); m.text != first.text {
+			texts = append(texts, m.text)
+		}
+	}
+	return fault.New(fault.Unsupported, first.code, strings.Join(texts, "; ")).WithHint("no engine here is enough: " + first.help)
+}
+
+// suited returns the engines that suit, the weakest boundary first: a stronger one
+// costs more time and memory than the policy asks for.
+func (r *Registry) suited(c Choice) []Engine {
+	list := slices.DeleteFunc(r.All(), func(e Engine) bool { return c.mismatch(e.Info()) != nil })
+	slices.SortStableFunc(list, func(a, b Engine) int {
+		return strength[a.Info().Boundary] - strength[b.Info().Boundary]
+	})
+	return list
+}

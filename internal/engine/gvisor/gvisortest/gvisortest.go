@@ -1,0 +1,117 @@
+// Package gvisortest counts what the engine gvisor owns on this host for a state directory, so
+// that tests see what it leaves.
+package gvisortest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Residue counts what the engine has for a state directory: processes of its sandboxes,
+// also of those that are booted or spare, and control groups.
+func Residue(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	return map[string]int{"processes": len(Processes(t, dir)), "groups": Groups(dir)}
+}
+
+// Sockets lists the control sockets of sandboxes below a state directory.
+func Sockets(dir string) []string {
+	found, _ := filepath.Glob(filepath.Join(dir, "run", ".runsc", "*.sock")) // which fails only for patterns that are none
+	return found
+}
+
+// Shared reports whether a line of mountinfo is of a mount that all sandboxes use and that
+// stays: gVisor keeps one empty network namespace for all of them.
+func Shared(mount string) bool { return strings.Contains(mount, "null-netns") }
+
+// Temporary is the pattern of files that gVisor makes outside a state directory.
+const Temporary = "/tmp/runsc*"
+
+// Processes lists the processes that run for sandboxes below a state directory: the arguments of
+// gVisor's processes name it. A child that boots a sandbox belongs to the process that started it;
+// one whose parent has ended is listed.
+func Processes(t testing.TB, dir string) (pids []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if ours, _ := box(e.Name(), dir); ours {
+			pids = append(pids, e.Name())
+		}
+	}
+	return pids
+}
+
+// box reports whether a process runs for a sandbox of a state directory, or for a sandbox of
+// another one.
+func box(pid, dir string) (ours, others bool) {
+	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil {
+		return false, false // it is not a process, or has ended
+	}
+	switch text := string(line); {
+	case strings.HasPrefix(text, "crannog-boot"):
+		ours = bootsFor(pid, dir)
+		return ours, !ours
+	case strings.HasPrefix(text, "runsc-"):
+		return strings.Contains(text, dir), !strings.Contains(text, dir)
+	}
+	return false, false
+}
+
+// bootsFor reports whether a child that boots a sandbox may do so for a state directory: this
+// process or one that names the directory started it, or its parent has ended, so that an ancestor
+// of this process or init adopted it.
+func bootsFor(pid, dir string) bool {
+	parent := parentOf(pid)
+	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {
+		if parent == self {
+			return true
+		}
+	}
+	for _, file := range []string{"cmdline", "environ"} {
+		data, err := os.ReadFile(filepath.Join("/proc", parent, file))
+		if err != nil || strings.Contains(string(data), dir) {
+			return true // an ended parent does not prove that it is another directory's
+		}
+	}
+	return parent == ""
+}
+
+// parentOf returns a process's parent, or "" for init and for one that ended.
+func parentOf(pid string) string {
+	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return ""
+	}
+	// The name in parentheses may contain anything.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 || fields[1] == "0" {
+		return ""
+	}
+	return fields[1]
+}
+
+// Groups counts the control groups of sandboxes. It leaves out those in which a sandbox of
+// another state directory runs, because other tests may run on this host.
+func Groups(dir string) (n int) {
+	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
+		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns
+		for _, group := range found {
+			procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+			if err == nil && !slices.ContainsFunc(strings.Fields(string(procs)), func(pid string) bool {
+				_, others := box(pid, dir)
+				return others
+			}) {
+				n++
+			}
+		}
+	}
+	return n
+}
