@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-upgrade test-browser test-clients test-e2b test-mcp test-unified lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -29,7 +29,7 @@ check: tests-begin check-source lint test-race test-plain test-console ## what n
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-e2b-old test-upgrade fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-e2b-old test-images test-upgrade fuzz
 
 # What runs the tests and measures their processor time. What it measured since
 # tests-begin is in CRANNOG_TIMES.
@@ -91,6 +91,9 @@ test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, wit
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h -run '^TestRootless$$' ./tests/causeway
 
+test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
+	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
+
 # A machine that has its controllers in version 2 of control groups.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/unified -all
@@ -125,6 +128,9 @@ test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a brow
 
 test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
+
+test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and without, from the mirror through the gateway
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/images
 
 test-upgrade: $(TIMING) bin/crannog ## a state directory that an earlier commit made, opened with this one; the first run builds that commit
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/upgrade

@@ -90,7 +90,7 @@ func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each 
 		case "data":
 			var e api.ApprovalEvent
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return last, unreachable(fmt.Errorf("the event is no JSON of ours: %w", err))
+				return last, unreachable(fmt.Errorf("the event is not valid JSON: %w", err))
 			}
 			if err := each(e); err != nil {
 				return last, err

@@ -44,7 +44,7 @@ func (c *Client) callAt(ctx context.Context, method, path string, in, out any) e
 		req.Header.Set("X-API-Key", c.key)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		// The server refuses at once what it cannot do by then.
+		// The server refuses at once what it cannot complete by then.
 		req.Header.Set(api.TimeoutHeader, strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
 	}
 	resp, err := c.http.Do(req)
@@ -59,7 +59,7 @@ func (c *Client) callAt(ctx context.Context, method, path string, in, out any) e
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
-		return unreachable(fmt.Errorf("%s %s: the answer is no JSON of ours: %w", method, path, err))
+		return unreachable(fmt.Errorf("%s %s: the answer is not valid JSON: %w", method, path, err))
 	}
 	return nil
 }

@@ -25,23 +25,22 @@ type Cmd struct {
 	Dir    string   // "" is the home of User
 	User   string   // "" is the sandbox's default user
 	Stdin  io.Reader
-	Stdout io.Writer // nil throws it away
-	Stderr io.Writer // nil throws it away
+	Stdout io.Writer // nil discards it
+	Stderr io.Writer // nil discards it
 	// TTY runs the command on a terminal of this size. All its output then
 	// goes to Stdout.
 	TTY *Size
 	// Timeout kills the command. Zero is the sandbox's limit.
 	Timeout time.Duration
-	// WaitDelay bounds how long Wait waits for output that a process in the
-	// background still holds after the command itself has ended. That process runs
-	// on, and what it prints then is thrown away. Zero waits for as long as the
-	// output is held.
+	// WaitDelay bounds how long Wait waits for output that a background process still holds after
+	// the command itself has ended. That process continues, and its later output is discarded. Zero
+	// waits as long as the output is held.
 	WaitDelay time.Duration
 
 	ctx     context.Context
 	sandbox *Sandbox
 	proc    *client.Process
-	pipes   []io.Closer // ends that Wait closes
+	pipes   []io.Closer // pipe ends that Wait closes
 	stdin   *io.PipeWriter
 	stop    func() bool // ends the watch on ctx
 	feeding context.CancelFunc
@@ -70,8 +69,8 @@ func (c *Cmd) Start() error {
 		return err
 	}
 	c.done = make(chan struct{})
-	// The stream outlives ctx by the moment that a kill needs, so that the
-	// program's last words and its end are seen.
+	// The stream outlives ctx by the moment that a kill needs, so that the program's last output
+	// and its end are read.
 	stream, cut := context.WithCancel(context.WithoutCancel(c.ctx))
 	unwatch := context.AfterFunc(c.ctx, cut)
 	c.proc, err = c.sandbox.processes().Start(stream, spec)
@@ -117,7 +116,7 @@ func (c *Cmd) spec() (client.Spec, error) {
 	return spec, nil
 }
 
-// pump hands output on until the end and then lets Wait return.
+// pump passes on output until the end and then lets Wait return.
 func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
@@ -137,28 +136,26 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	c.closePipes(nil)
 }
 
-// feed copies Stdin to the program, and its end. It is not waited for: a
-// reader such as a terminal may never return.
+// feed copies Stdin and its end to the program. Wait does not wait for it: a reader such as a
+// terminal may never return.
 func (c *Cmd) feed(ctx context.Context) {
 	c.proc.Feed(ctx, c.Stdin)
 	if c.stdin != nil {
-		// The program reads no more, as with a broken pipe.
+		// The program does not read any more, as with a broken pipe.
 		_ = c.stdin.CloseWithError(io.ErrClosedPipe)
 	}
 }
 
-// feedGrace is how long a call that feeds a program may go on after the program
-// has ended. Its answer is mostly on its way, and to break it off takes its
-// connection with it: under another command's call, at that, if the answer has
-// no body, because net/http lets the next one have the connection before the
-// caller has the answer.
+// feedGrace is how long a call that sends input may continue after the program has ended. Its
+// answer is usually on its way. Cancelling the call would close its connection, which net/http may
+// already have given to another command's call.
 const feedGrace = time.Second
 
-// signalGrace is how long a signal may take.
+// signalGrace bounds sending a signal.
 const signalGrace = 5 * time.Second
 
-// kill ends the program although the command's context is done. If that
-// fails, cutting the stream is what is left.
+// kill ends the program although the command's context is done. If that fails, closing the stream
+// is what is left.
 func (c *Cmd) kill(cut context.CancelFunc) {
 	if c.proc.Kill(c.ctx) != nil {
 		cut()

@@ -65,8 +65,8 @@ func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// The end of a command does not break off the call that gave it the end of its
-// input: that could take the connection from under another command's call.
+// The end of a command does not cancel the call that sends the end of its input: that could close a
+// connection that another command's call already uses.
 func TestTheEndBreaksNoCallOff(t *testing.T) {
 	sb := newSandbox(t)
 	ended := make(chan struct{})
@@ -83,8 +83,8 @@ func TestTheEndBreaksNoCallOff(t *testing.T) {
 	}
 }
 
-// A program whose input is lost on the way does not wait for it for ever, and
-// does not take a part for the whole.
+// A program whose input is lost on the way does not wait for ever, and does not take a part for the
+// whole.
 func TestLostInput(t *testing.T) {
 	sb := newSandbox(t)
 	for _, lost := range []string{"SendInput", "CloseStdin"} {
@@ -98,7 +98,7 @@ func TestLostInput(t *testing.T) {
 			t.Errorf("without %s: %q %v", lost, out, err)
 		}
 	}
-	// One that does not need it ends as it likes.
+	// A program that does not need its input ends as usual.
 	sb.client.http.Transport = without{sb.client.http.Transport, "CloseStdin"}
 	cmd := sb.CommandContext(t.Context(), "echo", "done")
 	cmd.Stdin = strings.NewReader("x")
@@ -133,7 +133,7 @@ func TestPipes(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Each line comes back before the next is sent: nothing waits for more.
+	// Each line comes back before the next one is sent: no output is held back.
 	buf := make([]byte, 5)
 	for range 3 {
 		if _, err := io.WriteString(in, "line\n"); err != nil {
@@ -229,7 +229,7 @@ func TestContextKills(t *testing.T) {
 	if err := sb.CommandContext(ctx, "sleep", "60").Run(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v", err)
 	}
-	// The program is gone, and not only our stream.
+	// The program itself has ended, and not only our stream.
 	waitProcesses(t, sb, 0)
 }
 
@@ -242,7 +242,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A writer that fails ends the program: the caller reads no more of its output.
+// A writer that fails ends the program: the caller does not read its output any more.
 func TestBrokenWriterEndsProgram(t *testing.T) {
 	cmd := newSandbox(t).CommandContext(t.Context(), "yes")
 	broken := errors.New("no more")
@@ -256,7 +256,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Output goes through and is not gathered, however much it is.
+// Output is passed on and not collected, however much it is.
 func TestMuchOutputIsNotKept(t *testing.T) {
 	const size = 300 << 20
 	cmd := newSandbox(t).Command("head", "-c", "314572800", "/dev/zero")

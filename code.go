@@ -44,8 +44,8 @@ func CodeContext(id string) CodeOption { return func(m map[string]any) { m["cont
 // CodeEnv sets environment variables while the code runs.
 func CodeEnv(env map[string]string) CodeOption { return func(m map[string]any) { m["env_vars"] = env } }
 
-// maxEvent bounds one event, so that a sandbox cannot fill our memory: the
-// interpreter makes results of at most 24 MiB, besides what frames them.
+// maxEvent bounds one event, so that a sandbox cannot fill our memory: the interpreter sends
+// results of at most 24 MiB, plus the framing.
 const maxEvent = 25 << 20
 
 // RunCode runs code in the interpreter and yields its events as they happen. State is
@@ -88,8 +88,8 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) 
 	}
 }
 
-// nextLine returns a line, valid until the next call. A large one has room of
-// its own, which is not kept until the code ends.
+// nextLine returns a line, valid until the next call. A large one has a buffer of its own, which is
+// not kept until the code ends.
 func nextLine(r *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
@@ -152,9 +152,9 @@ func readEvent(line []byte) (Event, error) {
 	}
 	if err := json.Unmarshal(line, &wire); err != nil {
 		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
-			return Event{}, fmt.Errorf("crannog: the interpreter sent no JSON: %w", err)
+			return Event{}, fmt.Errorf("crannog: the interpreter sent invalid JSON: %w", err)
 		}
-		return Event{}, fmt.Errorf("crannog: the interpreter sent an event that is none: %w", err)
+		return Event{}, fmt.Errorf("crannog: the interpreter sent an invalid event: %w", err)
 	}
 	event := Event{
 		Type: wire.Type, Name: wire.Name, Value: wire.Value, Traceback: wire.Traceback,
@@ -162,7 +162,7 @@ func readEvent(line []byte) (Event, error) {
 	}
 	if len(wire.Text) > 0 && wire.Text[0] == '"' {
 		if err := json.Unmarshal(wire.Text, &event.Text); err != nil {
-			return Event{}, fmt.Errorf("crannog: the interpreter sent text that is none: %w", err)
+			return Event{}, fmt.Errorf("crannog: the interpreter sent invalid text: %w", err)
 		}
 	}
 	if wire.Type == "result" {

@@ -13,25 +13,26 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// CopyOptions are how files are copied. The zero value copies a symbolic link as a link and gives what
-// is written to the user.
+// CopyOptions configure a copy. The zero value copies a symbolic link as a link and makes the user
+// the owner of written files.
 type CopyOptions struct {
-	// Follow copies what a symbolic link leads to where the source is one. Links below the source are
-	// copied as links all the same.
+	// Follow copies the target of a source that is a symbolic link. Links below the source are
+	// still copied as links.
 	Follow bool
-	// KeepOwners gives each file the numbers of user and group that it had. Only root can.
+	// KeepOwners keeps the numeric user and group of each file. Only root can.
 	KeepOwners bool
 }
 
-// Copied is what a copy has.
+// Copied describes a finished copy.
 type Copied struct {
-	Path        string // where it is
+	Path        string // path of the copy
 	Files       int
 	Directories int
 	Links       int   // symbolic links
 	Bytes       int64 // of the files, with their holes
 	LeftOut     int   // sockets, devices and named pipes
-	// Outward are links that were left out because they lead out of the copy. They are in LeftOut too.
+	// Outward are links that were omitted because they lead out of the copy. LeftOut counts them
+	// too.
 	Outward int
 }
 
@@ -59,7 +60,7 @@ func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	}()
 	sum, err := f.copyIn(in, to, o)
 	_ = in.CloseWithError(err) // never fails; the sender must not wait
-	// What the source failed of is why the server had to say no. That it was not read to its end is not.
+	// An error of the source explains the server's error. An incomplete read of it does not.
 	if sendErr := <-sent; sendErr != nil && err != nil && !errors.Is(sendErr, io.ErrClosedPipe) {
 		return Copied{}, sendErr
 	}
@@ -103,7 +104,7 @@ func (f *FS) CopyTo(from string, other *FS, to string, o CopyOptions) (Copied, e
 	return other.copyIn(body, to, o)
 }
 
-// copyError makes an Error of what went wrong on the way.
+// copyError returns an Error for a failed copy.
 func copyError(err error) error {
 	if err == nil {
 		return nil
@@ -143,7 +144,8 @@ func (f *FS) copyIn(stream io.Reader, to string, o CopyOptions) (Copied, error) 
 	return copiedOf(string(said.Path), said.Summary), nil
 }
 
-// insidePath makes a path absolute. A slash at its end stays, because it says that a directory is meant.
+// insidePath makes a path absolute. It keeps a slash at the end, which means that the path is a
+// directory.
 func insidePath(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -174,7 +176,7 @@ func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Re
 	defer resp.Body.Close()
 	err = answerError(resp)
 	if e, ok := errors.AsType[*Error](err); ok && resp.StatusCode == http.StatusNotFound && e.Message == "not found" {
-		return nil, fromFault(fault.New(fault.Unsupported, "guest_too_old", "the sandbox was started by an earlier version, which cannot copy so").
+		return nil, fromFault(fault.New(fault.Unsupported, "guest_too_old", "the sandbox was started by an earlier version, which does not support this copy").
 			WithHint("start a new sandbox"))
 	}
 	return nil, err

@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Error is what the server or a sandbox answered. Use errors.Is with the
-// variables below for its kind, and Code for the precise reason.
+// Error is an error of the server or of a sandbox. Use errors.Is with the variables below for its
+// kind, and Code for the precise reason.
 type Error struct {
-	Kind    string // what can be done about it, such as "not_found"
+	Kind    string // kind, such as "not_found"
 	Code    string // stable machine name
 	Message string
 	Hint    string // next step, or ""
@@ -48,17 +48,17 @@ func (k kind) Error() string { return "crannog: " + string(k) }
 
 // Kinds of errors, for errors.Is.
 var (
-	ErrInvalid         error = kind(fault.Invalid)         // the request can never work as it is
+	ErrInvalid         error = kind(fault.Invalid)         // the request is invalid and never succeeds as it is
 	ErrUnauthenticated error = kind(fault.Unauthenticated) // no key, or a wrong one
 	ErrDenied          error = kind(fault.Denied)          // known, but not allowed
-	ErrNotFound        error = kind(fault.NotFound)        // no such thing, or somebody else's
+	ErrNotFound        error = kind(fault.NotFound)        // does not exist, or belongs to another caller
 	ErrExists          error = kind(fault.Exists)          // the name is taken
-	ErrConflict        error = kind(fault.Conflict)        // not in its present state
+	ErrConflict        error = kind(fault.Conflict)        // not possible in its present state
 	ErrExhausted       error = kind(fault.Exhausted)       // a limit is reached
-	ErrUnsupported     error = kind(fault.Unsupported)     // this server cannot
+	ErrUnsupported     error = kind(fault.Unsupported)     // not supported by this server
 	ErrUnavailable     error = kind(fault.Unavailable)     // not reachable, or not now
 	ErrTimeout         error = kind(fault.Timeout)         // a deadline passed
-	ErrInternal        error = kind(fault.Internal)        // a fault of the server
+	ErrInternal        error = kind(fault.Internal)        // an internal error of the server
 )
 
 // Code returns the stable code of an error, "" if it has none.
@@ -69,7 +69,7 @@ func Code(err error) string {
 	return ""
 }
 
-// fromFault makes an Error of a fault of our own packages.
+// fromFault converts a fault to an Error.
 func fromFault(err error) error {
 	if err == nil {
 		return nil
@@ -85,12 +85,11 @@ func fromFault(err error) error {
 	return &Error{Kind: string(f.Kind), Code: fault.CodeOf(f), Message: text, Hint: f.Hint, RetryAfter: f.After}
 }
 
-// maxErrorBody bounds what is read of an error answer, which may come from
-// something that is no Crannog.
+// maxErrorBody bounds an error answer, which may come from another program than Crannog.
 const maxErrorBody = 64 << 10
 
-// answerError reads an error answer: ours, or the data plane's, whose code is
-// the HTTP status.
+// answerError parses an error answer of the API, or of the data plane, whose code is the HTTP
+// status.
 func answerError(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
@@ -135,8 +134,8 @@ func kindOfStatus(status int) fault.Kind {
 	return fault.Internal
 }
 
-// unreachable is a request that got no answer. The cause stays in the chain,
-// so that errors.Is finds context.Canceled.
+// unreachable returns the error for a request without an answer. The cause stays in the chain, so
+// that errors.Is finds context.Canceled.
 func unreachable(cause error) error {
 	return errors.Join(&Error{
 		Kind: string(fault.Unavailable), Code: "server_unreachable", Message: "the server cannot be reached",

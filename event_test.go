@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What the interpreter sends is written by the code that it runs.
+// The code that runs in the interpreter controls what the interpreter sends.
 func FuzzReadEvent(f *testing.F) {
 	for _, line := range []string{
 		`{"type":"stdout","text":"hi\n","timestamp":"x"}`, `{"type":"result","text":"2","json":{"a":[1]},"is_main_result":true}`,
@@ -26,8 +26,8 @@ func FuzzReadEvent(f *testing.F) {
 	})
 }
 
-// A program in the interpreter's place fills no memory with names that no
-// caller reads, and a picture is copied out of its line once.
+// A program that replaces the interpreter cannot fill memory with names that no caller reads, and a
+// picture is copied out of its line once.
 func TestEventsTakeLittle(t *testing.T) {
 	var many strings.Builder
 	many.WriteString(`{"type":"result","is_main_result":true,"text":"x"`)

@@ -91,7 +91,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	entries := make([]fs.DirEntry, 0, len(resp.Msg.GetEntries()))
 	for _, e := range resp.Msg.GetEntries() {
-		// A name with a slash would let a sandbox send its reader elsewhere.
+		// With a slash in a name, a sandbox could lead its reader elsewhere.
 		if e.GetName() == "" || e.GetName() == "." || e.GetName() == ".." || strings.Contains(e.GetName(), "/") {
 			continue
 		}
@@ -153,8 +153,8 @@ func (f *FS) fileRequest(method, name string, body io.Reader) (*http.Request, er
 // rpc is for calls about one file.
 func (f *FS) rpc() filesystempbconnect.FilesystemClient { return f.reach(guestwire.One) }
 
-// reach is bounded because the server itself reads answers so, for MCP: what a
-// hostile guest says must not fill its memory.
+// reach is bounded because the server itself reads such answers, for MCP: a hostile guest must not
+// fill its memory.
 func (f *FS) reach(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
 	return guestwire.Filesystem(f.sandbox.client.http, f.sandbox.client.base, b)
 }
@@ -168,7 +168,7 @@ func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 	return req
 }
 
-// fromConnect makes an Error of the guest's answer.
+// fromConnect returns an Error for the guest's error.
 func fromConnect(err error) error {
 	if _, ours := errors.AsType[*fault.Error](err); ours {
 		return fromFault(err)

@@ -27,21 +27,21 @@ func (c *Client) InspectImage(ctx context.Context, ref string) (api.Image, error
 	return out, err
 }
 
-// RemoveImage forgets an image, and returns the names that are gone. Local callers only.
+// RemoveImage removes an image by a name, and returns the removed names. Local callers only.
 func (c *Client) RemoveImage(ctx context.Context, ref string) ([]string, error) {
 	var out api.RemovedImages
 	err := c.call(ctx, http.MethodDelete, "/images?"+imageQuery(ref).Encode(), nil, &out)
 	return out.Removed, err
 }
 
-// PruneImages frees what no image, sandbox or snapshot needs. Local callers only.
+// PruneImages removes data that no image, sandbox or snapshot needs. Local callers only.
 func (c *Client) PruneImages(ctx context.Context) (api.PrunedImages, error) {
 	var out api.PrunedImages
 	err := c.call(ctx, http.MethodPost, "/images/prune", nil, &out)
 	return out, err
 }
 
-// PullImage fetches an image from a registry. progress may be nil. Local callers only.
+// PullImage pulls an image from a registry. progress may be nil. Local callers only.
 func (c *Client) PullImage(ctx context.Context, req api.PullImage, progress func(api.ImageEvent)) (api.Image, error) {
 	list, err := c.imageWork(ctx, "pull", req, progress)
 	if err != nil || len(list) == 0 {
@@ -50,7 +50,7 @@ func (c *Client) PullImage(ctx context.Context, req api.PullImage, progress func
 	return list[0], nil
 }
 
-// PushImage sends an image to a registry. progress may be nil. Local callers only.
+// PushImage pushes an image to a registry. progress may be nil. Local callers only.
 func (c *Client) PushImage(ctx context.Context, req api.PushImage, progress func(api.ImageEvent)) error {
 	_, err := c.imageWork(ctx, "push", req, progress)
 	return err
@@ -82,7 +82,7 @@ func (c *Client) ExportImage(ctx context.Context, ref, format string, w io.Write
 
 func imageQuery(ref string) url.Values { return url.Values{"image": {ref}} }
 
-// imageWork asks for work on images and reads its progress.
+// imageWork requests work on images and reads its progress.
 func (c *Client) imageWork(ctx context.Context, what string, in any, progress func(api.ImageEvent)) ([]api.Image, error) {
 	body, err := json.Marshal(in)
 	if err != nil {

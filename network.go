@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// FlowOptions narrow Flows. The zero value is everything so far.
+// FlowOptions select flows. The zero value selects all so far.
 type FlowOptions struct {
-	Denied bool   // only what was refused
-	After  uint64 // only what came after the record with this number
-	Follow bool   // go on until the sandbox ends
-	Newest bool   // only the last so far
+	Denied bool   // only denials
+	After  uint64 // only flows after the one with this number
+	Follow bool   // continue until the sandbox ends
+	Newest bool   // only the last one so far
 }
 
 func (o FlowOptions) query() string {
@@ -46,7 +46,7 @@ func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowR
 	if o.Follow {
 		return s.followFlows(ctx, path, yield)
 	}
-	// The server bounds one answer, so the next begins where it ended.
+	// The server bounds one answer, so the next one continues after it.
 	for {
 		var list api.FlowList
 		if err := s.client.call(ctx, http.MethodGet, path, nil, &list); err != nil {

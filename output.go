@@ -90,8 +90,8 @@ func (c *Cmd) closePipes(err error) {
 	}
 }
 
-// ends keeps the beginning and the end of what is written, so that a noisy
-// program cannot fill the memory.
+// ends keeps the beginning and the end of the output, so that a noisy program cannot fill the
+// memory.
 type ends struct {
 	limit      int
 	head, tail []byte

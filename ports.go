@@ -18,8 +18,8 @@ func (s *Sandbox) HTTPClient() *http.Client {
 	}
 }
 
-// sameSandbox stops a program inside from sending us elsewhere: a redirect to
-// another host would be looked up inside too, which is never what is meant.
+// sameSandbox refuses redirects of a program inside to another host: its name would be looked up
+// inside too, which is never meant.
 func (s *Sandbox) sameSandbox(req *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
 		return fmt.Errorf("crannog: stopped after %d redirects", len(via))
@@ -67,7 +67,7 @@ func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(out)
 }
 
-// addTraffic opens a private port.
+// addTraffic adds the token for a private port.
 func (s *Sandbox) addTraffic(h http.Header) {
 	if token := s.Info().TrafficToken; token != "" {
 		h.Set("E2b-Traffic-Access-Token", token)

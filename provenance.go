@@ -18,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
-// signedExport takes an export and its envelope apart.
+// signedExport separates an export from its envelope.
 func signedExport(resp *http.Response, envelope, export io.Writer) error {
 	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/mixed" {
-		return errors.New("crannog: the server signs for no exports; it is of an earlier version")
+		return errors.New("crannog: the server cannot sign exports; it has an earlier version")
 	}
 	parts := multipart.NewReader(resp.Body, params["boundary"])
 	first, err := parts.NextRawPart()
@@ -34,7 +34,7 @@ func signedExport(resp *http.Response, envelope, export io.Writer) error {
 		return errors.Join(errExportCut, err)
 	}
 	if first.Header.Get("Content-Type") != provenance.EnvelopeType || len(data) > provenance.MaxEnvelope {
-		return errors.New("crannog: the export has no envelope in front of it")
+		return errors.New("crannog: the export has no envelope")
 	}
 	second, err := parts.NextRawPart()
 	if err != nil {
@@ -63,30 +63,29 @@ func (c *Client) ProvenanceKey(ctx context.Context) (api.ProvenanceKey, error) {
 	return out, err
 }
 
-// ArtifactCheck is what VerifyArtifact holds an envelope against. Envelope, Key
-// and File are required.
+// ArtifactCheck is what VerifyArtifact verifies an envelope against. Envelope, Key and File are
+// required.
 type ArtifactCheck struct {
 	Envelope []byte
-	// Key is the public key of who must have signed, in PEM. It must come from
-	// somebody who is trusted, and not with the envelope.
+	// Key is the public key of the expected signer, in PEM. It must come from a trusted source, not
+	// with the envelope.
 	Key string
-	// File is what is checked. If the statement is of an export, File is that
-	// export, or the one of its files that As names, by its path in the sandbox.
-	// If it is of files that were applied, it is the one whose path Path ends
-	// with, or that As names.
+	// File is the file to verify. For a statement about an export, File is the export, or its file
+	// with the name As, a path in the sandbox. For a statement about applied files, it is the file
+	// whose name is a suffix of Path, or has the name As.
 	File io.Reader
 	Path string // absolute
 	As   string
-	// Policy, if given, is the digest of the policy that must have governed.
+	// Policy, if given, is the digest of the policy that must have been in force.
 	Policy string
 	// RecordKey, if given, is the key that must have signed the tree head of the audit
 	// log.
 	RecordKey string
 }
 
-// VerifyArtifact verifies, without a server, that a file came out of a sandbox as a
-// signed statement describes. A statement that does not hold is a finding. The error is
-// about a verification that was not possible.
+// VerifyArtifact verifies, without a server, that a file came out of a sandbox as a signed
+// statement describes. Findings are reasons why it did not. The error means that the verification
+// was not possible.
 func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	key, err := provenance.ParseKey([]byte(c.Key))
 	if err != nil {
@@ -121,7 +120,7 @@ func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	return out, nil
 }
 
-// ofRecord checks that the checkpoint in a statement is one of a record.
+// ofRecord checks that the tree head in a statement belongs to an audit log.
 func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
 	if err := audit.CheckKey(key); err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error
 	}
 	c, err := audit.OpenCheckpoint(point.Note, key)
 	if err != nil {
-		return wrong("the checkpoint in the statement is not of that record: " + err.Error())
+		return wrong("the signed tree head in the statement does not belong to that audit log: " + err.Error())
 	}
 	if c.Size != point.Size || c.Root != point.Root {
 		return wrong("the statement contradicts its signed tree head about the audit log")

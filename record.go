@@ -18,18 +18,17 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 )
 
-// RecordOptions narrow what is read of the record. The zero value is all that
-// the caller may see.
+// RecordOptions select entries of the audit log. The zero value selects all that the caller may
+// see.
 type RecordOptions struct {
 	Sandbox string   // ID or name
-	Kinds   []string // of any of these; "sandbox" stands for all of its group
+	Kinds   []string // any of these; "sandbox" stands for the whole group
 	// Since is inclusive and Until is not.
 	Since, Until time.Time
 	From         int64 // number of the first entry
-	// Newest, if set, is how many of the last entries to begin with, instead
-	// of the first.
+	// Newest, if set, is the number of last entries to begin with, instead of the first.
 	Newest int
-	Follow bool // go on with new entries until the context ends
+	Follow bool // continue with new entries until the context ends
 }
 
 func (o RecordOptions) query() url.Values {
@@ -59,7 +58,7 @@ func (o RecordOptions) query() url.Values {
 	return q
 }
 
-// recordPage is how many entries are asked for at once.
+// recordPage is the number of entries in one request.
 const recordPage = "1000"
 
 // Record reads the audit log, the oldest entry first. After an error the iteration

@@ -159,5 +159,5 @@ func ExampleCheckProof() {
 	}
 	_, err := CheckProof(p)
 	fmt.Println(err)
-	// Output: the proof names no key that can be read
+	// Output: the proof has no valid key
 }

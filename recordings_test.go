@@ -13,12 +13,12 @@ import (
 // shown is what a recording prints, and its exit code.
 func shown(t *testing.T, sb *Sandbox, id string) (text, exit string) {
 	t.Helper()
-	tape, err := sb.Recording(t.Context(), id)
+	file, err := sb.Recording(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tape.Close()
-	r, err := asciicast.NewReader(tape)
+	defer file.Close()
+	r, err := asciicast.NewReader(file)
 	if err != nil {
 		t.Fatal(err)
 	}

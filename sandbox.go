@@ -29,7 +29,7 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	}
 	for name, value := range req.Env {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			// JSON would put a replacement for its bytes.
+			// JSON would replace its bytes.
 			return nil, fromFault(fault.Newf(fault.Invalid, "not_utf8", "the variable %q is not UTF-8", name).
 				WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes"))
 		}
@@ -152,7 +152,7 @@ func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error
 
 func (s *Sandbox) path(sub string) string { return "/sandboxes/" + segment(s.ID()) + sub }
 
-// dataHeader addresses a port inside and opens it.
+// dataHeader returns the headers that address and open a port inside.
 func (s *Sandbox) dataHeader(port int) http.Header {
 	info := s.Info()
 	h := http.Header{}

@@ -9,16 +9,14 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// SecretsKey names the key that seals secrets in an engine inside this process:
-// "" is a key file in the state directory, "keyring" a key in the system's
-// keyring, "transit:mount/key" one in the Vault that the environment names. A
-// server on the same state needs the same.
+// SecretsKey selects the key that encrypts secrets in an engine inside this process: "" is a key
+// file in the state directory, "keyring" a key in the system's keyring, "transit:mount/key" one in
+// the Vault that the environment names. A server on the same state needs the same.
 func SecretsKey(key string) LocalOption {
 	return func(o *standard.Options) error { o.SecretsKey = key; return nil }
 }
 
-// SecretsExec are the command lines that references exec: may run, apart by
-// semicolons.
+// SecretsExec are the command lines that exec: may run, separated by semicolons.
 func SecretsExec(lines string) LocalOption {
 	return func(o *standard.Options) error { o.SecretsExec = lines; return nil }
 }

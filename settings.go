@@ -10,13 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// FromConfig gives an engine inside this process the settings that a server
-// and the command line have: those of a file, or with "" of the file that they
-// would find, with the environment over it. The policies of organisation and
-// project, the default level, the bounds on lives, numbers, disk and record,
-// and what seals secrets hold for every sandbox; the state directory is taken
-// where the settings name one and State does not. The rest is about servers and
-// command lines, and is not used. Other options come after it, and win.
+// FromConfig applies the settings of a server and the command line to an engine inside this
+// process: from a file, or with "" from the default file, with the environment over it. It uses the
+// policies of organisation and project, the default level, the limits of sandboxes, disk and audit
+// log, and the key of secrets. It uses the state directory of the settings if State is not given.
+// It ignores settings about servers and command lines. Options after it win.
 func FromConfig(file string) LocalOption {
 	return func(o *standard.Options) error {
 		c, err := config.Load(config.Host(), file)
@@ -43,8 +41,8 @@ func FromConfig(file string) LocalOption {
 	}
 }
 
-// OrganisationPolicy is the text of a policy document that no sandbox of an
-// engine inside this process may be wider than, whatever its creation asks for.
+// OrganisationPolicy is the text of a policy document that limits every sandbox of an engine inside
+// this process, whatever its creation requests.
 func OrganisationPolicy(text string) LocalOption {
 	return func(o *standard.Options) error {
 		d, err := policy.Parse([]byte(text))
@@ -55,8 +53,8 @@ func OrganisationPolicy(text string) LocalOption {
 	}
 }
 
-// ceiling sets the organisation's policy. A second one is refused: whichever
-// gave way would be a bound that somebody believes in.
+// ceiling sets the organisation's policy. A second one is refused: one of the two would not be in
+// force.
 func ceiling(o *standard.Options, d *policy.Document) error {
 	if o.Settings.Organisation != nil {
 		return fault.New(fault.Invalid, "organisation_policy_twice", "the organisation's policy is given twice").

@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// SnapshotOptions narrow Snapshots. The zero value lists all of the caller's.
+// SnapshotOptions select snapshots. The zero value selects all of the caller's.
 type SnapshotOptions struct {
-	Sandbox string // ID of the sandbox of which they were taken
+	Sandbox string // ID of the sandbox that they were taken of
 	Name    string
 }
 
@@ -45,8 +45,7 @@ func (c *Client) FindSnapshot(ctx context.Context, ref string) (api.Snapshot, er
 	return out, err
 }
 
-// RemoveSnapshot forgets a snapshot, by ID or name. Sandboxes and snapshots
-// that came from it stay.
+// RemoveSnapshot removes a snapshot, by ID or name. Sandboxes and snapshots that came from it stay.
 func (c *Client) RemoveSnapshot(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/snapshots/"+segment(ref), nil, nil)
 }

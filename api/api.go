@@ -1,6 +1,5 @@
-// Package api owns the JSON types of Crannog's HTTP API, version 1: what goes
-// over the wire and nothing else. Fields are added, never renamed or reused;
-// times are RFC 3339, durations end in _seconds, sizes in _bytes.
+// Package api owns the JSON types of Crannog's HTTP API, version 1. Fields are added, never renamed
+// or reused; times are RFC 3339, durations end in _seconds, sizes in _bytes.
 package api
 
 import "time"
@@ -144,7 +143,7 @@ type KeyFile struct {
 type HiddenTracked struct {
 	Count int      `json:"count"`
 	Names []string `json:"names" doc:"The first names, relative to the workspace."`
-	// Without says that git is not there inside.
+	// Without is set if git's directory is not visible inside.
 	Without bool `json:"without_history,omitempty" doc:"Their repositories are hidden too, so that the history does not show them, and git does not work inside."`
 }
 
@@ -191,8 +190,7 @@ type Process struct {
 	Command *ProcessCommand `json:"command,omitempty" doc:"Number of the command that it descends from, or is."`
 }
 
-// ProcessCommand is a command that a caller had run, or a worker of the code
-// interpreter.
+// ProcessCommand is a command that a caller ran, or a worker of the code interpreter.
 type ProcessCommand struct {
 	PID   int      `json:"pid" doc:"Process ID. After the command's end another process may have it."`
 	Args  []string `json:"args" doc:"Shortened."`

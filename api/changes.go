@@ -19,9 +19,9 @@ type Change struct {
 	Added   int    `json:"added" doc:"Lines."`
 	Removed int    `json:"removed" doc:"Lines."`
 	Text    string `json:"text,omitempty" doc:"Unified diff, if requested and if the content is text."`
-	// Flags say why somebody should look at it before it comes out.
+	// Flags are reasons to check the change before it is applied or exported.
 	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it contains a secret, which the export replaces with asterisks; hidden_changed: its commits delete or change a file that the policy hides; git_unchecked: its commits could not be checked."`
-	// Because names the file for which a reference of git has a flag.
+	// Because names the file that is the reason for the flag of a git reference.
 	Because string `json:"because,omitempty" doc:"For a git reference: the file in its commits that caused the flag."`
 	// Conflict names what was changed outside since the sandbox started.
 	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
@@ -37,7 +37,7 @@ type Changes struct {
 	Added   int       `json:"added" doc:"Lines in all."`
 	Removed int       `json:"removed" doc:"Lines in all."`
 	Changes []Change  `json:"changes" doc:"By path."`
-	// Digest names exactly these changes: what is applied or approved is that.
+	// Digest is the digest of exactly these changes, to which an approval or apply is bound.
 	Digest    string `json:"digest"`
 	Truncated bool   `json:"truncated,omitempty" doc:"The list is incomplete."`
 	// Retained is set where the sandbox has ended and its changes were retained.
@@ -67,12 +67,12 @@ type Apply struct {
 	Paths []string `json:"paths,omitempty" maxItems:"10000" doc:"Paths to apply, including everything below them; all if absent. Globs may be used."`
 	// Digest, if given, must be that of the changes as they are now.
 	Digest string `json:"digest,omitempty" maxLength:"128"`
-	// Protected lets flagged files out too; each is named in the answer.
+	// Protected includes flagged files; each is named in the answer.
 	Protected bool `json:"protected,omitempty" doc:"Include protected files and files that tools run by themselves."`
-	// Overwrite takes the sandbox's file where both sides changed it.
+	// Overwrite replaces files that were changed on both sides.
 	Overwrite bool `json:"overwrite,omitempty" doc:"Also overwrite files that were changed on the host since the sandbox started."`
 	DryRun    bool `json:"dry_run,omitempty"`
-	// Provenance asks for a signed statement about the files.
+	// Provenance requests a signed statement about the files.
 	Provenance bool `json:"provenance,omitempty" doc:"Sign a statement about the applied files; see docs/reference/provenance.md."`
 }
 
@@ -83,9 +83,9 @@ type Applied struct {
 	Digest   string   `json:"digest"`
 	Approval string   `json:"approval,omitempty" doc:"ID of the approval that was used."`
 	DryRun   bool     `json:"dry_run,omitempty"`
-	// Effect is what the policy says of exactly these changes.
+	// Effect is the policy's decision about exactly these changes.
 	Effect string `json:"effect,omitempty" enum:",allow,ask,deny" doc:"Decision of the policy about these changes."`
 	Rule   string `json:"rule,omitempty" doc:"Rule that decided."`
-	// Provenance is the DSSE envelope that was asked for.
+	// Provenance is the requested DSSE envelope.
 	Provenance json.RawMessage `json:"provenance,omitempty" doc:"The requested DSSE envelope."`
 }

@@ -14,7 +14,7 @@ type ConsoleLink struct {
 	URL       string    `json:"url"`
 	Token     string    `json:"token"`
 	Scope     string    `json:"scope"`
-	ExpiresAt time.Time `json:"expires_at"` // when it can be used no more
+	ExpiresAt time.Time `json:"expires_at"` // expiry
 	Seconds   int64     `json:"session_seconds"`
 }
 
@@ -25,7 +25,7 @@ type ConsoleSession struct {
 	Scope     string    `json:"scope"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
-	Mine      bool      `json:"mine"` // whose page asks
+	Mine      bool      `json:"mine"` // the session of the requesting page
 }
 
 // ConsoleSessionList is the answer of GET /console/api/sessions.

@@ -17,7 +17,7 @@ type Exec struct {
 const (
 	HitNone     = ""
 	HitTimeout  = "timeout"   // the time limit ended the command
-	HitOOM      = "oom"       // the memory limit ended the sandbox, or the command said that memory ran out
+	HitOOM      = "oom"       // the memory limit ended the sandbox, or the command reported that memory ran out
 	HitDiskFull = "disk_full" // the command failed while the disk or its inodes were used up
 	HitPIDs     = "pids"      // the command failed while no process could be made
 	HitOutput   = "output"    // the answer holds only a part of the output
@@ -32,13 +32,11 @@ type ExecResult struct {
 	Truncated  bool   `json:"truncated" doc:"Output beyond the limit was discarded."`
 	Hit        string `json:"hit" enum:",timeout,oom,disk_full,pids,output" doc:"The limit that the command ran into, or empty."`
 	DurationMS int64  `json:"duration_ms"`
-	// Denied is told because a program that was refused sees no more than a
-	// name without an address.
+	// Denied lists denials: a program sees only that a name has no address.
 	Denied []Denial `json:"denied,omitempty" doc:"Denials while the command ran, each once and at most 20. Without a network, the names that the sandbox tried to resolve, if the command failed."`
-	// Checkpoint is the newest of the record, with this result and for safe
-	// keeping. It covers what was in the record when it was signed, at most a
-	// few hundred milliseconds ago while commands run; the one that comes with
-	// the sandbox's removal covers all.
+	// Checkpoint is the newest signed tree head of the audit log, to be stored elsewhere. It covers
+	// the entries until it was signed, at most a few hundred milliseconds ago while commands run.
+	// The tree head in the answer to the sandbox's removal covers all.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"Signed tree head of the audit log. Keep it on another machine."`
 }
 

@@ -9,7 +9,7 @@ type Access struct {
 	Net    string   `json:"net,omitempty" enum:"none,dev,open,policy" doc:"none, dev (package registries, git forges, model APIs), open (all public hosts), or policy (as the policy says). Absent is policy if policy or allow is given, else none."`
 	Allow  []string `json:"allow,omitempty" maxItems:"1024" doc:"Allowed hosts, as host or host:port."`
 	Policy string   `json:"policy,omitempty" maxLength:"1048576" doc:"A policy document in YAML."`
-	// Artifacts narrow what comes out beside what the policy says.
+	// Artifacts further limit which files may come out.
 	Artifacts []string `json:"artifacts,omitempty" maxItems:"256" doc:"Globs below the workspace: only matching files can be exported."`
 }
 
@@ -22,7 +22,7 @@ type Network struct {
 	Net    string `json:"net" doc:"none, dev, open or policy."`
 	Level  string `json:"level"`
 	Policy string `json:"policy" doc:"Digest of the policy in force."`
-	// Lost is set when the process that held the link has died.
+	// Lost is set if the process that held the network attachment has died.
 	Lost bool `json:"lost,omitempty" doc:"The network attachment is lost for good: the sandbox reaches nothing."`
 }
 
@@ -79,8 +79,7 @@ type FlowRecord struct {
 // FlowList is the answer of GET /v1/sandboxes/{id}/network/log.
 type FlowList struct {
 	Records []FlowRecord `json:"records"`
-	// Asked are the names that programs asked for in a sandbox without a
-	// network.
+	// Asked has the names that programs tried to resolve in a sandbox without a network.
 	Asked []string `json:"asked,omitempty" doc:"Names that a sandbox without a network tried to resolve."`
 }
 

@@ -18,13 +18,13 @@ type Entry struct {
 	At      uint64          `json:"at,omitempty"`
 }
 
-// EntryList is the answer of GET /v1/record.
+// EntryList is the answer of GET /v1/audit.
 type EntryList struct {
 	Entries    []Entry `json:"entries" doc:"The oldest first."`
 	NextCursor string  `json:"next_cursor,omitempty" doc:"Cursor for the next page; absent on the last page."`
 }
 
-// Checkpoint is a signed tree head: the answer of GET /v1/record/checkpoint, and a
+// Checkpoint is a signed tree head: the answer of GET /v1/audit/tree-head, and a
 // part of the result of each command.
 type Checkpoint struct {
 	Size int64  `json:"size" doc:"Entries."`
@@ -32,7 +32,7 @@ type Checkpoint struct {
 	Note string `json:"note" doc:"The statement with its signature, as a signed note. Keep it on another machine: a later change of a covered entry can then be detected."`
 }
 
-// Verification is the answer of POST /v1/record/verify.
+// Verification is the answer of POST /v1/audit/verify.
 type Verification struct {
 	OK      bool   `json:"ok"`
 	Entries int64  `json:"entries" doc:"Number of entries that were read."`
@@ -40,7 +40,7 @@ type Verification struct {
 	Seq     int64  `json:"seq,omitempty" doc:"The first entry that was changed."`
 	Fault   string `json:"fault,omitempty" enum:",changed,missing,reordered,cut,forked,unsigned,unreadable" doc:"Kind of the damage."`
 	Text    string `json:"text,omitempty" doc:"Description of the damage."`
-	// How far what is signed reaches.
+	// How much of the log signed tree heads cover.
 	Checkpoints int   `json:"checkpoints" doc:"Number of signed tree heads that were compared and agree."`
 	Uncovered   int64 `json:"uncovered,omitempty" doc:"Entries after the newest of them."`
 }

@@ -34,14 +34,13 @@ type CreateFork struct {
 	Ephemeral      bool    `json:"ephemeral,omitempty" doc:"The copies end with the server's process. Local callers only."`
 }
 
-// Fork is one copy, or why there is none. One of both is there.
+// Fork is one copy, or the error of its creation.
 type Fork struct {
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 	Error   *Problem `json:"error,omitempty"`
 }
 
-// ForkList is the answer of POST /v1/sandboxes/{id}/fork, with as many
-// elements as copies were asked for.
+// ForkList is the answer of POST /v1/sandboxes/{id}/fork, with one element for each requested copy.
 type ForkList struct {
 	Forks []Fork `json:"forks"`
 }

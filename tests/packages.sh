@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the packages with tests of one of three sets, which have none in
 # common and together are all but tests/upgrade, which builds an earlier version
-# (make test-upgrade):
+# (make test-upgrade), and tests/images, which downloads a Debian (make test-images):
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        of the others, those that the race detector can run with
@@ -21,8 +21,8 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {
 		name = substr($1, length(module) + 2)
-		if (name == "tests/upgrade") next
-		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/gvisor|mcpserver|server\/standard))$/)
+		if (name == "tests/upgrade" || name == "tests/images") next
+		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(gvisor|docker)|mcpserver|server\/standard))$/)
 			is = "sandboxes"
 		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault)$/)
 			is = "plain"

@@ -1,5 +1,5 @@
-// Command crannog-runtime plays the parts of gVisor that a sandbox is made of. The
-// crannog binary carries it and starts it; by hand it is of no use.
+// Command crannog-runtime runs the parts of gVisor for a sandbox. The crannog binary embeds and
+// starts it; it is not for use by hand.
 package main
 
 import (

@@ -17,11 +17,11 @@ import (
 var version = "dev"
 
 func main() {
-	// Before anything else: this process may be an engine's.
+	// Before anything else: this process may have been started by an engine.
 	crannog.Main()
-	// Most commands end before they have garbage that is worth collecting.
+	// Most commands end before they have much garbage to collect.
 	calm.Uncollected(2*time.Second, 64<<20)
-	_ = calm.Monitor() // without root it stays as it is
+	_ = calm.Monitor() // without root this has no effect
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Vars: os.Environ(), Config: config.Host(), Version: version,

@@ -31,7 +31,7 @@ func (l *Log) Note(drafts ...Draft) error {
 
 func newGroup(drafts []Draft) (*group, error) {
 	if len(drafts) > maxBatch {
-		return nil, refused("%d entries at once are more than %d", len(drafts), maxBatch)
+		return nil, refused("%d entries in one call are more than the limit of %d", len(drafts), maxBatch)
 	}
 	g, now := &group{pieces: make([]piece, len(drafts))}, time.Now()
 	for i, d := range drafts {
@@ -43,7 +43,7 @@ func newGroup(drafts []Draft) (*group, error) {
 		g.bytes += len(p.rest)
 	}
 	if g.bytes > maxBatchBytes {
-		return nil, refused("entries of %d bytes at once are more than %d", g.bytes, maxBatchBytes)
+		return nil, refused("entries of %d bytes in one call are more than the limit of %d", g.bytes, maxBatchBytes)
 	}
 	return g, nil
 }

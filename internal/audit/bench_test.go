@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// exec is an entry as a program that was executed leaves it.
+// exec returns the entry of an executed program.
 func execDraft(i int) Draft {
 	return Draft{Kind: Exec, Sandbox: "ikq3vz7w2m", Actor: "box", Source: "events/ikq3vz7w2m", At: uint64(i) + 1, Data: map[string]any{
 		"pid": i, "parent": 1, "program": "/usr/bin/gcc", "argv": []string{"gcc", "-O2", "-c", "src/main.c", "-o", "build/main.o"},
@@ -13,7 +13,7 @@ func execDraft(i int) Draft {
 	}}
 }
 
-// What an entry costs that need not be durable at once, until it is.
+// The cost of an entry that need not be durable at once, until it is.
 func BenchmarkNote(b *testing.B) {
 	l := openRecord(b, Options{Log: quiet(), Queue: 1 << 20})
 	i := 0
@@ -32,7 +32,7 @@ func BenchmarkNote(b *testing.B) {
 	}
 }
 
-// What a durable entry costs.
+// The cost of a durable entry.
 func BenchmarkAppend(b *testing.B) {
 	l := openRecord(b, Options{Log: quiet()})
 	i := 0
@@ -44,7 +44,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// What it costs when 16 callers share the disk's turns.
+// The cost of a durable entry when 16 callers share writes.
 func BenchmarkAppend16(b *testing.B) {
 	l := openRecord(b, Options{Log: quiet()})
 	var all sync.WaitGroup
@@ -67,7 +67,7 @@ func BenchmarkAppend16(b *testing.B) {
 	all.Wait()
 }
 
-// What an entry costs in the index, when somebody reads.
+// The cost of an entry in the index, when the log is read.
 func BenchmarkIndex(b *testing.B) {
 	l := openRecord(b, Options{Log: quiet()})
 	batch := make([]Draft, 1000)

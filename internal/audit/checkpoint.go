@@ -15,24 +15,24 @@ import (
 
 const (
 	checkpointsName = "checkpoints"
-	// checkpointAge is how long entries are without a checkpoint at most.
+	// checkpointAge bounds how long an entry is not covered by a signed tree head.
 	checkpointAge = time.Minute
-	// maxCheckpoints bounds the file of them. When it is full, every other of
-	// the older half goes: the newest and some of each age stay.
+	// maxCheckpoints bounds the number of stored tree heads. When the file is full, every second
+	// one of the older half is dropped: the newest stay, and some of each age.
 	maxCheckpoints = 1 << 20
 	maxNote        = 16 << 10
 )
 
-// signing signs a while after entries were written.
+// signing signs a tree head a while after entries were written.
 type signing struct {
 	mu      sync.Mutex
 	timer   *time.Timer
 	stopped bool
-	newest  Checkpoint // that this process knows
+	newest  Checkpoint // newest tree head that this process knows
 	work    sync.WaitGroup
 }
 
-// arm lets a checkpoint follow within checkpointAge.
+// arm makes sure that a tree head is signed within checkpointAge.
 func (s *signing) arm(l *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,12 +46,12 @@ func (s *signing) due(l *Log) {
 	s.timer = nil
 	s.mu.Unlock()
 	if _, err := l.sign(context.Background()); err != nil {
-		l.log.Error("checkpoint not signed", "err", err)
+		l.log.Error("tree head not signed", "err", err)
 		s.arm(l)
 	}
 }
 
-// run does work in the background that stop waits for.
+// run does background work that stop waits for.
 func (s *signing) run(work func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *signing) run(work func()) {
 	}
 }
 
-// retain drops what is too old or too much, in the background.
+// retain drops old entries in the background, by age and by size.
 func (s *signing) retain(l *Log) {
 	s.run(func() {
 		if err := l.retain(context.Background()); err != nil {
@@ -93,7 +93,7 @@ func (l *Log) newest() Checkpoint {
 	return l.signing.newest
 }
 
-// sign signs what the record is now.
+// sign signs a tree head over all entries of now.
 func (l *Log) sign(ctx context.Context) (Checkpoint, error) {
 	if err := l.locked(ctx, l.signHere); err != nil {
 		return Checkpoint{}, err
@@ -101,7 +101,7 @@ func (l *Log) sign(ctx context.Context) (Checkpoint, error) {
 	return l.newest(), nil
 }
 
-// signLast signs at the end, if there is anything.
+// signLast signs a last tree head when the log is closed, if there are new entries.
 func (l *Log) signLast() error {
 	if l.head.size == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (l *Log) signLast() error {
 	return l.signHere()
 }
 
-// signHere signs with the lock held, unless somebody has signed the same.
+// signHere signs with the lock held, unless another process has signed the same size.
 func (l *Log) signHere() error {
 	h := &l.head
 	if last := l.newest(); last.Note != "" && last.Size == h.size {
@@ -133,8 +133,8 @@ func (l *Log) signHere() error {
 		return err
 	}
 	c := Checkpoint{Size: h.size, Root: root.String(), Note: string(signed)}
-	// What is signed is on the disk, the tree too: what a machine that lost its
-	// power left of it is mended only behind the newest checkpoint.
+	// Sync the entries and the tree before signing: after a power failure, repair changes only what
+	// is newer than the newest signed tree head.
 	if err := datasync(h.hashes); err != nil {
 		return err
 	}
@@ -155,30 +155,30 @@ func (l *Log) remember(c Checkpoint) {
 	l.signing.newest = c
 }
 
-// openCheckpoint checks the signature of a note, and what it says.
+// openCheckpoint checks the signature of a note and parses its content.
 func openCheckpoint(text string, key note.Verifier) (Checkpoint, tlog.Hash, error) {
 	if len(text) > maxNote {
-		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has %d bytes", len(text))
+		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has %d bytes", len(text))
 	}
 	n, err := note.Open([]byte(text), note.VerifierList(key))
 	if err != nil {
-		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint is not signed by %s: %v", key.Name(), err)
+		return Checkpoint{}, tlog.Hash{}, damaged("a tree head is not signed by %s: %v", key.Name(), err)
 	}
 	parts := strings.SplitN(n.Text, "\n", 4)
 	if len(parts) != 4 || parts[0] != key.Name() {
-		return Checkpoint{}, tlog.Hash{}, damaged("a signed note is no checkpoint of %s", key.Name())
+		return Checkpoint{}, tlog.Hash{}, damaged("a signed note is not a tree head of %s", key.Name())
 	}
 	size, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != parts[1] {
-		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has no size")
+		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has no size")
 	}
 	root, err := parseHash(parts[2])
 	if err != nil {
-		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has no root")
+		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has no root hash")
 	}
 	for _, sig := range n.Sigs {
 		if raw, err := base64.StdEncoding.DecodeString(sig.Base64); err != nil || base64.StdEncoding.EncodeToString(raw) != sig.Base64 {
-			return Checkpoint{}, tlog.Hash{}, damaged("the signature of a checkpoint has another form than ours")
+			return Checkpoint{}, tlog.Hash{}, damaged("the signature of a tree head does not have the expected format")
 		}
 	}
 	return Checkpoint{Size: size, Root: parts[2], Note: text}, root, nil

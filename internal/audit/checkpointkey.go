@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ReadKey is the verifier key of the record in a directory, which need not be
-// open. If there is no record, that is NotFound.
+// ReadKey returns the verifier key of the audit log in a directory. The log need not be open.
+// ReadKey returns NotFound if there is none.
 func ReadKey(dir string) (string, error) {
 	text, err := readKey(filepath.Join(dir, keyName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,7 +24,7 @@ func ReadKey(dir string) (string, error) {
 	return verifierKey(text)
 }
 
-// CheckKey refuses what is no verifier key.
+// CheckKey returns an error if key is not a verifier key.
 func CheckKey(key string) error {
 	if _, err := note.NewVerifier(key); err != nil {
 		return fault.Wrap(err, fault.Invalid, "key_invalid", "the key is not a verifier key of an audit log").
@@ -33,8 +33,8 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// OpenCheckpoint checks that a note is a checkpoint that the holder of a
-// verifier key signed, and reads it.
+// OpenCheckpoint checks that a note is a tree head signed with the given verifier key, and parses
+// it.
 func OpenCheckpoint(text, key string) (Checkpoint, error) {
 	verifier, err := note.NewVerifier(key)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// checkpointEvery is how many entries there are at most between checkpoints.
+// checkpointEvery is the maximum number of entries between two signed tree heads.
 const checkpointEvery = 1000
 
-// aheadBytes is what is reserved, at least, for lines that come.
+// aheadBytes is the least disk space that is reserved for coming lines.
 const aheadBytes = 1 << 20
 
-// probeName is of a file that is there for a moment.
+// probeName is the name of a file that exists only while free space is tested.
 const probeName = "probe"
 
-// commit writes a batch: after nil it is durable, after an error none of it is
-// in the record. What is wrong with a checkpoint that was asked for is unsigned:
-// it says nothing of the batch, which is not to be refused or written again.
+// commit writes a batch. If it returns no error, the batch is durable; otherwise none of its
+// entries is in the log. unsigned is the error of a requested tree head: the batch is written all
+// the same and must not be refused or written again.
 func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	err = l.locked(context.Background(), func() error {
 		before := l.head.size
@@ -35,10 +35,10 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 			}
 		}
 		if sign || before/checkpointEvery != l.head.size/checkpointEvery {
-			// The entries are durable. A failure here repeats and is returned to the next
-			// caller that asks for a checkpoint.
+			// The entries are durable. A failure here repeats, and the next caller that requests a
+			// tree head gets it.
 			if unsigned = l.signHere(); unsigned != nil && !sign {
-				l.log.Error("checkpoint not written", "err", unsigned)
+				l.log.Error("tree head not written", "err", unsigned)
 			}
 		}
 		return nil
@@ -49,14 +49,14 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	return l.refusal(unsigned), l.refusal(err)
 }
 
-// room checks whether the disk takes anything.
+// room checks whether the disk accepts a write.
 func (l *Log) room() error {
 	return l.refusal(l.locked(context.Background(), func() error {
 		return errors.Join(replaceFile(l.path(probeName), make([]byte, 64<<10)), os.Remove(l.path(probeName)))
 	}))
 }
 
-// write appends lines and then their hashes. The lock is held.
+// write appends lines and then their hashes. The caller holds the lock.
 func (l *Log) write(batch []piece) error {
 	if err := l.roll(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (l *Log) write(batch []piece) error {
 		err = datasync(h.segment)
 	}
 	if err == nil {
-		// Readers go by the hashes: what they see is durable.
+		// Readers go by the hashes, so that they see durable entries only.
 		l.opts.step("hashes")
 		_, err = h.hashes.WriteAt(tree.bytes(), tree.base*tlog.HashSize)
 	}
@@ -102,8 +102,8 @@ func (l *Log) write(batch []piece) error {
 	return nil
 }
 
-// ahead reserves disk for what comes: what must be recorded does not happen
-// otherwise, so that a sandbox that fills the disk would stop all others.
+// ahead reserves disk space for coming entries. An action without an entry must not happen, so a
+// sandbox that fills the disk could otherwise stop all others.
 func (l *Log) ahead(end int64) error {
 	h := &l.head
 	if end < h.ahead {
@@ -114,11 +114,11 @@ func (l *Log) ahead(end int64) error {
 	return errors.Join(diskroom.Ahead(h.segment, end, 2*aheadBytes), diskroom.Ahead(h.hashes, tree, aheadBytes))
 }
 
-// undo cuts off what was written of a batch that is refused.
+// undo cuts off the lines of a refused batch.
 func (l *Log) undo() error {
 	h := &l.head
 	err := errors.Join(h.hashes.Truncate(tlog.StoredHashCount(h.size)*tlog.HashSize), h.segment.Truncate(h.end))
-	// What the disk holds is not known any more; it is read again.
+	// The state of the files is unknown now; it is read again.
 	h.loaded = false
 	if err != nil {
 		return fmt.Errorf("cut off: %w", err)
@@ -134,9 +134,8 @@ func datasync(f *os.File) error {
 	}
 }
 
-// roll begins a file of lines if there is none, or the last is large or old
-// enough. One that only aged is ended too, or what is in it would never be
-// dropped.
+// roll starts a new file of lines if there is none, or if the last one is large or old enough. A
+// file that is only old is ended too, or its entries would never be dropped.
 func (l *Log) roll() error {
 	h := &l.head
 	if h.segment != nil {

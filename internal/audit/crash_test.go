@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// live records what it is about to do, does it when that is recorded, and
-// dies at some step.
+// live writes an entry before each action, acts when the entry is durable, and dies at the given
+// step.
 func live(dir string) error {
 	left, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
@@ -98,9 +98,9 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 	return err != nil
 }
 
-// P31: what must be recorded does not happen before it is: a process that is
-// killed at any step between has done nothing that is not in the record. And
-// what it left is well, whether it died in a write or in mending one.
+// P31: an action with a required entry does not happen before the entry. A process that is killed
+// at any step has done nothing that is not in the log, and leaves a valid log, also if it died
+// while it repaired one.
 func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
 	for n := 1; ; n++ {
 		if n > 120 {
@@ -121,8 +121,8 @@ func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// P30: a crash while old entries are dropped leaves a record that verifies,
-// against checkpoints from before too.
+// P30: a crash while old entries are dropped leaves a log that verifies, also against earlier tree
+// heads.
 func TestACrashWhileOldEntriesAreDropped(t *testing.T) {
 	dropped := false
 	for n := 30; ; n++ {
@@ -153,12 +153,12 @@ func TestACrashWhileOldEntriesAreDropped(t *testing.T) {
 	}
 }
 
-// tear leaves a line that was written by half, and a hash.
+// tear leaves a partial line and a hash.
 func tear(t *testing.T, dir string, n int) {
 	t.Helper()
 	segments, err := listSegments(dir)
 	if err != nil || len(segments) == 0 {
-		return // it died before there was one
+		return // it died before the file existed
 	}
 	add := func(name, data string) {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND, 0)
@@ -196,7 +196,7 @@ func inspect(t *testing.T, dir string, n int) {
 			t.Errorf("step %d: %s was done and is recorded %d times", n, a, count[a])
 		}
 	}
-	// What was recorded and then not done is at most one for each that died.
+	// Each process that died may have recorded at most one action that it did not do.
 	if over := len(count) - len(acts); over < 0 || over > 3 {
 		t.Errorf("step %d: %d recorded, %d done", n, len(count), len(acts))
 	}
@@ -206,7 +206,7 @@ func inspect(t *testing.T, dir string, n int) {
 	}
 }
 
-// A machine that lost its power left the room of hashes and not the hashes.
+// A power failure left zero bytes where hashes should be.
 func TestHashesThatNeverReachedTheDiskAreMadeAgain(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 9)
@@ -253,8 +253,8 @@ func writeMany(dir, id string) error {
 	return l.Close()
 }
 
-// P30: the chain is whole when several processes write, and each entry is in
-// it once and in its writer's order.
+// P30: with several writers the chain is complete, and each entry is in it once, in its writer's
+// order.
 func TestTwoProcessesWriteAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	var children []*exec.Cmd

@@ -12,22 +12,24 @@ import (
 )
 
 const (
-	// maxData bounds the data of an entry; who has more shortens it and says so.
+	// maxData bounds the data of an entry. A caller with more has to shorten it and say so in the
+	// data.
 	maxData = 256 << 10
 	// maxName bounds each other field.
 	maxName = 256
-	// longest bounds a line: data whose every character had to be escaped.
+	// longest bounds a line: the data with every character escaped.
 	longest = 6*maxData + 16*maxName
 )
 
-// piece is an entry whose place is not known yet: what follows the link to the
+// piece is an encoded entry whose position is not known yet: the part of the line after the hash of
+// the previous line.
 // line before, as it will be on the line.
 type piece struct {
-	time string // quoted
-	rest []byte // from the comma on
+	time string // source, as quoted JSON
+	rest []byte // the rest of the line, from the comma on
 }
 
-// rest has the fields of Entry that a place does not change, in its order.
+// rest has the fields of Entry that do not depend on its position, in the order of Entry.
 type rest struct {
 	Kind    Kind            `json:"kind"`
 	Sandbox string          `json:"sandbox,omitempty"`
@@ -37,10 +39,10 @@ type rest struct {
 	At      uint64          `json:"at,omitempty"`
 }
 
-// encode checks a draft and brings it to the form that it has on its line.
+// encode validates a draft and encodes it as it appears on its line.
 func encode(d Draft, now time.Time) (piece, error) {
 	if d.Kind == "" {
-		return piece{}, refused("an entry has no kind")
+		return piece{}, refused("an entry without a kind")
 	}
 	for _, s := range [...]string{string(d.Kind), d.Sandbox, d.Actor, d.Source} {
 		if len(s) > maxName {
@@ -48,14 +50,14 @@ func encode(d Draft, now time.Time) (piece, error) {
 		}
 	}
 	if (d.Source == "") != (d.At == 0) {
-		return piece{}, refused("an entry of kind %s names a source without a position, or a position without a source", d.Kind)
+		return piece{}, refused("an entry of kind %s has a source without a position, or a position without a source", d.Kind)
 	}
 	if d.Time.IsZero() {
 		d.Time = now
 	}
 	when, err := d.Time.UTC().MarshalJSON()
 	if err != nil {
-		return piece{}, refused("an entry of kind %s has an impossible time", d.Kind)
+		return piece{}, refused("an entry of kind %s has an invalid time", d.Kind)
 	}
 	r := rest{Kind: d.Kind, Sandbox: d.Sandbox, Actor: d.Actor, Source: d.Source, At: d.At}
 	if d.Data != nil {
@@ -72,8 +74,8 @@ func encode(d Draft, now time.Time) (piece, error) {
 	if err != nil {
 		return piece{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "an entry is not JSON")
 	}
-	line = text.EscapeJSON(line) // a program chooses its arguments
-	line[0] = ','                // was the brace
+	line = text.EscapeJSON(line) // do not escape HTML: a program chooses its arguments
+	line[0] = ','                // replaces the opening brace
 	return piece{string(when), line}, nil
 }
 
@@ -81,7 +83,7 @@ func refused(format string, args ...any) error {
 	return fault.New(fault.Invalid, "record_entry_invalid", fmt.Sprintf(format, args...))
 }
 
-// line gives a piece its place.
+// line completes a piece with its position.
 func (p piece) line(buf []byte, seq int64, prev string) []byte {
 	buf = append(buf, `{"seq":`...)
 	buf = strconv.AppendInt(buf, seq, 10)
@@ -93,7 +95,7 @@ func (p piece) line(buf []byte, seq int64, prev string) []byte {
 	return append(buf, p.rest...)
 }
 
-// decode reads a line, without its end.
+// decode parses a line without its line break.
 func decode(line []byte) (Entry, error) {
 	var e Entry
 	if len(line) > longest {

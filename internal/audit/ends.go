@@ -2,7 +2,7 @@ package audit
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// end compares the end of the lines with what the tree and checkpoints say.
+// end compares the end of the lines with the tree and the signed tree heads.
 func (r *reading) end() error {
 	if err := r.chain.end(); err != nil {
 		return err
@@ -12,7 +12,7 @@ func (r *reading) end() error {
 		return found(n, Cut, "entries from %d on are cut off: the tree has %d", n, r.size)
 	}
 	if left := r.marks.left; len(left) > 0 {
-		return found(n, Cut, "entries from %d on are cut off: a checkpoint is of %d", n, left[len(left)-1].size)
+		return found(n, Cut, "entries from %d on are cut off: a signed tree head covers %d", n, left[len(left)-1].size)
 	}
 	root := r.grown.root()
 	for _, m := range r.behind {
@@ -24,7 +24,7 @@ func (r *reading) end() error {
 			err = tlog.CheckTree(proof, n, root, m.size, m.root)
 		}
 		if err != nil {
-			return found(0, Forked, "the %d entries of a signed tree head, dropped since, are not the beginning of the audit log", m.size)
+			return found(0, Forked, "the %d entries of a signed tree head, which were dropped since, are not the beginning of this audit log", m.size)
 		}
 		r.marks.count++
 	}

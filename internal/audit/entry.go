@@ -1,6 +1,5 @@
-// Package audit owns the record: one append-only timeline of all that people,
-// keys and sandboxes did under a state directory, in which no line can be changed,
-// removed, exchanged or cut off without being found out.
+// Package audit owns the audit log: one append-only sequence of all that people, keys and sandboxes
+// did under a state directory. A line that is changed, removed, exchanged or cut off is detected.
 package audit
 
 import (
@@ -12,13 +11,13 @@ import (
 // Kind is the kind of an entry. The part before the dot is its group.
 type Kind string
 
-// Kinds of entries. What their data holds is in docs/reference/audit-log.md.
+// Kinds of entries. docs/reference/audit-log.md describes the data of each.
 const (
-	// What callers asked for through the API, the command line, MCP or the E2B
-	// wire, and what came of it.
+	// Requests of callers through the API, the command line, MCP or the E2B API, with their
+	// outcome.
 	Action Kind = "action"
 
-	// The life of a sandbox.
+	// The life cycle of a sandbox.
 	SandboxStarted  Kind = "sandbox.started"
 	SandboxEnded    Kind = "sandbox.ended"
 	SandboxPaused   Kind = "sandbox.paused"
@@ -30,22 +29,22 @@ const (
 	SnapshotTaken   Kind = "snapshot.taken"
 	SnapshotRemoved Kind = "snapshot.removed"
 
-	// Commands that callers had run, and cells of the code interpreter.
+	// Commands that callers ran, and cells of the code interpreter.
 	CommandStarted Kind = "command.started"
 	CommandEnded   Kind = "command.ended"
-	// TerminalControl: somebody took, or gave up, the right to type into a
-	// terminal that others may look at.
+	// TerminalControl: a person took or gave up control of a terminal's input, which others may
+	// watch.
 	TerminalControl Kind = "terminal.control"
 
-	// What the engine saw inside: every program that was executed, every
-	// process that ended, every file that is not as it was.
+	// What the engine saw inside: each program that was executed, each process that ended, each
+	// file that changed.
 	Exec Kind = "exec"
 	Exit Kind = "exit"
 	File Kind = "file"
-	// Gap says that something was not seen, how much, and why.
+	// Gap states that events were not seen, how many, and why.
 	Gap Kind = "gap"
 
-	// Flow is one record of a sandbox's link: data is a causeway.Record.
+	// Flow is one flow of a sandbox's network attachment; its data is an egress.Record.
 	Flow Kind = "flow"
 
 	ApprovalAsked   Kind = "approval.asked"
@@ -53,31 +52,31 @@ const (
 	ApprovalDecided Kind = "approval.decided"
 	ApprovalSpent   Kind = "approval.spent"
 
-	SecretStored  Kind = "secret.stored" // names only
+	SecretStored  Kind = "secret.stored" // names of secrets only
 	SecretRemoved Kind = "secret.removed"
 	KeyMade       Kind = "key.made"
 	KeyRevoked    Kind = "key.revoked"
 	PolicyChanged Kind = "policy.changed"
 
-	// Files that left a sandbox through the diff, or entered the caller's tree.
+	// Files that left a sandbox through a diff or an export, or were applied to the caller's
+	// directory.
 	Exported Kind = "export"
-	// What was signed about such files, before the signature is handed out.
+	// A statement about such files was signed. The entry precedes the signature.
 	ProvenanceSigned Kind = "provenance.signed"
 
-	// Who signs in to the web console: a link was made, used, and what came of
-	// it ended.
+	// Sign-in to the web console: a link was made or used, and its session ended.
 	ConsoleInvited   Kind = "console.invited"
 	ConsoleSignedIn  Kind = "console.signed_in"
 	ConsoleSignedOut Kind = "console.signed_out"
 
 	ServerStarted Kind = "server.started"
 	ServerStopped Kind = "server.stopped"
-	// Truncated is the first entry after earlier ones were dropped: it says up
-	// to which, and what the tree was then.
+	// Truncated is the first entry after older ones were dropped. It names the first entry that was
+	// kept, and the tree at that time.
 	Truncated Kind = "record.truncated"
 )
 
-// Kinds are all kinds.
+// Kinds returns all kinds.
 var Kinds = []Kind{
 	Action, SandboxStarted, SandboxEnded, SandboxPaused, SandboxResumed, SandboxReplaced, SandboxCopied, LimitHit,
 	SnapshotTaken, SnapshotRemoved, CommandStarted, CommandEnded, TerminalControl, Exec, Exit, File, Gap, Flow,
@@ -85,23 +84,22 @@ var Kinds = []Kind{
 	PolicyChanged, Exported, ProvenanceSigned, ConsoleInvited, ConsoleSignedIn, ConsoleSignedOut, ServerStarted, ServerStopped, Truncated,
 }
 
-// Entry is one line of the record. Its fields have this order on the line, and
-// nothing of a line is ever changed.
+// Entry is one line of the audit log. The line has the fields in this order. A written line never
+// changes.
 type Entry struct {
 	Seq  int64     `json:"seq"` // from 0, without gaps
 	Time time.Time `json:"time"`
-	// Prev is the hash of the line before, in hexadecimal; of the first line
-	// it is empty.
+	// Prev is the hash of the previous line, in hexadecimal; the first line has none.
 	Prev    string `json:"prev"`
 	Kind    Kind   `json:"kind"`
 	Sandbox string `json:"sandbox,omitempty"`
-	// Actor is who did it: "key:ID", "local:UID", "box" for programs inside,
-	// or "server" for what happens by itself.
+	// Actor did it: "key:ID", "local:UID", "box" for programs inside, or "server" for what happens
+	// by itself.
 	Actor string          `json:"actor,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
-	// Source and At are set on entries that were taken from a spool: its name
-	// and the position behind what became this entry, so that a crash between
-	// reading and writing neither loses nor doubles one.
+	// Source and At are set on entries that an ingester read from a file: the name of the source
+	// and the position after the line. So a crash between reading and writing neither loses nor
+	// doubles an entry.
 	Source string `json:"source,omitempty"`
 	At     uint64 `json:"at,omitempty"`
 }
@@ -110,36 +108,35 @@ type Entry struct {
 // another name for it, see docs/reference/audit-log.md.
 const Anonymous = "anonymous"
 
-// Draft is an entry that has no place yet.
+// Draft is an entry without a position.
 type Draft struct {
-	Time    time.Time // zero is now
+	Time    time.Time // zero means now
 	Kind    Kind
 	Sandbox string
 	Actor   string
-	Data    any // is marshalled; nil is none
+	Data    any // marshalled as JSON; nil means no data
 	Source  string
 	At      uint64
 }
 
-// Recorder takes entries. Several processes may write one record at once.
+// Recorder writes entries. Several processes may write to one audit log at once.
 type Recorder interface {
-	// Append returns when the entries are durable. After an error none of them
-	// is, and what they are of must not happen: fault code "record_unavailable".
+	// Append returns when the entries are durable. After an error none of them is written, and the
+	// action that they describe must not happen. The fault code is "record_unavailable".
 	Append(ctx context.Context, drafts ...Draft) error
-	// Note returns when the entries are accepted; they are durable within a
-	// few hundredths of a second. It fails with the same fault, without
-	// blocking, while the record cannot be written.
+	// Note returns when the entries are accepted; they are durable within a few hundredths of a
+	// second. It does not block. It fails with the same fault while the log cannot be written.
 	Note(drafts ...Draft) error
-	// Position is the At of the last entry of a source, or 0.
+	// Position returns the At of the last entry of a source, or 0.
 	Position(ctx context.Context, source string) (uint64, error)
-	// Checkpoint is the newest signed statement of the record's size and root,
-	// as a note, over all that was appended before the call.
+	// Checkpoint returns the newest signed tree head. It covers all entries that were appended
+	// before the call.
 	Checkpoint(ctx context.Context) (Checkpoint, error)
 }
 
-// Checkpoint is a signed statement of the record's size and root.
+// Checkpoint is a signed tree head: a signed statement of the log's size and root hash.
 type Checkpoint struct {
-	Size int64  // entries
-	Root string // hash of the tree, base64
-	Note string // the statement with its signature, in the form of a signed note
+	Size int64  // number of entries
+	Root string // root hash of the tree, base64
+	Note string // the statement with its signature, as a signed note
 }

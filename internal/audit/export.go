@@ -9,9 +9,9 @@ import (
 	"os"
 )
 
-// An exported file is lines of JSON: one that says of which record it is,
-// entries as they are in the record, between them what stands for entries that
-// are left out, and one with the checkpoint that all of it adds up to.
+// An exported file is lines of JSON: a first line that names the audit log, entries as they are in
+// the log, lines that stand for omitted entries, and a last line with the signed tree head that
+// covers all.
 type exported struct {
 	Header  *exportHeader `json:"record,omitempty"`
 	LeftOut *leftOut      `json:"left_out,omitempty"`
@@ -23,13 +23,13 @@ type exportHeader struct {
 	Key     string `json:"key"`
 }
 
-// leftOut stands for entries from..to.
+// leftOut stands for the omitted entries from..to.
 type leftOut struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
-	// Prev is the hash of the line before, if that is in the file.
+	// Prev is the hash of the previous line, if that line is in the file.
 	Prev string `json:"prev,omitempty"`
-	// Hashes are of the whole subtrees that these entries consist of.
+	// Hashes are the roots of the complete subtrees that these entries form.
 	Hashes []string `json:"hashes"`
 }
 
@@ -42,9 +42,8 @@ type exportEnd struct {
 
 const exportVersion = 1
 
-// Export writes what a filter wants in a form that VerifyFile checks by
-// itself: nothing in it can be changed, and nothing left out of it without
-// saying so.
+// Export writes the entries that match a filter, in a format that VerifyFile checks without the
+// log. A changed entry is detected, and so is an omitted one without a line that says so.
 func (l *Log) Export(ctx context.Context, w io.Writer, filter Filter) (err error) {
 	c, err := l.Checkpoint(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ type exporter struct {
 	out  *bufio.Writer
 	tree *stored
 	next int64
-	prev string // hash of the line that was written last, or ""
+	prev string // hash of the last written line, or ""
 }
 
 func (x *exporter) put(line exported) error {
@@ -100,7 +99,7 @@ func (x *exporter) entry(e Entry, line []byte) error {
 	return x.out.WriteByte('\n')
 }
 
-// skip writes what stands for entries up to a number.
+// skip writes a line that stands for the entries up to a number.
 func (x *exporter) skip(to int64) error {
 	if x.next >= to {
 		return nil

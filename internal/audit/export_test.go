@@ -29,7 +29,7 @@ func check(t *testing.T, lines []string, key string, notes ...string) Verificati
 	return v
 }
 
-// An exported file verifies by itself, whatever part of the record it is.
+// An exported file verifies by itself, whatever part of the log it contains.
 func TestExportedFilesVerify(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 1500})
 	var handed []string
@@ -65,8 +65,7 @@ func TestExportedFilesVerify(t *testing.T) {
 	}
 }
 
-// P30: nothing in an exported file can be changed, left out or exchanged
-// either.
+// P30: a change, omission or exchange in an exported file is detected.
 func TestVerifyFileNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 30)
@@ -75,7 +74,7 @@ func TestVerifyFileNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 		const at = 6
 		e, err := decode([]byte(strings.TrimSuffix(lines[at], "\n")))
 		for err != nil {
-			e, err = decode([]byte(strings.TrimSuffix(lines[at+1], "\n"))) // lines[at] stands for others
+			e, err = decode([]byte(strings.TrimSuffix(lines[at+1], "\n"))) // lines[at] stands for omitted entries
 		}
 		i := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, fmt.Sprintf(`{"seq":%d,`, e.Seq)) })
 		for _, c := range []struct {
@@ -107,7 +106,7 @@ func TestVerifyFileNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 	}
 }
 
-// Any byte of an exported file that is another is found.
+// Any changed byte of an exported file is detected.
 func TestEveryFlippedByteOfAnExportIsFound(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 8)
@@ -124,8 +123,8 @@ func TestEveryFlippedByteOfAnExportIsFound(t *testing.T) {
 	}
 }
 
-// sameMeaning is whether a change left what a line that is no entry says: the
-// case of a field's name does not matter to a decoder.
+// sameMeaning reports whether a change left the meaning of a line that is not an entry: a decoder
+// ignores the case of field names.
 func sameMeaning(data []byte, i int, was byte) bool {
 	begin := bytes.LastIndexByte(data[:i], '\n') + 1
 	line, _, _ := bytes.Cut(data[begin:], []byte("\n"))
@@ -143,7 +142,7 @@ func sameMeaning(data []byte, i int, was byte) bool {
 	return bytes.Equal(x, y)
 }
 
-// A proof shows one entry to somebody who has nothing but it and the key.
+// A proof shows one entry to a person who has only the proof and the key.
 func TestProofs(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 33)

@@ -26,7 +26,7 @@ func (l *Log) Position(ctx context.Context, source string) (uint64, error) {
 	return uint64(at), nil
 }
 
-// terms are the conditions of a filter.
+// terms returns the SQL conditions of a filter.
 func (f Filter) terms(ctx context.Context, tx *sql.Tx) (string, []any, error) {
 	terms, args := []string{`true`}, []any{}
 	add := func(term string, values ...any) { terms, args = append(terms, term), append(args, values...) }
@@ -45,7 +45,7 @@ func (f Filter) terms(ctx context.Context, tx *sql.Tx) (string, []any, error) {
 		add(`kind IN `+in, values...)
 	}
 	if !f.Since.IsZero() {
-		// Times run with numbers, nearly: this skips what is long before.
+		// Times increase almost always with numbers: this skips older entries.
 		var from sql.NullInt64
 		if err := tx.QueryRowContext(ctx, `SELECT min(seq) FROM entries WHERE time >= ?`, f.Since.UnixMicro()).Scan(&from); err != nil {
 			return "", nil, err
@@ -69,8 +69,8 @@ func list[T ~string](values []T) (string, []any) {
 	return `(` + strings.TrimSuffix(strings.Repeat(`?,`, len(values)), `,`) + `)`, args
 }
 
-// find looks up where entries are, and up to which it looked. Broken says why
-// there is no more, if that is not because there is none.
+// find returns where entries are, and the number up to which it looked. broken is the reason if
+// damage ended the search early.
 func (l *Log) find(ctx context.Context, filter Filter, after int64, left int) (_ []spot, last int64, broken, err error) {
 	db, err := l.index.current(ctx)
 	if isDamage(err) && db != nil {
@@ -119,7 +119,7 @@ func (l *Log) find(ctx context.Context, filter Filter, after int64, left int) (_
 	if len(out) == limit && !filter.Newest {
 		return out, out[len(out)-1].seq, broken, nil
 	}
-	// All that there is was looked at.
+	// All existing entries were searched.
 	if err := tx.QueryRowContext(ctx, `SELECT next - 1 FROM state`).Scan(&last); err != nil {
 		return nil, after, nil, err
 	}

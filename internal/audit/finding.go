@@ -14,31 +14,30 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Flaw says in which way a record is not as it was written.
+// Flaw is the way in which an audit log differs from what was written.
 type Flaw string
 
 const (
-	Changed    Flaw = "changed"    // an entry says something else
-	Missing    Flaw = "missing"    // an entry was cut out
-	Reordered  Flaw = "reordered"  // an entry is not in its place
+	Changed    Flaw = "changed"    // an entry was changed
+	Missing    Flaw = "missing"    // an entry was removed
+	Reordered  Flaw = "reordered"  // an entry is at another place
 	Cut        Flaw = "cut"        // the end was cut off
-	Forked     Flaw = "forked"     // another history than a checkpoint is of
-	Unsigned   Flaw = "unsigned"   // a checkpoint that this record's key did not sign
+	Forked     Flaw = "forked"     // the history differs from the one that a tree head covers
+	Unsigned   Flaw = "unsigned"   // a tree head without a signature by this log's key
 	Unreadable Flaw = "unreadable" // the files cannot be read
 )
 
-// Verification is what came of reading everything.
+// Verification is the result of reading the whole log.
 type Verification struct {
 	OK      bool
-	Entries int64 // read
-	First   int64 // number of the first that is kept
-	// Seq is the first entry that is not as it was written, Flaw in which way,
-	// and Text the same in a sentence.
+	Entries int64 // number of entries read
+	First   int64 // number of the first kept entry
+	// Seq is the first entry that differs, Flaw the way, and Text a sentence about it.
 	Seq  int64
 	Flaw Flaw
 	Text string
-	// Checkpoints is how many agreed, and Uncovered how many entries came
-	// after the newest of them.
+	// Checkpoints is the number of tree heads that match, and Uncovered the number of entries after
+	// the newest of them.
 	Checkpoints int
 	Uncovered   int64
 }
@@ -56,14 +55,14 @@ func found(seq int64, flaw Flaw, format string, args ...any) error {
 	return &finding{seq, flaw, fmt.Sprintf(format, args...)}
 }
 
-// mark is a root that a tree had.
+// mark is the root that the tree had at a size.
 type mark struct {
 	size int64
 	root tlog.Hash
 }
 
-// marksOf checks the signatures of notes. The finding says that one of them is
-// not signed; the others count all the same.
+// marksOf checks the signatures of notes. The finding is for the first one that is not signed; the
+// others are used all the same.
 func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
 	for _, text := range notes {
 		c, root, err := openCheckpoint(text, key)
@@ -78,19 +77,19 @@ func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
 	return out, unsigned
 }
 
-// marks are compared with a tree while it grows.
+// marks are roots to compare with a tree while it grows.
 type marks struct {
 	left   []mark // by size
-	agreed int64  // size of the last that agreed
+	agreed int64  // size of the last matching one
 	count  int
 }
 
-// at compares the marks of the tree's size. Marks of a smaller tree are left for
-// a caller that can read the earlier entries.
+// at compares the marks of the tree's current size. It leaves marks of a smaller tree to a caller
+// that can read the earlier entries.
 func (m *marks) at(tree *frontier) error {
 	for len(m.left) > 0 && m.left[0].size == tree.size {
 		if m.left[0].root != tree.root() {
-			return found(m.agreed, Forked, "entries from %d to %d are not those that were signed: the checkpoint of %d entries is of others",
+			return found(m.agreed, Forked, "entries from %d to %d are not those that were signed: the tree head of %d entries covers others",
 				m.agreed, tree.size-1, tree.size)
 		}
 		m.agreed, m.left, m.count = tree.size, m.left[1:], m.count+1
@@ -98,17 +97,17 @@ func (m *marks) at(tree *frontier) error {
 	return nil
 }
 
-// chain follows the links from line to line.
+// chain follows the hashes from line to line.
 type chain struct {
 	begun   bool
-	hash    string // of the last line
-	last    int64  // its number
-	suspect bool   // it does not fit the line before
+	hash    string // hash of the last line
+	last    int64  // number of the last line
+	suspect bool   // the last line does not match the previous one
 }
 
-// link takes the hash that the next line, or what stands for it, has of the
-// last. A broken link is of the line before or of the one that has it: if the
-// next is broken too, it is the one between them.
+// link compares the last line with the hash in the next line, or in what stands for it. After a
+// mismatch either of the two was changed. If the next line mismatches too, it is the line between
+// them.
 func (c *chain) link(prev string) error {
 	if !c.begun {
 		return nil
@@ -126,7 +125,7 @@ func (c *chain) link(prev string) error {
 
 func (c *chain) line(seq int64, line []byte) { c.begun, c.last, c.hash = true, seq, hashOf(line) }
 
-// end is where nothing follows.
+// end is called where no line follows.
 func (c *chain) end() error {
 	if c.suspect {
 		return found(c.last-1, Changed, "entry %d was changed: entry %d has another hash of it", c.last-1, c.last)
@@ -134,7 +133,7 @@ func (c *chain) end() error {
 	return nil
 }
 
-// misplaced returns the finding for an entry where another entry stands.
+// misplaced returns the finding for an entry in another's place.
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:
@@ -145,15 +144,15 @@ func misplaced(seq, other int64, later bool) error {
 	return found(seq, Missing, "entry %d is missing: entry %d is in its place", seq, other)
 }
 
-// Notes finds checkpoints in a file: notes as they are, one behind the other,
-// or lines of JSON that have one as "note", by itself or in "checkpoint".
+// Notes finds tree heads in a file: notes one after the other, or lines of JSON that hold one as
+// "note", directly or in "checkpoint".
 func Notes(data []byte) ([]string, error) {
 	var out []string
 	var text strings.Builder
 	signed := false
 	finish := func() error {
 		if !signed && strings.TrimSpace(text.String()) != "" {
-			return fault.New(fault.Invalid, "checkpoint_invalid", "the file holds something that is no signed checkpoint")
+			return fault.New(fault.Invalid, "checkpoint_invalid", "the file contains text that is not a signed tree head")
 		}
 		if signed {
 			out = append(out, text.String())
@@ -194,10 +193,10 @@ func noteIn(line []byte) (string, error) {
 		} `json:"checkpoint"`
 	}
 	if err := json.Unmarshal(line, &v); err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "checkpoint_invalid", "a line of the file is no JSON")
+		return "", fault.Wrap(err, fault.Invalid, "checkpoint_invalid", "a line of the file is not JSON")
 	}
 	if n := cmp.Or(v.Note, v.Checkpoint.Note); n != "" {
 		return n, nil
 	}
-	return "", fault.New(fault.Invalid, "checkpoint_invalid", "a line of the file has no checkpoint")
+	return "", fault.New(fault.Invalid, "checkpoint_invalid", "a line of the file has no signed tree head")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// smallDisk is a file system of its own with little room.
+// smallDisk mounts a small file system.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -33,7 +33,7 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// stuff takes all the room that is left, and returns what gives it back.
+// stuff fills the disk, and returns a function that frees it.
 func stuff(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "stuffing")
@@ -61,8 +61,8 @@ func big(i int) Draft {
 	return Draft{Kind: Action, Data: map[string]any{"n": i, "noise": base64.StdEncoding.EncodeToString(noise)}}
 }
 
-// P31: while the record cannot be written, what must be recorded is refused,
-// and nothing of it is in the record later.
+// P31: while the log cannot be written, required entries are refused and do not appear in the log
+// later.
 func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
@@ -76,7 +76,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 			t.Fatalf("append on a full disk: %v", err)
 		}
 	}
-	// The queue knows by now, so a note is refused, at once.
+	// The queue knows of the failure now, so a note is refused at once.
 	if err := l.Note(big(3)); fault.CodeOf(err) != codeUnavailable {
 		t.Errorf("note on a full disk: %v", err)
 	}
@@ -98,8 +98,8 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 }
 
-// What was accepted before the disk filled is written when there is room, and
-// the record then takes notes again without anybody's doing.
+// Entries that were accepted before the disk filled are written when there is room. The log then
+// accepts notes again by itself.
 func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
@@ -110,7 +110,7 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 	if err := l.Note(big(1)); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the record says that it fails", func() bool { return l.Status().Failing != nil })
+	hosttest.Eventually(t, "the log reports the failure", func() bool { return l.Status().Failing != nil })
 	if err := l.Note(big(2)); fault.CodeOf(err) != codeUnavailable {
 		t.Fatalf("got %v", err)
 	}
@@ -118,13 +118,13 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 	free()
-	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(3)) == nil })
+	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(big(3)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 3 {
 		t.Errorf("%d entries, want 3", len(got))
 	}
 }
 
-// A probe finds out that there is room when nothing is queued either.
+// A probe notices free space even if nothing is queued.
 func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
@@ -136,13 +136,13 @@ func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
 		t.Fatal("a full disk took an entry")
 	}
 	free()
-	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(2)) == nil })
+	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(big(2)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 2 {
 		t.Errorf("%d entries, want 2", len(got))
 	}
 }
 
-// Close says how many accepted entries are lost.
+// Close returns the number of accepted entries that are lost.
 func TestCloseSaysWhatIsLost(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
@@ -159,14 +159,14 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 	free()
 }
 
-// A checkpoint that cannot be written returns an error to its caller. The entries that were
-// written with it are in the log exactly once, and no caller is told that they are missing.
+// A tree head that cannot be written returns an error to its caller. The entries that were written
+// with it are in the log exactly once, and no caller is told that they are missing.
 func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
 	l := openRecord(t, Options{Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
 		t.Fatal(err)
 	}
-	// In the way of the file of checkpoints is something that is none.
+	// A directory has the name of the file of tree heads.
 	way := l.path(checkpointsName)
 	if err := os.Mkdir(way, 0o700); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Checkpoint(t.Context()); fault.CodeOf(err) != codeUnavailable {
-		t.Fatalf("checkpoint: %v", err)
+		t.Fatalf("tree head: %v", err)
 	}
 	if st := l.Status(); st.Failing != nil || st.Queued != 0 {
 		t.Errorf("status %+v", st)

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pulse tells any number of readers that the record grew, whichever process
-// wrote. They share one watch, because the kernel gives a user few.
+// pulse tells any number of readers that the log grew, whichever process wrote. They share one
+// inotify watch, because the kernel limits their number for each user.
 type pulse struct {
-	path string // of the file that grows with each write
+	path string // watches the file that grows with each write
 
 	mu      sync.Mutex
 	readers int
@@ -22,8 +22,8 @@ type pulse struct {
 	done    chan struct{}
 }
 
-// watch returns a function that gives a channel which is closed at the next
-// change, and one that ends the watch.
+// watch returns a function whose channel is closed at the next change, and a function that ends the
+// watch.
 func (p *pulse) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
 	if !want {
 		return nil, func() {}, nil
@@ -32,14 +32,14 @@ func (p *pulse) watch(want bool) (next func() <-chan struct{}, stop func(), err 
 	defer p.mu.Unlock()
 	if p.readers == 0 {
 		if err := p.start(); err != nil {
-			return nil, nil, fmt.Errorf("watch record: %w", err)
+			return nil, nil, fmt.Errorf("watch audit log: %w", err)
 		}
 	}
 	p.readers++
 	return p.next, sync.OnceFunc(p.leave), nil
 }
 
-// next is nil when following has ended.
+// next returns the channel of the next change, or nil when following has ended.
 func (p *pulse) next() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +49,7 @@ func (p *pulse) next() <-chan struct{} {
 	return p.beat
 }
 
-// end lets everybody who follows finish what there is.
+// end lets all readers finish the entries that exist.
 func (p *pulse) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// head is the end of the log as this process knows it. The files are ahead of it after
-// another process has written.
+// head is the end of the log as this process knows it. After another process has written, the files
+// are ahead of it.
 type head struct {
 	loaded bool
-	size   int64  // entries
+	size   int64  // number of entries
 	prev   string // hash of the last line
 
 	segment *os.File // open file of lines, or nil
@@ -43,12 +43,12 @@ func hashOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// catchUp moves the head to the end of the files, and repairs an entry that a process
-// left incomplete when it died. The caller holds the lock.
+// catchUp moves the head to the end of the files. It repairs an entry that a process left
+// incomplete when it died. The caller holds the lock.
 func (l *Log) catchUp() error {
 	h := &l.head
 	if h.loaded && h.segment != nil && unlinked(h.segment) {
-		h.loaded = false // other processes wrote so much since that the segment was dropped
+		h.loaded = false // other processes wrote so many entries since that the segment was dropped
 	}
 	if !h.loaded {
 		if err := l.load(); err != nil {
@@ -91,7 +91,7 @@ func (l *Log) load() (err error) {
 		}
 		line, end, err := lastLine(f)
 		if err == nil && line == nil && i > 0 {
-			// The file was created and nothing written: the end is in the previous file.
+			// The file was created but has no entries: the end is in the previous file.
 			if err = f.Close(); err == nil {
 				continue
 			}
@@ -109,7 +109,7 @@ func (l *Log) load() (err error) {
 		break
 	}
 	if h.segment != nil && h.size < h.first {
-		return damaged("the last file of lines begins with entry %d, and its last is %d", h.first, h.size-1)
+		return damaged("the last file begins with entry %d, but its last entry is %d", h.first, h.size-1)
 	}
 	h.begun = l.beginning(h.segment)
 	if err := l.refill(); err != nil {
@@ -192,18 +192,18 @@ func (l *Log) takeLines() error {
 		if !errors.Is(err, io.EOF) {
 			return err
 		}
-		// Only an entry that was never acknowledged may be removed: a line whose hash
-		// is in the tree was complete once.
+		// Only an entry that was never acknowledged may be removed. If its hash is in the tree, the
+		// line was complete once.
 		if len(in.left) > 0 && covered <= h.size {
 			l.opts.step("cut")
 			if err := h.segment.Truncate(h.end); err != nil {
 				return err
 			}
-			l.log.Warn("cut off an entry that was not written whole", "seq", h.size, "bytes", len(in.left))
+			l.log.Warn("cut off an incomplete entry", "seq", h.size, "bytes", len(in.left))
 		}
 	}
 	if covered > h.size && !l.exists(segmentName(h.size)) {
-		return damaged("the tree has %d entries and the lines end after %d", covered, h.size)
+		return damaged("the tree has %d entries, but the lines end after %d", covered, h.size)
 	}
 	return l.completeTree()
 }

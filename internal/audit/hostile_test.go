@@ -17,8 +17,8 @@ var nasty = []string{
 	`{"seq":99,"kind":"action"}` + "\n" + `{"seq":100}`, "</script><!--", "\ufeff\u200b", "😀\U000e0041", "a\ufe0f\U000e0100",
 }
 
-// P30: no text makes a line of its own or acts on the terminal of a person who looks at
-// the file, and it is read as it was written.
+// P30: no text starts a line of its own or acts on the terminal of a person who prints the file. It
+// is read back unchanged.
 func TestAnEntryIsOneInertLine(t *testing.T) {
 	l := openRecord(t, Options{})
 	for _, s := range nasty {
@@ -75,10 +75,10 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is read can be written, and is the same then.
+		// An entry that was read can be written, and then equals itself.
 		p, err := encode(Draft{Time: e.Time, Kind: e.Kind, Sandbox: e.Sandbox, Actor: e.Actor, Data: e.Data, Source: e.Source, At: e.At}, e.Time)
 		if err != nil {
-			return // longer than we write, or a position without a source
+			return // longer than any line of ours, or a position without a source
 		}
 		again := p.line(nil, e.Seq, "")
 		if bytes.ContainsAny(again, "\n\r") {
@@ -107,9 +107,9 @@ func FuzzNotes(f *testing.F) {
 			return
 		}
 		for _, n := range notes {
-			// Only the holder of the key signs.
+			// Only the holder of the key can sign.
 			if c, _, err := openCheckpoint(n, l.verifier); err == nil {
-				t.Fatalf("%q is a checkpoint: %+v", n, c)
+				t.Fatalf("%q is a tree head: %+v", n, c)
 			}
 		}
 	})
@@ -139,7 +139,7 @@ func FuzzVerifyFile(f *testing.F) {
 		if err != nil || !v.OK {
 			return
 		}
-		// What verifies holds no entry that is not ours.
+		// A log that verifies contains our entries only.
 		for line := range strings.Lines(string(data)) {
 			if _, err := decode([]byte(strings.TrimSuffix(line, "\n"))); err == nil && !genuine[line] {
 				t.Fatalf("%q verifies", line)

@@ -15,21 +15,19 @@ import (
 
 const (
 	indexName = "index.db"
-	// indexVersion changes when the tables do; an index of another version is
-	// made anew.
+	// indexVersion changes when the tables do. An index of another version is rebuilt.
 	indexVersion = 1
 	indexBatch   = 8192
 )
 
-// index finds entries without reading all. The lines are the truth: what is
-// missing here is read from them, and an index that contradicts them is made
-// anew.
+// index finds entries without reading all. The lines are authoritative: entries that are missing
+// here are read from them, and an index that contradicts them is rebuilt.
 type index struct {
 	log *Log
 
 	mu     sync.Mutex
 	db     *sql.DB // opened at the first use
-	anew   bool    // it was made by this process
+	anew   bool    // this process created it
 	closed bool
 }
 
@@ -45,12 +43,11 @@ func (x *index) close() error {
 	return err
 }
 
-// errStale is an index that is not of this record.
-var errStale = errors.New("the index is not of these lines")
+// errStale is returned for an index of another audit log.
+var errStale = errors.New("the index does not belong to these lines")
 
-// current returns the index with all entries that are durable now. Of a
-// damaged record it has those before the damage, and the error says where that
-// is.
+// current returns the index with all entries that are durable now. For a damaged log it has the
+// entries before the damage, and the error names the damage.
 func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -61,9 +58,9 @@ func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	if err == nil || ctx.Err() != nil || isDamage(err) && x.anew {
 		return x.db, err
 	}
-	// Whatever is wrong with it, it can be made anew. If it is the lines that
-	// are wrong, it will be no better the next time.
-	x.log.log.Warn("index of the audit log made anew", "err", err)
+	// Any defect of the index is mended by rebuilding it. If the lines are defective, the new index
+	// fails in the same way.
+	x.log.log.Warn("index of the audit log rebuilt", "err", err)
 	if err := x.drop(); err != nil {
 		return nil, err
 	}
@@ -79,7 +76,7 @@ func (x *index) bring(ctx context.Context) error {
 	return x.catchUp(ctx)
 }
 
-// drop forgets the index.
+// drop closes and removes the index.
 func (x *index) drop() error {
 	var errs []error
 	if x.db != nil {
@@ -99,7 +96,7 @@ func (x *index) open(ctx context.Context) error {
 		return nil
 	}
 	path := x.log.path(indexName)
-	// The mode, before SQLite could make it with another.
+	// Create the file with its mode before SQLite creates it with another one.
 	f, err := openAt(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
@@ -138,7 +135,7 @@ func (x *index) prepare(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	// Another process may have made them since.
+	// Another process may have created them since.
 	_, err = tx.ExecContext(ctx, `
 		CREATE TABLE IF NOT EXISTS entries (
 			seq INTEGER PRIMARY KEY,
@@ -167,7 +164,7 @@ func (x *index) prepare(ctx context.Context, db *sql.DB) error {
 	return errors.Join(err, tx.Rollback())
 }
 
-// catchUp adds what is missing.
+// catchUp adds the missing entries.
 func (x *index) catchUp(ctx context.Context) error {
 	first, size, err := x.log.extent()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +182,7 @@ func (x *index) catchUp(ctx context.Context) error {
 			return nil
 		}
 		if next > size {
-			// Another process may have added what became durable since.
+			// Another process may have added entries since.
 			if _, size, err = x.log.extent(); err != nil {
 				return err
 			}
@@ -200,7 +197,7 @@ func (x *index) catchUp(ctx context.Context) error {
 	}
 }
 
-// add brings the index to an entry, in one transaction.
+// add indexes an entry, in one transaction.
 func (x *index) add(ctx context.Context, first, to int64) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -219,7 +216,7 @@ func (x *index) addIn(ctx context.Context, tx *sql.Tx, first, to int64) error {
 		return err
 	}
 	if at.seq < first {
-		// Earlier ones were dropped.
+		// Older entries were dropped.
 		at, prev = spot{seq: first}, ""
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM entries WHERE seq < ?`, first); err != nil {
@@ -237,7 +234,7 @@ func (x *index) addIn(ctx context.Context, tx *sql.Tx, first, to int64) error {
 			return err
 		}
 		if e.Seq != s.seq {
-			return damaged("entry %d is where entry %d should be", e.Seq, s.seq)
+			return damaged("entry %d is at the place of entry %d", e.Seq, s.seq)
 		}
 		if prev != "" && e.Prev != prev {
 			return errStale

@@ -20,7 +20,7 @@ import (
 
 const keyName = "key"
 
-// openKey reads the key that signs checkpoints, or makes it.
+// openKey reads the key that signs tree heads, or creates it.
 func (l *Log) openKey() error {
 	text, err := readKey(l.path(keyName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +60,8 @@ func readKey(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// makeKey makes the key once. Of processes that call it at the same time one holds the
-// lock, and the others then find the key.
+// makeKey creates the key once. Of several processes one holds the lock, and the others find the
+// key.
 func (l *Log) makeKey() (err error) {
 	if err := l.acquire(context.Background()); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (l *Log) makeKey() (err error) {
 	if _, err := os.Lstat(l.path(keyName)); err == nil {
 		return nil
 	}
-	// A key beside entries that another one signed would make them unsigned.
+	// A new key would make entries appear unsigned that another key signed.
 	if segments, err := listSegments(l.dir); err != nil || len(segments) > 0 {
 		return errors.Join(fmt.Errorf("key of the audit log: it is missing, and there are entries"), err)
 	}
@@ -83,7 +83,7 @@ func (l *Log) makeKey() (err error) {
 	if err != nil {
 		return err
 	}
-	// Both forms of a key have the same name and hash.
+	// Both halves of a key have the same name and hash.
 	parts := strings.SplitN(verifier, "+", 3)
 	seed := append([]byte{algorithm}, private.Seed()...)
 	text := strings.Join([]string{"PRIVATE", "KEY", name, parts[1], base64.StdEncoding.EncodeToString(seed)}, "+") + "\n"
@@ -93,18 +93,18 @@ func (l *Log) makeKey() (err error) {
 	return nil
 }
 
-// algorithm is Ed25519 in the form of a signed note's keys.
+// algorithm is the code for Ed25519 in the keys of signed notes.
 const algorithm = 1
 
-// verifierKey derives the public form of a signer's key.
+// verifierKey derives the public half of a signer's key.
 func verifierKey(signer string) (string, error) {
 	parts := strings.SplitN(signer, "+", 5)
 	if len(parts) != 5 {
-		return "", errors.New("it has no form of a key")
+		return "", errors.New("it does not have the format of a key")
 	}
 	seed, err := base64.StdEncoding.DecodeString(parts[4])
 	if err != nil || len(seed) != 1+ed25519.SeedSize || !bytes.HasPrefix(seed, []byte{algorithm}) {
-		return "", errors.New("it is no Ed25519 key")
+		return "", errors.New("it is not an Ed25519 key")
 	}
 	public, _ := ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey)
 	return note.NewEd25519VerifierKey(parts[2], public)

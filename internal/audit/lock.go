@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockWait bounds how long to wait for another process, whose turns take
-// milliseconds: one that was stopped in its turn must not stop all others.
+// lockWait bounds how long to wait for another process, which normally holds the lock for
+// milliseconds. A process that was stopped while it held the lock must not block all others.
 const lockWait = 10 * time.Second
 
-// locked does work while no other process writes, after what others wrote was
-// taken in.
+// locked calls do while no other process writes, after reading what others wrote.
 func (l *Log) locked(ctx context.Context, work func() error) error {
 	l.files.Lock()
 	defer l.files.Unlock()

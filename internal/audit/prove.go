@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Proof shows that one entry is in the record that a checkpoint is of.
+// Proof shows that one entry is in the audit log that a signed tree head covers.
 type Proof struct {
-	Entry      string // the line
+	Entry      string // the entry's line
 	Seq        int64
 	Hashes     []string // inclusion proof of RFC 6962, base64
 	Checkpoint Checkpoint
@@ -23,7 +23,7 @@ type Proof struct {
 // errFound ends a walk.
 var errFound = errors.New("found")
 
-// Prove makes the proof of an entry, against a checkpoint of now.
+// Prove returns the proof of an entry, against a tree head that it signs now.
 func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 	c, err := l.Checkpoint(ctx)
 	if err != nil {
@@ -52,36 +52,36 @@ func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 		return Proof{}, err
 	}
 	p.Hashes = encodeHashes(hashes)
-	// A proof that does not hold is of a record that was tampered with.
+	// If the proof does not hold, the log was tampered with.
 	if _, err := CheckProof(p); err != nil {
 		return Proof{}, l.damagedFault(err)
 	}
 	return p, nil
 }
 
-// CheckProof checks a proof by itself and returns its entry. It shows no more
-// than that the holder of p.Key signed: whose key that is, the caller knows.
+// CheckProof checks a proof by itself and returns its entry. It shows only that the holder of p.Key
+// signed. The caller has to know whose key that is.
 func CheckProof(p Proof) (Entry, error) {
 	wrong := func(text string, cause error) (Entry, error) {
 		return Entry{}, fault.Wrap(cause, fault.Invalid, "proof_invalid", text)
 	}
 	key, err := note.NewVerifier(p.Key)
 	if err != nil {
-		return wrong("the proof names no key that can be read", err)
+		return wrong("the proof has no valid key", err)
 	}
 	c, root, err := openCheckpoint(p.Checkpoint.Note, key)
 	if err != nil {
-		return wrong("the checkpoint of the proof is not signed by its key", err)
+		return wrong("the signed tree head of the proof is not signed by its key", err)
 	}
 	if c != p.Checkpoint {
-		return wrong("the proof says something else than its checkpoint", nil)
+		return wrong("the proof contradicts its signed tree head", nil)
 	}
 	e, err := decode([]byte(p.Entry))
 	if err != nil {
-		return wrong("the proof is of something that is no entry", err)
+		return wrong("the proof is not about an entry", err)
 	}
 	if e.Seq != p.Seq {
-		return wrong("the proof is of another entry", nil)
+		return wrong("the proof is about another entry", nil)
 	}
 	hashes, err := decodeHashes(p.Hashes)
 	if err != nil {
@@ -113,11 +113,11 @@ func decodeHashes(texts []string) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// parseHash takes a hash in one form only, or the same proof had several.
+// parseHash accepts one encoding only; otherwise the same proof would have several forms.
 func parseHash(s string) (tlog.Hash, error) {
 	h, err := tlog.ParseHash(s)
 	if err == nil && h.String() != s {
-		err = errors.New("a hash in another form than ours")
+		err = errors.New("a hash is not in the expected format")
 	}
 	return h, err
 }

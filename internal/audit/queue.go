@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// gather is how long noted entries wait for others to share a write with.
+	// gather is how long noted entries wait for others to share a write.
 	gather = 20 * time.Millisecond
-	// again is how long to wait before what failed is tried again.
+	// again is the pause before a failed write is retried.
 	again = 250 * time.Millisecond
 
 	maxBatch      = 4096
@@ -22,7 +22,7 @@ const (
 	maxQueueBytes = 64 << 20
 )
 
-// group is what one call wants written, all or nothing.
+// group is the entries of one call, which are written together or not at all.
 type group struct {
 	pieces []piece
 	bytes  int
@@ -30,21 +30,21 @@ type group struct {
 	done   chan error // nil if no caller waits
 }
 
-// queue holds groups in the order in which they came. One goroutine writes
-// them, which exists only while there are some.
+// queue holds groups in order of arrival. One goroutine writes them; it exists only while there are
+// some.
 type queue struct {
 	write func(batch []piece, sign bool) (unsigned, err error)
-	test  func() error // whether there is room
+	test  func() error // signals free space in the queue
 	limit int
 	dir   string
 
 	mu      sync.Mutex
 	groups  []*group
-	entries int // in groups and under way
+	entries int // entries in groups and in the current write
 	bytes   int
 	running bool
 	closed  bool
-	failing error // of the last write
+	failing error // error of the last write
 	tried   time.Time
 	probing bool
 	hurry   chan struct{}
@@ -56,7 +56,7 @@ func (q *queue) init(l *Log) {
 	q.hurry = make(chan struct{}, 1)
 }
 
-// do waits until a group is written.
+// do queues a group and waits until it is written.
 func (q *queue) do(ctx context.Context, g *group) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -76,7 +76,7 @@ func (q *queue) do(ctx context.Context, g *group) error {
 	return <-g.done // it is being written
 }
 
-// flush waits until what was queued before is written, if anything was.
+// flush waits until all groups that are queued now are written.
 func (q *queue) flush(ctx context.Context) error {
 	q.mu.Lock()
 	none := q.entries == 0 || q.closed
@@ -87,7 +87,7 @@ func (q *queue) flush(ctx context.Context) error {
 	return q.do(ctx, &group{})
 }
 
-// put adds a group to the queue, and never blocks.
+// put adds a group to the queue. It never blocks.
 func (q *queue) put(g *group) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,8 +99,8 @@ func (q *queue) put(g *group) error {
 		return q.failing
 	}
 	if q.entries+len(g.pieces) > q.limit || q.bytes+g.bytes > maxQueueBytes {
-		return fault.Newf(fault.Exhausted, codeUnavailable, "%d entries wait to be recorded already", q.entries).
-			WithHint("look at the disk of " + q.dir + ": it is slower than what happens")
+		return fault.Newf(fault.Exhausted, codeUnavailable, "%d entries are already waiting to be written", q.entries).
+			WithHint("check the disk of " + q.dir + ": it is too slow for the rate of entries")
 	}
 	q.groups = append(q.groups, g)
 	q.entries += len(g.pieces)
@@ -112,8 +112,8 @@ func (q *queue) put(g *group) error {
 	return nil
 }
 
-// probe lets the goroutine check whether the disk is well again, if that was
-// not just tried.
+// probe makes the goroutine test whether the disk is writable again, unless that was tried just
+// now.
 func (q *queue) probe() {
 	if time.Since(q.tried) >= again {
 		q.probing = true
@@ -137,7 +137,7 @@ func (q *queue) start() {
 	}
 }
 
-// withdraw takes back a group that is not being written yet.
+// withdraw removes a group whose write has not started.
 func (q *queue) withdraw(g *group) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,7 +155,7 @@ func (q *queue) forget(g *group) {
 	q.bytes -= g.bytes
 }
 
-// run writes until nothing is queued.
+// run writes until the queue is empty.
 func (q *queue) run(idle chan struct{}) {
 	defer close(idle)
 	for {
@@ -185,7 +185,7 @@ func (q *queue) run(idle chan struct{}) {
 	}
 }
 
-// waited is whether somebody waits for a group that is queued.
+// waited reports whether a caller waits for a queued group.
 func (q *queue) waited() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
 }
@@ -221,7 +221,7 @@ func (q *queue) turn() {
 	var kept []*group
 	for _, g := range batch {
 		if err != nil && g.done == nil {
-			kept = append(kept, g) // accepted, so it stays until it can be written
+			kept = append(kept, g) // accepted, so it stays queued until it can be written
 			continue
 		}
 		q.forget(g)
@@ -242,14 +242,14 @@ func (q *queue) state() (int, error) {
 	return q.entries, q.failing
 }
 
-// close writes what waits. What cannot be written is lost, and the error says
-// how much.
+// close writes the queue. Its error has the number of entries that could not be written and are
+// lost.
 func (q *queue) close() error {
 	q.mu.Lock()
 	q.closed = true
 	idle := q.idle
 	if len(q.groups) > 0 {
-		// A last try, whatever failed before.
+		// Try a last time, even after failures.
 		q.failing = nil
 		q.start()
 		idle = q.idle
@@ -262,7 +262,7 @@ func (q *queue) close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.entries > 0 {
-		return fmt.Errorf("record: %d entries are lost: %w", q.entries, q.failing)
+		return fmt.Errorf("audit log: %d entries are lost: %w", q.entries, q.failing)
 	}
 	return nil
 }

@@ -9,40 +9,39 @@ import (
 	"time"
 )
 
-// Filter says which entries to read. Its zero value is all.
+// Filter selects entries. Its zero value selects all.
 type Filter struct {
 	Sandbox   string
-	Sandboxes []string // of any of these; nil is of all and of none, empty is nothing
-	Kinds     []Kind   // of any of these; none is all
-	// From is the first number, and Before the one behind the last; 0 is no
-	// bound.
+	Sandboxes []string // any of these sandboxes; nil means all entries, empty means none
+	Kinds     []Kind   // any of these kinds; none means all
+	// From is the first number, and Before the number after the last; 0 means no bound.
 	From, Before int64
 	// Since is inclusive and Until is not.
 	Since, Until time.Time
-	// Limit is how many at most, the first ones or, with Newest, the last
-	// ones; 0 is all.
+	// Limit is the maximum number of entries: the first ones or, with Newest, the last ones. 0
+	// means all.
 	Limit  int
 	Newest bool
 }
 
 const readBatch = 512
 
-// Read calls yield for each entry that matches the filter, in order, until yield returns an
-// error, which Read returns. With follow, Read continues with entries as any process writes
-// them, until ctx or following ends.
+// Read calls yield for each matching entry, in order, until yield returns an error, which Read
+// returns. With follow it continues with entries as any process writes them, until ctx or following
+// ends.
 func (l *Log) Read(ctx context.Context, filter Filter, follow bool, yield func(Entry) error) error {
 	return l.readLines(ctx, filter, follow, func(e Entry, _ []byte) error { return yield(e) })
 }
 
-// EndFollowing ends everybody who follows, after what there is: a server that
-// ends need not wait for them.
+// EndFollowing ends all calls of Read with follow after the existing entries, so that a server that
+// shuts down need not wait for them.
 func (l *Log) EndFollowing() { l.pulse.end() }
 
 func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield func(Entry, []byte) error) error {
 	if filter.Newest && filter.Limit <= 0 {
-		return refused("the newest entries are asked for, and not how many")
+		return refused("the newest entries were requested without a limit")
 	}
-	// Entries that this process has queued count as written for this reader.
+	// Entries that this process has queued have to be visible to this reader.
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield f
 	for {
 		var changed <-chan struct{}
 		if follow {
-			changed = grown() // before the look, so that nothing is missed
+			changed = grown() // before the read, so that no entry is missed
 		}
 		for {
 			n, last, err := l.readBatch(ctx, filter, after, left, yield)
@@ -76,7 +75,7 @@ func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield f
 			return nil
 		}
 		if filter.Newest {
-			// The last ones were read; from here on it is all that comes.
+			// The newest entries were read; from here on all entries follow.
 			filter.Newest, filter.Limit, left = false, 0, 0
 		}
 		select {
@@ -87,14 +86,14 @@ func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield f
 	}
 }
 
-// readBatch reads what follows an entry, and says behind which to go on.
+// readBatch reads the entries after a number, and returns the number to continue after.
 func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left int, yield func(Entry, []byte) error) (n int, last int64, err error) {
 	spots, last, broken, err := l.find(ctx, filter, after, left)
 	if err != nil {
-		return 0, after, fmt.Errorf("read record: %w", err)
+		return 0, after, fmt.Errorf("read audit log: %w", err)
 	}
 	var f *os.File
-	var in *lines // of f
+	var in *lines // terms of f
 	var open int64 = -1
 	defer func() {
 		if f != nil {
@@ -114,21 +113,21 @@ func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left in
 				n++
 				continue // dropped since, as too old
 			} else if err != nil {
-				return n, after, fmt.Errorf("read record: %w", err)
+				return n, after, fmt.Errorf("read audit log: %w", err)
 			}
 			in, open = newLines(f, s.offset), s.first
 		}
 		in.seek(s.offset)
 		line, err := in.next()
 		if err != nil {
-			return n, after, fmt.Errorf("read record: entry %d: %w", s.seq, err)
+			return n, after, fmt.Errorf("read audit log: entry %d: %w", s.seq, err)
 		}
 		e, err := decode(line)
 		if err == nil && e.Seq != s.seq {
-			err = damaged("entry %d is where entry %d should be", e.Seq, s.seq)
+			err = damaged("entry %d is at the place of entry %d", e.Seq, s.seq)
 		}
 		if err != nil {
-			return n, after, fmt.Errorf("read record: entry %d: %w", s.seq, err)
+			return n, after, fmt.Errorf("read audit log: entry %d: %w", s.seq, err)
 		}
 		if err := yield(e, line); err != nil {
 			return n, after, err
@@ -136,7 +135,7 @@ func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left in
 		n++
 	}
 	if broken != nil && len(spots) < readBatch {
-		return n, last, fmt.Errorf("read record: %w", broken)
+		return n, last, fmt.Errorf("read audit log: %w", broken)
 	}
 	return n, last, nil
 }

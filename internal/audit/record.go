@@ -182,8 +182,8 @@ func (l *Log) Status() Status {
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 
-// private creates the directory. It refuses a directory of another user or one that
-// others can write to: they could replace the key, or put a link there.
+// private creates the directory. It refuses a directory that other users own or can write to: they
+// could replace the key, or put a link there.
 func private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unavailable(dir, err)
@@ -194,7 +194,7 @@ func private(dir string) error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return fault.Newf(fault.Denied, "record_not_private", "%s is not a directory of this user's alone", dir).
+		return fault.Newf(fault.Denied, "record_not_private", "other users can write to the directory %s, or own it", dir).
 			WithHint("give it to the user who runs Crannog, with mode 0700")
 	}
 	return nil

@@ -178,7 +178,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// Two open records are as two processes.
+// Two open logs behave as two processes do.
 func TestTwoWritersTakeTurns(t *testing.T) {
 	a := openRecord(t, Options{SegmentBytes: 2000})
 	b := openRecord(t, Options{Dir: a.dir, SegmentBytes: 2000})
@@ -191,8 +191,7 @@ func TestTwoWritersTakeTurns(t *testing.T) {
 	}
 }
 
-// Without its index the record is what it was; one of another record is made
-// anew.
+// The log works without its index. The index of another log is rebuilt.
 func TestTheIndexIsDerived(t *testing.T) {
 	l := openRecord(t, Options{})
 	if err := l.Append(t.Context(), Draft{Kind: Flow, Sandbox: "box1", Source: "net/box1", At: 7}); err != nil {
@@ -260,8 +259,7 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 	}
 }
 
-// Who follows is let go with all that there is, at once when nothing is to
-// follow any more.
+// EndFollowing ends a follower after all existing entries, or at once if it waits for new ones.
 func TestFollowingEnds(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 3)
@@ -309,7 +307,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// database/sql ends its own a moment later.
+	// database/sql ends its own goroutine a moment later.
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 

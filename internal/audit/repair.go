@@ -7,9 +7,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// refill drops hashes of which a machine that lost its power left only the
-// room, so that they are made again from the lines, which were synced before.
-// Other hashes are never made again: verify must see what somebody changed.
+// refill drops hashes that a power failure left as zero bytes; they are computed again from the
+// lines, which were synced before. Other hashes are never computed again: verify must see what was
+// changed.
 func (l *Log) refill() error {
 	last, err := l.lastCheckpoint()
 	if err != nil {
@@ -30,7 +30,7 @@ func (l *Log) refill() error {
 	}
 	for at := 0; at+tlog.HashSize <= n; at += tlog.HashSize {
 		if tlog.Hash(tail[at:at+tlog.HashSize]) == (tlog.Hash{}) {
-			l.log.Warn("hashes of the audit log are made again", "from", covers(from+int64(at)))
+			l.log.Warn("hashes of the audit log are computed again", "from", covers(from+int64(at)))
 			return l.head.hashes.Truncate(from + int64(at))
 		}
 	}
@@ -75,14 +75,14 @@ func (l *Log) agree() error {
 	}
 	h := &l.head
 	if last.Size > h.size {
-		return damaged("a checkpoint is of %d entries, and there are %d", last.Size, h.size)
+		return damaged("a signed tree head covers %d entries, but there are %d", last.Size, h.size)
 	}
 	root, err := tlog.TreeHash(last.Size, treeOf(h.hashes, h.size))
 	if err != nil {
 		return err
 	}
 	if root.String() != last.Root {
-		return damaged("the first %d entries are not those that a checkpoint is of", last.Size)
+		return damaged("the first %d entries are not those that a signed tree head covers", last.Size)
 	}
 	return nil
 }

@@ -17,10 +17,10 @@ import (
 
 const segmentSuffix = ".jsonl"
 
-// segmentName is the name of a file of lines: the number of its first.
+// segmentName returns the name of a file of lines: the number of its first entry.
 func segmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segmentSuffix) }
 
-// listSegments are the first entries of the files of lines, in order.
+// listSegments returns the first entry of each file of lines, in order.
 func listSegments(dir string) ([]int64, error) {
 	names, err := os.ReadDir(dir) // sorted, and names have one length
 	if err != nil {
@@ -41,7 +41,7 @@ func listSegments(dir string) ([]int64, error) {
 	return out, nil
 }
 
-// segmentOf is the file that an entry is in, of a sorted list.
+// segmentOf returns the file that holds an entry, from a sorted list.
 func segmentOf(segments []int64, seq int64) (int64, bool) {
 	for _, v := range slices.Backward(segments) {
 		if v <= seq {
@@ -51,7 +51,7 @@ func segmentOf(segments []int64, seq int64) (int64, bool) {
 	return 0, false
 }
 
-// lines reads whole lines of a file from an offset.
+// lines reads complete lines of a file from an offset.
 type lines struct {
 	from io.ReaderAt
 	in   *bufio.Reader
@@ -63,8 +63,7 @@ func newLines(r io.ReaderAt, at int64) *lines {
 	return &lines{from: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), 64<<10), at: at}
 }
 
-// seek continues at another offset. Data that was read ahead is used for the line
-// after the last one.
+// seek continues at another offset. rest is buffered data of the line after the last one.
 func (l *lines) seek(at int64) {
 	if at != l.at {
 		l.in.Reset(io.NewSectionReader(l.from, at, 1<<62))
@@ -72,8 +71,8 @@ func (l *lines) seek(at int64) {
 	}
 }
 
-// next returns a line without its end, valid until the next call; io.EOF if
-// there is no further whole line, with what is left after the last.
+// next returns a line without its line break, valid until the next call. It returns io.EOF if there
+// is no further complete line, with the incomplete rest.
 func (l *lines) next() ([]byte, error) {
 	line, err := l.in.ReadSlice('\n')
 	if err == nil {
@@ -97,8 +96,8 @@ func (l *lines) next() ([]byte, error) {
 	return nil, err
 }
 
-// lastLine finds the last whole line of a file, and where it ends. A file
-// without one ends at 0.
+// lastLine finds the last complete line of a file, and where it ends. In a file without one it ends
+// at 0.
 func lastLine(f *os.File) (line []byte, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -125,8 +124,7 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 	}
 }
 
-// replaceFile puts a file in place whole or not at all, so that a loss of power does not undo it.
-// Who calls it holds the lock of the record.
+// replaceFile replaces a file atomically and durably. The caller holds the lock of the log.
 func replaceFile(path string, data []byte) error {
 	return durable.Replace(path, data, durable.Options{Lasting: true})
 }

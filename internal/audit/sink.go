@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Sink is a place outside the record that gets its checkpoints: who holds the
-// key can write another record, but not change what a sink was told.
+// Sink is a place outside the log that receives its signed tree heads. The holder of the key can
+// forge another log, but cannot change what a sink has received.
 type Sink interface {
 	Put(ctx context.Context, c Checkpoint) error
 }
@@ -17,11 +17,11 @@ type Sink interface {
 const (
 	sinkTimeout = 10 * time.Second
 	sinkRetry   = time.Second
-	sinkRetries = time.Minute // at most between two tries
+	sinkRetries = time.Minute // maximum pause between two tries
 )
 
-// outlet hands checkpoints to one sink. A newer one replaces one that is not
-// delivered yet, because it covers the same and more.
+// outlet delivers tree heads to one sink. A newer tree head replaces one that is not delivered yet,
+// because it covers all of that too.
 type outlet struct {
 	sink Sink
 	log  *slog.Logger
@@ -82,7 +82,7 @@ func (o *outlet) run(idle chan struct{}) {
 			pause = sinkRetry
 			continue
 		}
-		o.log.Error("checkpoint not handed on", "err", err)
+		o.log.Error("tree head not delivered", "err", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -99,7 +99,7 @@ func (o *outlet) state() (failures int, behind bool) {
 	return o.failures, o.pending != nil
 }
 
-// close tries once more.
+// close tries one last time.
 func (o *outlet) close() error {
 	o.mu.Lock()
 	if !o.closed {
@@ -114,7 +114,7 @@ func (o *outlet) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.pending != nil {
-		return fmt.Errorf("record: the checkpoint of %d entries was not handed on", o.pending.Size)
+		return fmt.Errorf("audit log: the signed tree head of %d entries was not delivered", o.pending.Size)
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func (m *moody) sizes() (out []int64) {
 	return out
 }
 
-// Entries get a checkpoint within a minute, one for each thousand, and one at
-// the end; without new entries there is none.
+// A tree head is signed within a minute after entries, for each thousand entries, and at the end;
+// without new entries none is.
 func TestCheckpointsComeByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{}
@@ -77,7 +77,7 @@ func TestCheckpointsComeByThemselves(t *testing.T) {
 	})
 }
 
-// A sink that fails is tried again, and everybody can see it.
+// A failed delivery is repeated, and Status shows the failure.
 func TestASinkThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{fails: 3}
@@ -98,7 +98,7 @@ func TestASinkThatFailsIsTriedAgain(t *testing.T) {
 		fill(t, l, 0, 1)
 		sink.fails = 100
 		if err := l.Close(); err == nil {
-			t.Error("closed without a word, and the last checkpoint is nowhere")
+			t.Error("Close returned no error, but the last tree head was not delivered")
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestParseSink(t *testing.T) {
 	}
 }
 
-// The key is made once, however many come at once, and only its user reads it.
+// The key is created once, also by concurrent callers, and only its user can read it.
 func TestOneKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	keys := make(chan string, 16)

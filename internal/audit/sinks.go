@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ParseSink makes a sink of what a setting says: "file:/path" appends notes to
-// a file, "syslog:" is this host's syslog, and "syslog:udp://host:514",
-// "syslog:tcp://host:601" and "syslog:unix:///dev/log" are others.
+// ParseSink returns the sink for a setting: "file:/path" appends notes to a file, and "syslog:" is
+// this host's syslog. "syslog:udp://host:514", "syslog:tcp://host:601" and "syslog:unix:///dev/log"
+// name another one.
 func ParseSink(text string) (Sink, error) {
 	kind, rest, _ := strings.Cut(text, ":")
-	bad := fault.Newf(fault.Invalid, "sink_invalid", "%q is no place for checkpoints", text).
+	bad := fault.Newf(fault.Invalid, "sink_invalid", "%q is not a valid destination for signed tree heads", text).
 		WithHint("use file:/absolute/path, syslog: or syslog:udp://host:514")
 	switch kind {
 	case "file":
@@ -56,7 +56,7 @@ func (s fileSink) Put(_ context.Context, c Checkpoint) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// syslogSink sends each checkpoint as one line of JSON.
+// syslogSink sends each tree head as one line of JSON.
 type syslogSink struct{ network, address string }
 
 func (s syslogSink) Put(_ context.Context, c Checkpoint) error {

@@ -10,16 +10,14 @@ import (
 
 const hashesName = "hashes"
 
-// covers is the number of entries whose hashes a file of so many bytes holds.
-// Hashes are written after their lines are durable, so it is also how many
-// entries the record has.
+// covers returns the number of entries whose hashes a file of that size holds. Hashes are written
+// after their lines are durable, so it is also the number of entries in the log.
 func covers(bytes int64) int64 {
 	stored := bytes / tlog.HashSize
 	if stored <= 0 {
 		return 0
 	}
-	// The last hash that is there belongs to some entry; its later ones may be
-	// missing.
+	// The last hash in the file belongs to some entry; further hashes of that entry may be missing.
 	level, n := tlog.SplitStoredHashIndex(stored - 1)
 	entry := (n+1)<<uint(level) - 1
 	if tlog.StoredHashCount(entry+1) == stored {
@@ -28,11 +26,10 @@ func covers(bytes int64) int64 {
 	return entry
 }
 
-// stored reads hashes of the tree from its file, and from what is about to be
-// added to it.
+// stored reads hashes of the tree from its file, and from hashes that are about to be added.
 type stored struct {
 	file  io.ReaderAt
-	base  int64 // how many the file has
+	base  int64 // number of hashes in the file
 	added []tlog.Hash
 }
 
@@ -54,7 +51,7 @@ func (s *stored) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// add appends an entry's hashes.
+// add appends the hashes of an entry.
 func (s *stored) add(seq int64, leaf tlog.Hash) error {
 	hashes, err := tlog.StoredHashesForRecordHash(seq, leaf, s)
 	if err != nil {
@@ -72,20 +69,20 @@ func (s *stored) bytes() []byte {
 	return out
 }
 
-// treeOf reads the tree over n entries.
+// treeOf returns the root of the tree over n entries.
 func treeOf(file *os.File, n int64) *stored {
 	return &stored{file: file, base: tlog.StoredHashCount(n)}
 }
 
-// frontier is a tree that only grows: the roots of its whole subtrees, the
-// largest first, one for each bit of its size.
+// frontier is a tree that only grows: the roots of its complete subtrees, the largest first, one
+// for each bit of its size.
 type frontier struct {
 	size  int64
 	nodes []tlog.Hash
 }
 
-// push adds a whole subtree of 2^level entries; a leaf is level 0. It fails if
-// none of that size belongs at the end.
+// push adds a complete subtree of 2^level entries; a leaf has level 0. It fails if the tree's size
+// does not allow such a subtree at its end.
 func (f *frontier) push(level int, h tlog.Hash) error {
 	if level < 0 || level > 62 || f.size&(1<<level-1) != 0 || f.size > 1<<62-1<<level {
 		return damaged("a subtree of level %d cannot follow %d entries", level, f.size)
@@ -103,7 +100,7 @@ func (f *frontier) push(level int, h tlog.Hash) error {
 // root is the hash of the whole tree.
 func (f *frontier) root() tlog.Hash {
 	if len(f.nodes) == 0 {
-		empty, _ := tlog.TreeHash(0, nil) // reads nothing
+		empty, _ := tlog.TreeHash(0, nil) // an empty tree needs no reader
 		return empty
 	}
 	last := len(f.nodes) - 1
@@ -114,7 +111,7 @@ func (f *frontier) root() tlog.Hash {
 	return h
 }
 
-// subtrees are the whole subtrees that entries from..to consist of.
+// subtrees returns the complete subtrees that the entries from..to form.
 func subtrees(from, to int64) (levels []int, indexes []int64) {
 	for from < to {
 		level := bits.Len64(uint64(to-from)) - 1

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// kept is how a checkpoint is in the file: a line of JSON.
+// kept is a signed tree head in its file: one line of JSON.
 type kept struct {
 	Note string `json:"note"`
 }
@@ -25,7 +25,7 @@ func (l *Log) keep(c Checkpoint) (err error) {
 			err = e
 		}
 	}()
-	// What a crash left of a line is overwritten.
+	// A crash may have left part of a line; overwrite it.
 	_, end, err := lastLine(f)
 	if err != nil {
 		return err
@@ -34,20 +34,20 @@ func (l *Log) keep(c Checkpoint) (err error) {
 		return l.thin(line)
 	}
 	if _, err := f.WriteAt(append(line, '\n'), end); err != nil {
-		_ = f.Truncate(end) // half a line is overwritten in any case
+		_ = f.Truncate(end) // the next write overwrites a partial line in any case
 		return err
 	}
 	return datasync(f)
 }
 
-// thin writes the file anew with fewer, and one more at its end.
+// thin rewrites the file with fewer tree heads, and one more at its end.
 func (l *Log) thin(last []byte) error {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if err != nil {
 		return err
 	}
-	// What a crash left of a line does not come along: with the next one behind
-	// it, both would be one line without a valid signature.
+	// Leave out the part of a line that a crash left: together with the next line it would be a
+	// line without a valid signature.
 	all := bytes.SplitAfter(data[:bytes.LastIndexByte(data, '\n')+1], []byte("\n"))
 	var out bytes.Buffer
 	for i, line := range all {
@@ -59,7 +59,7 @@ func (l *Log) thin(last []byte) error {
 	return replaceFile(l.path(checkpointsName), out.Bytes())
 }
 
-// lastCheckpoint is the newest that is kept; it has no note if there is none.
+// lastCheckpoint returns the newest stored tree head, or one without a note if there is none.
 func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	f, err := openAt(l.path(checkpointsName), os.O_RDONLY)
 	if os.IsNotExist(err) {
@@ -75,20 +75,20 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	}
 	var k kept
 	if err := json.Unmarshal(line, &k); err != nil {
-		return Checkpoint{}, damaged("the last checkpoint cannot be read: %v", err)
+		return Checkpoint{}, damaged("the last signed tree head cannot be read: %v", err)
 	}
 	c, _, err := openCheckpoint(k.Note, l.verifier)
 	return c, err
 }
 
-// keptNotes are the checkpoints that the record itself keeps.
+// keptNotes returns the tree heads that are stored in the log itself.
 func (l *Log) keptNotes() ([]string, error) {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if os.IsNotExist(err) {
 		return nil, nil
 	}
 	if end := bytes.LastIndexByte(data, '\n'); err == nil && end+1 < len(data) {
-		data = data[:end+1] // a crash left half a line
+		data = data[:end+1] // a crash left part of a line
 	}
 	var out []string
 	for line := range bytes.Lines(data) {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// An incomplete checkpoint line that a crash left is removed when the file is rewritten with
-// fewer checkpoints. Beside the next line it would look like a checkpoint without a signature,
-// and the log would accept no entries any more.
+// A crash left an incomplete line. It is removed when the file is rewritten with fewer tree heads.
+// Next to another line it would look like a tree head without a signature, and the log would accept
+// no entries any more.
 func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	l := openRecord(t, Options{Dir: dir})
@@ -38,7 +38,7 @@ func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 		t.Fatalf("the file was not made smaller: %v, %v", info, err)
 	}
 	if got, err := l.lastCheckpoint(); err != nil || got != newer {
-		t.Errorf("the last checkpoint is %+v, %v", got, err)
+		t.Errorf("the last tree head is %+v, %v", got, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -14,14 +14,13 @@ import (
 // truncation is the data of an entry of kind Truncated.
 type truncation struct {
 	First int64  `json:"first"` // number of the first entry that is kept
-	Size  int64  `json:"size"`  // of the record before this entry
-	Root  string `json:"root"`  // then
+	Size  int64  `json:"size"`  // root hash of the log before this entry
+	Root  string `json:"root"`  // size of the log before this entry
 }
 
-// Truncate drops entries that are older than a time, in whole files of lines.
-// What is kept says that and up to which, signed, before anything goes; the
-// hashes of what went stay, so that what is kept still fits every older
-// checkpoint.
+// Truncate drops entries that are older than a time, in whole files of lines. Before anything is
+// dropped, a signed entry states which. The hashes of dropped entries stay, so that the remaining
+// log still matches every older tree head.
 func (l *Log) Truncate(ctx context.Context, before time.Time) error {
 	return l.truncate(ctx, before, -1)
 }
@@ -68,7 +67,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 		if err := l.signHere(); err != nil {
 			return err
 		}
-		// The oldest first: a crash leaves no hole.
+		// Oldest first, so that a crash leaves no gap.
 		for _, s := range drop {
 			l.opts.step("drop")
 			if err := os.Remove(l.path(segmentName(s))); err != nil {
@@ -80,14 +79,13 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 	}))
 }
 
-// indexTime bounds how long dropping old entries waits for the index. What is
-// done of it by then stays done, and the next run continues there.
+// indexTime bounds how long dropping old entries waits for the index. Progress of the index is
+// kept, and the next run continues there.
 const indexTime = 20 * time.Second
 
-// indexed brings the index to the end: how far sources were read is in it alone
-// when the entries that say so are gone, and what was read of one would be taken
-// in once more. An index that cannot be written does not keep the disk full: that
-// costs more than entries which are there twice.
+// indexed updates the index. After the drop, only the index knows how far sources were read;
+// otherwise lines would be ingested twice. If the index cannot be written, entries are dropped all
+// the same: a full disk is worse than duplicate entries.
 func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, indexTime)
 	defer cancel()
@@ -100,13 +98,13 @@ func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
 		l.log.Info("old entries are dropped later: the index is behind")
 		return false, nil
 	default:
-		l.log.Warn("how far sources were read may be forgotten", "err", err)
+		l.log.Warn("read positions of event files may be lost", "err", err)
 	}
 	return true, nil
 }
 
-// outdated are the files to drop, and the first entry that is kept. The file
-// that is written to always stays.
+// outdated returns the files to drop, and the first entry that is kept. The file that is written to
+// always stays.
 func (l *Log) outdated(before time.Time, keepBytes int64) (drop []int64, first int64, err error) {
 	segments, err := listSegments(l.dir)
 	if err != nil || len(segments) < 2 {

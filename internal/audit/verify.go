@@ -96,7 +96,7 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 		err = found(r.grown.size, Unreadable, "%v", wrong)
 	}
 	if err == nil && v.Uncovered > 2*checkpointEvery {
-		err = found(r.marks.agreed, Unsigned, "there is no checkpoint of entries %d to %d, and there was one for each %d",
+		err = found(r.marks.agreed, Unsigned, "there is no signed tree head for entries %d to %d, but one is expected for each %d",
 			r.marks.agreed, r.grown.size-1, checkpointEvery)
 	}
 	return v, err

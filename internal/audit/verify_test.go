@@ -16,7 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// sample is a closed record of n entries in several files of lines.
+// sample is a closed log of n entries in several files of lines.
 func sample(t testing.TB, n int) (dir string, note string) {
 	t.Helper()
 	l := openRecord(t, Options{SegmentBytes: 1500})
@@ -65,8 +65,8 @@ func verify(t testing.TB, dir string, against ...string) Verification {
 	return v
 }
 
-// allLines reads all lines of a record, and write puts them back into its files,
-// each as many as before; what is over goes into the last.
+// allLines reads all lines of a log. write puts lines back into the files, each as many as before;
+// the last file gets the rest.
 func allLines(t testing.TB, dir string) (all [][]byte, counts []int) {
 	t.Helper()
 	segments, err := listSegments(dir)
@@ -103,8 +103,8 @@ func write(t testing.TB, dir string, all [][]byte, counts []int) {
 	}
 }
 
-// rewrite makes links and tree fit the lines again, as somebody would who may
-// write the files and has no key.
+// rewrite computes hashes and tree for changed lines, as an attacker without the key could who can
+// write the files.
 func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	t.Helper()
 	tree, prev := &stored{}, ""
@@ -130,13 +130,12 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	}
 }
 
-// P30: no entry can be changed, removed, reordered or cut off without verify
-// naming it.
+// P30: an entry cannot be changed, removed, moved or cut off without verify naming it.
 func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 	const n, at = 40, 17
 	dir, _ := sample(t, n)
 	if v := verify(t, dir); !v.OK || v.Entries != n || v.Checkpoints == 0 || v.Uncovered != 0 {
-		t.Fatalf("the record as it was written: %+v", v)
+		t.Fatalf("the log as it was written: %+v", v)
 	}
 	change := func(l []byte) []byte { return bytes.Replace(l, []byte(`"n":17`), []byte(`"n":71`), 1) }
 	for _, c := range []struct {
@@ -152,7 +151,7 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 		{"changed, with its hash in the tree", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			all[at] = change(all[at])
 			write(t, dir, all, counts)
-			os.Remove(filepath.Join(dir, hashesName)) // is made anew from the lines
+			os.Remove(filepath.Join(dir, hashesName)) // computed again from the lines
 		}, at, Changed},
 		{"removed", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			write(t, dir, slices.Delete(all, at, at+1), counts)
@@ -203,7 +202,7 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 		{"written anew and cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			rewrite(t, dir, slices.Delete(all, at, at+1), counts)
 		}, n - 1, Cut},
-		{"a checkpoint of another key", func(t *testing.T, dir string, all [][]byte, counts []int) {
+		{"a tree head of another key", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			other, _ := sample(t, 3)
 			data, _ := os.ReadFile(filepath.Join(other, checkpointsName))
 			f, _ := os.OpenFile(filepath.Join(dir, checkpointsName), os.O_APPEND|os.O_WRONLY, 0)
@@ -223,8 +222,8 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 			if v.OK || v.Flaw != c.flaw || v.Seq != want {
 				t.Errorf("got %+v, want %s at %d", v, c.flaw, want)
 			}
-			// And nothing can be added to it, or the next checkpoint would sign it
-			// as if it were well. What no file at the end shows, verify finds.
+			// No entry can be added, or the next tree head would sign the damaged log. Damage that
+			// the end of the files does not show is found by verify only.
 			l := openRecord(t, Options{Dir: dir, Log: quiet()})
 			defer l.Close()
 			if c.flaw == Cut || c.flaw == Forked || c.flaw == Unsigned {
@@ -236,8 +235,7 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 	}
 }
 
-// P30: any byte that is not as it was is found, and the entry that it is in is
-// named.
+// P30: any changed byte is found, and the entry that contains it is named.
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	dir, _ := sample(t, 7)
 	segments, err := listSegments(dir)
@@ -286,8 +284,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 	}
 }
 
-// P30: who has the key can write another history, and it does not fit a
-// checkpoint that was handed out.
+// P30: the holder of the key can write another history, but that does not match an earlier tree
+// head.
 func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 	dir, handed := sample(t, 20)
 	all, counts := allLines(t, dir)
@@ -301,7 +299,7 @@ func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 	if _, err := l.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Inside, all is well: this is what only a copy elsewhere finds.
+	// The log is consistent in itself: only a copy of a tree head elsewhere shows the difference.
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
 		t.Fatalf("%+v, %v", v, err)
 	}
@@ -310,11 +308,11 @@ func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if _, _, err := openCheckpoint(handed, l.verifier); err != nil {
-		t.Errorf("the older checkpoint is signed by the same key: %v", err)
+		t.Errorf("the older tree head is signed by the same key: %v", err)
 	}
 }
 
-// A checkpoint is a signed note that anybody's tools read.
+// A tree head is a signed note that other tools can read.
 func TestACheckpointIsASignedNote(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 3)
@@ -339,8 +337,7 @@ func TestACheckpointIsASignedNote(t *testing.T) {
 	}
 }
 
-// What is dropped is dropped provably, and what is kept fits all that was
-// handed out before.
+// The log states what was dropped, and the remaining entries match all earlier tree heads.
 func TestTruncate(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 1500})
 	base := time.Now().Add(-48 * time.Hour)
@@ -385,7 +382,7 @@ func TestTruncate(t *testing.T) {
 	if v := verify(t, l.dir, handed...); !v.OK {
 		t.Errorf("%+v", v)
 	}
-	// More than the entry says may not be missing.
+	// No more entries may be missing than the entry states.
 	segments, err := listSegments(l.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -398,8 +395,8 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// How far a source was read outlives the entries that say so: what was dropped
-// would be taken in once more, and be there twice.
+// The read position of a source outlives its entries: otherwise its lines would be ingested again,
+// and be in the log twice.
 func TestTruncateForgetsNoPosition(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 1500})
 	long := time.Now().Add(-48 * time.Hour)
@@ -429,7 +426,7 @@ func TestTruncateForgetsNoPosition(t *testing.T) {
 	}
 }
 
-// Retention goes by size too, and by itself.
+// Retention is by size too, and happens by itself.
 func TestRetentionBySize(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 2000, KeepBytes: 10_000})
 	for i := range 200 {

@@ -13,18 +13,17 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxGap bounds a line that stands for entries that are left out.
+// maxGap bounds a line that stands for omitted entries.
 const maxGap = 64 << 10
 
-// VerifyFile checks an exported file by itself: that each entry in it is as
-// the holder of the key signed it, and that nothing is left out but what the
-// file says is left out. Notes are checkpoints that were handed out earlier.
-// Its error says that it could not look.
+// VerifyFile checks an exported file by itself: each entry is as the holder of the key signed it,
+// and no entry is missing except those that the file says are omitted. Notes are earlier signed
+// tree heads. VerifyFile returns an error if it could not check.
 func VerifyFile(r io.Reader, key string, notes ...string) (Verification, error) {
 	verifier, err := note.NewVerifier(key)
 	if err != nil {
 		return Verification{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key is not a verifier key of an audit log").
-			WithHint("`crannog audit export` prints it, and so does the API at /v1/record/key")
+			WithHint("`crannog audit export` prints it, and so does the API at /v1/audit/key")
 	}
 	f := &fileCheck{key: key, verifier: verifier, in: newFileLines(r)}
 	all, err := marksOf(verifier, notes)
@@ -53,11 +52,11 @@ type fileCheck struct {
 	marks    marks
 	entries  int64
 	first    int64 // number of the first entry in the file
-	missed   error // a checkpoint that falls into what is left out
+	missed   error // a tree head whose size is within omitted entries
 }
 
 func notExported(cause error) error {
-	return fault.Wrap(cause, fault.Invalid, "export_invalid", "the file is no exported record").
+	return fault.Wrap(cause, fault.Invalid, "export_invalid", "the file is not an exported audit log").
 		WithHint("`crannog audit export` writes one")
 }
 
@@ -119,7 +118,7 @@ func (f *fileCheck) cut() error {
 	if err := f.chain.end(); err != nil {
 		return err
 	}
-	return found(f.grown.size, Cut, "the file ends at entry %d, before its checkpoint", f.grown.size)
+	return found(f.grown.size, Cut, "the file ends at entry %d, without its signed tree head", f.grown.size)
 }
 
 func (f *fileCheck) entry(line []byte) error {
@@ -145,7 +144,7 @@ func (f *fileCheck) entry(line []byte) error {
 	return f.compare()
 }
 
-// later is whether an entry is further on in the file.
+// later reports whether an entry is further on in the file.
 func (f *fileCheck) later(seq int64) bool {
 	for {
 		line, err := f.in.next()
@@ -166,7 +165,7 @@ func (f *fileCheck) skip(gap leftOut) error {
 	levels, _ := subtrees(from, gap.To)
 	hashes, err := decodeHashes(gap.Hashes)
 	if gap.From != from || gap.To <= from || err != nil || len(hashes) != len(levels) {
-		return found(from, Missing, "entry %d is missing: what stands for entries that are left out does not begin there or is damaged", from)
+		return found(from, Missing, "entry %d is missing: the line for omitted entries does not begin there, or is damaged", from)
 	}
 	for i, h := range hashes {
 		if err := f.grown.push(levels[i], h); err != nil {
@@ -179,7 +178,7 @@ func (f *fileCheck) skip(gap leftOut) error {
 	return nil
 }
 
-// closeChain ends a row of entries that follow each other.
+// closeChain ends a sequence of consecutive entries.
 func (f *fileCheck) closeChain(prev string) error {
 	if err := f.chain.link(prev); err != nil {
 		return err
@@ -191,11 +190,11 @@ func (f *fileCheck) closeChain(prev string) error {
 	return nil
 }
 
-// compare checks whether a checkpoint is of what was read so far. One that is
-// of a part of what is left out as a whole cannot be compared.
+// compare checks whether a tree head matches what was read so far. A tree head of a size within
+// omitted entries cannot be compared.
 func (f *fileCheck) compare() error {
 	for len(f.marks.left) > 0 && f.marks.left[0].size < f.grown.size {
-		f.missed = fault.Newf(fault.Invalid, "checkpoint_between", "the checkpoint of %d entries is of a part that is left out of the file", f.marks.left[0].size).
+		f.missed = fault.Newf(fault.Invalid, "checkpoint_between", "the signed tree head of %d entries falls into entries that the file omits", f.marks.left[0].size).
 			WithHint("compare it with the audit log itself, or export more of it")
 		f.marks.left = f.marks.left[1:]
 	}
@@ -212,23 +211,23 @@ func (f *fileCheck) end(end exportEnd) error {
 		return found(n, Unsigned, "%v", err)
 	}
 	if c.Size != n || end.Size != n {
-		return found(n, Cut, "entries from %d on are missing: the file's checkpoint is of %d", n, c.Size)
+		return found(n, Cut, "entries from %d on are missing: the file's signed tree head covers %d", n, c.Size)
 	}
 	if root != f.grown.root() || c.Root != end.Root {
 		return found(f.marks.agreed, Forked, "entries from %d to %d are not those that were signed", f.marks.agreed, n-1)
 	}
 	f.marks.count++
 	if _, err := f.in.next(); !errors.Is(err, io.EOF) {
-		return found(n, Changed, "something follows the end of the file")
+		return found(n, Changed, "there is data after the last line of the export")
 	}
 	if left := f.marks.left; len(left) > 0 {
-		return fault.Newf(fault.Invalid, "checkpoint_later", "the checkpoint of %d entries is newer than the file, which ends at %d", left[0].size, n).
-			WithHint("export the audit log again, or compare the checkpoint with the audit log itself")
+		return fault.Newf(fault.Invalid, "checkpoint_later", "the signed tree head of %d entries is newer than the file, which ends at %d", left[0].size, n).
+			WithHint("export the audit log again, or compare the signed tree head with the audit log itself")
 	}
 	return f.missed
 }
 
-// fileLines reads lines of a stream, none longer than one of ours.
+// fileLines reads lines of a stream, each at most as long as the log's own lines.
 type fileLines struct{ in *bufio.Scanner }
 
 func newFileLines(r io.Reader) *fileLines {
@@ -238,8 +237,7 @@ func newFileLines(r io.Reader) *fileLines {
 	return &fileLines{s}
 }
 
-// splitLines knows no carriage return: it is part of a line, and makes it
-// another one.
+// splitLines does not strip a carriage return: it is part of the line, and changes its hash.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -6,13 +6,12 @@ import (
 	"os"
 )
 
-// spot is where an entry is: a file of lines, by the number of its first, and
-// an offset in it.
+// spot is the place of an entry: a file of lines, by the number of its first entry, and an offset
+// in it.
 type spot struct{ seq, first, offset int64 }
 
-// walk reads the lines of entries from..to, in order. It begins at a spot
-// that is known, or at the beginning of the file that has the first. A line is
-// valid until yield returns.
+// walk reads the lines of the entries from..to, in order. It starts at a known spot, or at the
+// beginning of the file that has the first entry. A line is valid until yield returns.
 func (l *Log) walk(s spot, from, to int64, yield func(spot, []byte) error) error {
 	segments, err := listSegments(l.dir)
 	if err != nil {
@@ -63,8 +62,7 @@ func (l *Log) walkFile(s spot, from, to int64, yield func(spot, []byte) error) (
 	return to, nil
 }
 
-// extent is which entries there are: from the first that is kept to the end of
-// those that are durable.
+// extent returns the numbers of the first kept entry and of the last durable one.
 func (l *Log) extent() (first, size int64, err error) {
 	info, err := os.Stat(l.path(hashesName))
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// accessFlags say what a sandbox may reach and change.
+// accessFlags are the flags about what a sandbox may reach and change.
 type accessFlags struct {
 	level  string
 	policy string
 	net    string
 	allow  []string
 	ask    bool
-	// artifacts are all that comes out.
+	// artifacts are globs of the files that may come out.
 	artifacts []string
 }
 
@@ -30,7 +30,7 @@ func (b *accessFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&b.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
 }
 
-// nets are the networks that --net knows, with what they are.
+// nets are the networks that --net accepts, with a description of each.
 var nets = [][2]string{
 	{"none", "no network at all"},
 	{"dev", "package registries, git forges, model APIs"},
@@ -47,15 +47,15 @@ func (b *accessFlags) offer(cmd *cobra.Command) {
 	}
 	offerValues(cmd, "net", known)
 	if cmd.Flags().Lookup("allow") != nil {
-		// A host is nothing that we could know, and no file either.
+		// Possible hosts are unknown, and file names do not help.
 		offerValues(cmd, "allow", nil)
 	}
 }
 
 func levelNames() []cobra.Completion {
 	notes := map[string]string{
-		"strict": "nothing but what is listed, files copied", "standard": "asks about the rest",
-		"light": "reads freely, asks about writes", "minimal": "open, and recorded",
+		"strict": "only listed hosts; files are copied", "standard": "asks about other hosts",
+		"light": "reads freely, asks about writes", "minimal": "open, and logged",
 	}
 	var known []cobra.Completion
 	for _, l := range policy.Levels() {
@@ -71,19 +71,19 @@ func offerValues(cmd *cobra.Command, flag string, values []cobra.Completion) {
 	}
 }
 
-// maxPolicy bounds a policy file; what is longer the policy's parser refuses
-// too, but only after it was read.
+// maxPolicy bounds a policy file. The policy parser refuses a larger one too, but only after
+// reading it.
 const maxPolicy = 1 << 20
 
-// access turns flags into what the sandbox may reach. What could never work
-// is told before anything is started.
+// access returns what the sandbox may reach, from flags. Flags that exclude each other are refused
+// before anything is started.
 func (b *accessFlags) access() (api.Access, error) {
 	out := api.Access{Level: b.level, Net: b.net, Allow: b.allow, Artifacts: b.artifacts}
 	if b.level != "" && !slices.Contains(policy.Levels(), b.level) {
-		return out, usagef("--level: there is no level %q", b.level).hint("levels are strict, standard, light and minimal")
+		return out, usagef("--level: unknown level %q", b.level).hint("levels are strict, standard, light and minimal")
 	}
 	if b.net != "" && !slices.ContainsFunc(nets, func(n [2]string) bool { return n[0] == b.net }) {
-		return out, usagef("--net: there is no network %q", b.net).hint("networks are none, dev, open and policy; one host is --allow " + b.net)
+		return out, usagef("--net: unknown network %q", b.net).hint("networks are none, dev, open and policy; one host is --allow " + b.net)
 	}
 	if b.net == "none" {
 		for flag, given := range map[string]bool{"--allow": len(b.allow) > 0, "--ask": b.ask} {
@@ -102,10 +102,10 @@ func (b *accessFlags) access() (api.Access, error) {
 		return out, usagef("--artifact: %s", err.Error()).hint("a glob below the workspace: --artifact 'dist/**'")
 	}
 	if b.ask && b.net == "" && b.policy == "" {
-		// Whatever the level leaves to people is asked about, hosts above all.
+		// With --ask, the person decides what the level leaves open, above all hosts.
 		out.Net = string(sandbox.NetPolicy)
 		if b.level == "strict" && len(b.allow) == 0 {
-			return out, usagef("--ask has nothing to ask: the level strict denies every host that is not listed").
+			return out, usagef("--ask has no effect: the level strict denies every host that is not listed").
 				hint("list hosts with --allow or --policy, or use --level standard")
 		}
 	}

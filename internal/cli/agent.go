@@ -17,22 +17,22 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/access"
 )
 
-// homeInside is the home of a sandbox's usual user.
+// homeInside is the home directory of a sandbox's default user.
 const homeInside = "/home/user"
 
-// agentMemory is what an agent's sandbox has unless it was said: these
-// programs are large, and run compilers and tests beside themselves.
+// agentMemory is the default memory of an agent's sandbox: these programs are large, and run
+// compilers and tests beside themselves.
 const agentMemory = 4 << 30
 
-// agentRun is an agent that runs by its name.
+// agentRun is a run of an agent by its name.
 type agentRun struct {
 	agents.Agent
 	found agents.Installation
 	keys  []agents.Key
 }
 
-// byName finds out whether a run means an agent: one of the known words as the
-// first argument, without -- before it. It returns what is left for it.
+// byName reports whether the arguments of a run name an agent: a known name as the first argument,
+// without -- before it. It returns the remaining arguments.
 func byName(dash int, args []string) (*agentRun, []string) {
 	if dash == 0 || len(args) == 0 {
 		return nil, args
@@ -48,11 +48,11 @@ func byName(dash int, args []string) (*agentRun, []string) {
 	return &agentRun{Agent: known}, rest
 }
 
-// draws reports whether the agent draws on the whole terminal.
+// draws reports whether the agent uses the whole terminal.
 func (r *agentRun) draws() bool { return r != nil && len(r.Keys) > 0 }
 
-// prepare finds the agent and its keys, and adds to the flags what it needs.
-// All that a person can mend is found out here, before anything is started.
+// prepare finds the agent's program and keys, and adds the flags that it needs. All problems that
+// the user can fix are reported here, before anything is started.
 func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFlags) error {
 	switch {
 	case len(r.Keys) == 0:
@@ -72,7 +72,7 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
-		// What was said on the command line comes later, and counts.
+		// Flags of the command line come later, and win.
 		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
 	}
 	if a.config.MemoryBytes == 0 {
@@ -81,7 +81,7 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 	return nil
 }
 
-// host is where this machine's programs are.
+// host describes where this machine's programs are.
 func (a *app) host() agents.Host {
 	h := agents.Host{Home: a.Config.Home, Path: filepath.SplitList(a.variable("PATH")), Prefix: a.variable("NPM_CONFIG_PREFIX")}
 	if h.Prefix == "" && h.Home != "" {
@@ -114,7 +114,7 @@ func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 		hint("crannog secret set " + names[0] + "   asks for the value, which is never inside a sandbox")
 }
 
-// options are those of the agent's sandbox, behind the usual ones.
+// options returns the options of the agent's sandbox, in addition to the usual ones.
 func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) {
 	var opts []crannog.CreateOption
 	if len(r.found.Show) > 0 {
@@ -136,8 +136,7 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	}
 	document, err := r.Preset(r.keys, rest)
 	if err == nil && access.Policy != "" {
-		// A policy of the user's says all itself but what the agent cannot
-		// work without.
+		// The user's own policy is complete, except for what the agent cannot work without.
 		if document, err = policy.Parse([]byte(access.Policy)); err == nil {
 			r.Grant(&document, r.keys)
 		}
@@ -145,16 +144,16 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 		access.Level = a.config.DefaultLevel
 	}
 	if err != nil {
-		return nil, fail("make the policy of "+r.Name, err)
+		return nil, fail("compile the policy of "+r.Name, err)
 	}
 	if access.Policy, err = document.YAML(); err != nil {
-		return nil, fail("make the policy of "+r.Name, err)
+		return nil, fail("compile the policy of "+r.Name, err)
 	}
 	return append(opts, crannog.Access(access)), nil
 }
 
-// settle writes the files inside without which the program would ask somebody
-// who is not there.
+// settle writes configuration files inside, without which the program would ask for first-start
+// settings.
 func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 	if r.Files == nil || len(r.keys) == 0 {
 		return nil
@@ -169,39 +168,39 @@ func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 	return nil
 }
 
-// branchOff makes a git branch inside, in the copy that the sandbox has. The
-// host's repository is not touched.
+// branchOff creates a git branch inside, in the sandbox's copy. The host's repository does not
+// change.
 func (b *box) branchOff(ctx context.Context, name string) error {
 	if t := b.sb.Info().HiddenTracked; t != nil && t.Without {
-		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
-			"the policy hides the git repository, because it tracks %s, which is hidden", inert(t.Names[0]))).
-			hint("--level standard shows the repository, also the history of hidden files; or take them out of it")
+		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
+			"the policy hides the git repository, because it tracks the hidden file %s", inert(t.Names[0]))).
+			hint("--level standard shows the repository, including the history of hidden files; or remove these files from git")
 	}
 	var said strings.Builder
 	git := b.sb.CommandContext(ctx, "git", "-C", b.dir, "switch", "--quiet", "-c", name)
 	git.Stdout, git.Stderr = &said, &said
 	if err := git.Run(); err != nil {
 		text := first(strings.TrimSpace(printable(said.String())), err.Error())
-		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git: %s", text)).
+		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git: %s", text)).
 			hint("--branch needs a workspace that is the top of a git repository, with .git in it")
 	}
 	return nil
 }
 
-// checkBranch refuses what git would take for a flag.
+// checkBranch refuses names that git would take for a flag.
 func checkBranch(f *runFlags) error {
 	switch {
 	case f.branch == "":
 		return nil
 	case strings.HasPrefix(f.branch, "-"):
-		return usagef("--branch: %q is not a name of a branch", f.branch)
+		return usagef("--branch: %q is not a valid branch name", f.branch)
 	case f.noWorkspace:
 		return usagef("--branch and --no-workspace exclude each other")
 	}
 	return nil
 }
 
-// agentHelp lists the names, for help.
+// agentHelp lists the names of agents, for help.
 func agentHelp() string {
 	var b strings.Builder
 	for _, agent := range agents.All() {
@@ -214,7 +213,7 @@ func agentHelp() string {
 	return b.String()
 }
 
-// agentsHelp is the topic about agents.
+// agentsHelp is the help topic about agents.
 func agentsHelp() string {
 	return `crannog run NAME [--] [ARG...] runs an agent that is installed on this machine in a
 sandbox of its own, with the current directory copy-on-write:

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkAllowed refuses what --allow can never open, where it would be taken and
-// then open nothing.
+// checkAllowed refuses values that --allow can never open. Otherwise the flag would be accepted and
+// have no effect.
 func checkAllowed(allow []string) error {
 	for _, s := range allow {
 		if strings.Contains(s, "://") {
@@ -24,7 +24,7 @@ func checkAllowed(allow []string) error {
 		}
 		host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 		if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-			return usagef("--allow: no policy opens %q: it is this machine", inert(s)).hint(machineHint)
+			return usagef("--allow: no policy opens %q: it means this machine", inert(s)).hint(machineHint)
 		}
 		a, ok := firstAddress(host)
 		if !ok {
@@ -47,9 +47,9 @@ func checkAllowed(allow []string) error {
 	return nil
 }
 
-const machineHint = "what no policy opens: this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
+const machineHint = "no policy opens this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
 
-// firstAddress reads an address, or the first of a prefix.
+// firstAddress parses an address, or the first address of a prefix.
 func firstAddress(s string) (netip.Addr, bool) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a, true
@@ -58,7 +58,7 @@ func firstAddress(s string) (netip.Addr, bool) {
 	return p.Masked().Addr(), err == nil
 }
 
-// urlAllowed explains a URL where a host is meant.
+// urlAllowed explains that a host is expected in place of a URL.
 func urlAllowed(s string) error {
 	f := usagef("--allow: %q is a URL, and --allow takes a host", inert(s))
 	u, err := url.Parse(s)
@@ -69,9 +69,9 @@ func urlAllowed(s string) error {
 	if u.Scheme == "http" && u.Port() == "" {
 		host = net.JoinHostPort(u.Hostname(), "80")
 	}
-	text := "--allow " + inert(host) + " opens all of that host"
+	text := "--allow " + inert(host) + " opens all paths of that host"
 	if u.Path != "" && u.Path != "/" {
-		text += "; some of its paths only are a rule of a policy: crannog run --policy FILE"
+		text += "; for some of its paths, write a rule of a policy: crannog run --policy FILE"
 	}
 	return f.hint(text)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-// amounts are the flags that limit a sandbox, with an example of each. A size
-// needs a unit: a bare number would be bytes, which is never intended.
+// amounts are the flags that limit a sandbox, with an example of each. A size needs a unit: a
+// number alone would be bytes, which is hardly ever meant.
 var amounts = []struct {
 	flag, example string
 	size          bool
@@ -23,11 +23,11 @@ var amounts = []struct {
 	{"inodes", "10000", false, func(c config.Config) int64 { return c.DiskInodes }},
 }
 
-// mistaken is the least size that somebody may mean who names no unit.
+// mistaken is the least size without a unit that is accepted.
 const mistaken = 1 << 20
 
-// checkAmounts refuses a limit of zero, which as a setting is the default and as a
-// flag could be taken for unlimited, and a size without its unit.
+// checkAmounts refuses zero, which as a setting means the default and could be taken for unlimited,
+// and a size without a unit.
 func checkAmounts(cmd *cobra.Command, c config.Config) error {
 	for _, a := range amounts {
 		f := cmd.Flags().Lookup(a.flag)

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/approval"
 )
 
-// codePending is the code of changes that wait for people.
+// codePending is the fault code of changes that wait for an approval.
 const codePending = "export_pending"
 
 type applyFlags struct {
@@ -51,7 +51,7 @@ func (a *app) applyCommand() *cobra.Command {
 func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
 	ctx := cmd.Context()
 	if f.provenance != "" {
-		// Before anything comes: afterwards it would be too late to refuse.
+		// Check this first: after the changes were applied, it would be too late to refuse.
 		if err := vacant(f.provenance); err != nil {
 			return fail("write the provenance", err)
 		}
@@ -79,7 +79,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 			return err
 		}
 	}
-	// What comes is what was shown: anything else has another digest.
+	// Exactly the shown changes are applied: others have another digest.
 	req.Digest, req.DryRun, req.Provenance = plan.Digest, false, f.provenance != ""
 	done, err := c.ApplyOf(ctx, t.id, req)
 	if crannog.Code(err) == codePending && person && asks {
@@ -100,10 +100,10 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 	return a.applied(done)
 }
 
-// grant answers the question about exactly the changes that the person at the
-// terminal has just agreed to.
+// grant approves the request for exactly the changes that the person at the terminal has just
+// agreed to.
 func (a *app) grant(ctx context.Context, c *connection, id, digest string) error {
-	// Not by sandbox: it may have ended.
+	// Do not filter by sandbox: it may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 	if err != nil {
 		return fail("find the approval", err)
@@ -124,7 +124,7 @@ func (a *app) grant(ctx context.Context, c *connection, id, digest string) error
 	return nil
 }
 
-// showPlan shows what is to come, flagged files first.
+// showPlan shows the changes to apply, flagged files first.
 func (a *app) showPlan(plan api.Applied) {
 	listChanges(a.Stderr, flaggedFirst(plan.Applied))
 	if len(plan.Skipped) > 0 {
@@ -141,8 +141,8 @@ func flaggedFirst(list []api.Change) []api.Change {
 	return out
 }
 
-// applied prints what came and what did not. A conflict is worth an exit code
-// of its own: what was wanted is not all there.
+// applied prints which changes were applied and which not. A conflict has an exit code of its own,
+// because part of the request was not done.
 func (a *app) applied(done api.Applied) error {
 	conflicts := 0
 	for _, ch := range done.Skipped {
@@ -197,7 +197,7 @@ func (a *app) tellApplied(done api.Applied) {
 	a.tellMasked(masked)
 }
 
-// tellMasked says that files are not as they are inside.
+// tellMasked tells that some files differ from those inside, because secrets in them were redacted.
 func (a *app) tellMasked(files int) {
 	switch {
 	case files == 1:
@@ -207,7 +207,7 @@ func (a *app) tellMasked(files int) {
 	}
 }
 
-// ways says how what was left out would come.
+// ways returns advice on how to apply what was left out.
 func ways(list []api.Change) string {
 	conflict, flagged, secret := false, false, false
 	for _, ch := range list {
@@ -217,15 +217,15 @@ func ways(list []api.Change) string {
 	}
 	switch {
 	case secret:
-		return "the files here contain the secret too: --overwrite replaces it with asterisks, --protected includes protected files"
+		return "the files on the host contain the secret too: --overwrite replaces it with asterisks, --protected includes protected files"
 	case conflict && flagged:
-		return "look at them with crannog diff; --protected brings protected files, --overwrite replaces what was changed here"
+		return "look at them with crannog diff; --protected includes protected files, --overwrite replaces files that were changed here"
 	case conflict:
-		return "look at them with crannog diff; --overwrite replaces what was changed here"
+		return "look at them with crannog diff; --overwrite replaces files that were changed here"
 	case flagged:
-		return "look at them with crannog diff; --protected brings them"
+		return "look at them with crannog diff; --protected includes them"
 	}
-	return "docs/how-to/take-changes-out.md lists what never comes out"
+	return "docs/how-to/take-changes-out.md lists what is never applied"
 }
 
 func plural(n int) string {

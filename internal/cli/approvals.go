@@ -76,7 +76,7 @@ func (a *app) listApprovals(ctx context.Context, c *connection, f *listFlags, al
 	})
 }
 
-// stateText is the state, with the count where several people must agree.
+// stateText returns the state, with the count if several people must approve.
 func stateText(r api.Approval) string {
 	if r.Quorum <= 1 || r.State != string(approval.Pending) {
 		return r.State
@@ -94,16 +94,16 @@ func granted(r api.Approval) int {
 	return n
 }
 
-// tellMissing says that a yes was counted and is not enough, and who can help:
-// without a word a person would wait for what only somebody else can do.
+// tellMissing tells that an approval was counted but is not enough, and who else can approve.
+// Otherwise the person would wait without knowing that others have to act.
 func (a *app) tellMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
 		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
 	}
 }
 
-// lineLength bounds a text that a sandbox chose: the server bounds it too,
-// but the server may be another's.
+// lineLength bounds a text that a sandbox chose. The server bounds it too, but it may be someone
+// else's server.
 const lineLength = 4096
 
 func inert(s string) string { return text.Strict(s, lineLength) }
@@ -122,7 +122,7 @@ func (a *app) showApproval(ctx context.Context, c *connection, id string) error 
 	return nil
 }
 
-// describe is a question as a person reads it, one line each.
+// describe returns an approval request for people, one fact on each line.
 func describe(r api.Approval, now time.Time) []string {
 	var lines []string
 	row := func(name, value string) { lines = append(lines, fmt.Sprintf("%-12s %s", name, inert(value))) }
@@ -226,11 +226,11 @@ func (a *app) denyCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "`why`; the program inside is told it")
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`; the program inside gets this text")
 	return cmd
 }
 
-// answered prints what came of an answer.
+// answered prints the result of a decision.
 func (a *app) answered(r api.Approval) error {
 	if a.json {
 		return a.object(r)
@@ -239,7 +239,7 @@ func (a *app) answered(r api.Approval) error {
 	return err
 }
 
-// completeApprovals offers what waits for an answer.
+// completeApprovals completes the IDs of requests that wait for a decision.
 func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -259,7 +259,7 @@ func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var found []cobra.Completion
-	// An error offers nothing, which is all that completion can say.
+	// An error completes nothing, because completion cannot show it.
 	_ = a.with(ctx, func(c *connection) error {
 		rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 		for _, r := range rows {

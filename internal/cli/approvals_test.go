@@ -28,7 +28,7 @@ func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, erro
 	return sandbox.Template{ID: "base0000000000000000", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
-// served is a server with one sandbox, reached by its socket.
+// served is a server with one sandbox, on a local socket.
 type served struct {
 	t   *testing.T
 	d   *server.Server
@@ -168,7 +168,7 @@ func TestApproveAndDeny(t *testing.T) {
 	}
 }
 
-// A4: no way to print a question lets it speak to the terminal.
+// A4: no output format lets a request act on the terminal.
 func TestPrintedQuestionsAreInert(t *testing.T) {
 	s := newServed(t)
 	id := s.ask(s.question("\x07\u200b\x9b"))
@@ -180,7 +180,7 @@ func TestPrintedQuestionsAreInert(t *testing.T) {
 	}
 }
 
-// lines hands out what is written, by lines.
+// lines is a writer that hands out lines.
 type lines struct {
 	part bytes.Buffer
 	out  chan string

@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// foretell warns before a command runs that its changes will need the approval of a
-// second person. After the command it is too late to learn that there is no second
-// person, or that none can sign in because no server runs.
+// foretell warns before a command runs that its changes will need the approval of a second person.
+// After the command it is too late to learn that there is no second person, or that none can sign
+// in because no server runs.
 func (b *box) foretell(ctx context.Context) {
 	c := b.app.config
 	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
@@ -22,7 +22,7 @@ func (b *box) foretell(ctx context.Context) {
 	}
 	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
 	if err != nil {
-		return // the sandbox was created with this policy, so the user made no mistake
+		return // the sandbox has this policy already, so an error is not the user's mistake
 	}
 	access, err := b.flags.asked()
 	if err != nil {
@@ -51,9 +51,9 @@ func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
 	}
 }
 
-// notePeople prints the number of people that must approve, if it is more than one.
+// notePeople prints how many people must approve, if more than one.
 func (a *app) notePeople(p *policy.Policy) {
 	if n := p.Document().Approvals.Quorum; n > 1 {
-		a.note("what this policy asks takes %d people: you, and %s", n, approval.SecondPerson)
+		a.note("requests of this policy need the approval of %d people: you, and %s", n, approval.SecondPerson)
 	}
 }

@@ -15,26 +15,25 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// approver is what takes answers. *crannog.Client does, for a server as for
-// an engine in this process.
+// approver decides approval requests. *crannog.Client implements it, for a server and for an engine
+// in this process.
 type approver interface {
 	watcher
 	Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error)
 	Deny(ctx context.Context, id, reason string) (api.Approval, error)
 }
 
-// watcher tells of approvals.
+// watcher delivers news of approval requests.
 type watcher interface {
 	WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error)
 }
 
-// askHere puts the questions of one sandbox to the person at the console
-// until ctx ends. Without a terminal it denies them at once: no person can answer,
-// and the program need not wait.
+// askHere shows the approval requests of one sandbox to the person at the terminal until ctx ends.
+// Without a terminal it denies them at once: no person can decide, and the program need not wait.
 func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := &desk{wake: make(chan struct{}, 1)}
+	d := &promptQueue{wake: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -52,15 +51,15 @@ func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *
 	}
 }
 
-// asking begins to put the questions of a sandbox to the person at the
-// terminal, which the command then shares. The returned function ends it.
+// asking starts to show the approval requests of a sandbox at the terminal, which the command then
+// shares. The returned function stops it.
 func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
 	at := a.openConsole()
 	if at.tty == nil {
-		a.note("there is no terminal to ask at: each request that needs an approval is denied")
+		a.note("no terminal: each request that needs an approval is denied")
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = at.program(a.Stdout, a.Stderr)
-	// What we say ourselves must not be written into a question either.
+	// Our own messages must not be written into an open prompt either.
 	a.Stderr = cmd.Stderr
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -76,16 +75,15 @@ func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cm
 	}
 }
 
-// answerTime is how long an answer may take to get through.
+// answerTime bounds sending a decision.
 const answerTime = 10 * time.Second
 
-// errElsewhere ends a question that somebody else answered.
+// errElsewhere ends a prompt whose request was decided elsewhere.
 var errElsewhere = errors.New("it was decided elsewhere")
 
-// answer asks about one approval and passes on what the person says.
+// answer shows one approval request and sends the person's decision.
 func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
-	// The news of our own answer ends the question's context, and must not end
-	// the answer.
+	// The news of our own decision ends the prompt's context, and must not cancel sending it.
 	pass := func(say func(context.Context) (api.Approval, error)) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 		defer cancel()
@@ -102,7 +100,7 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
 	}
 	if c.tty == nil {
-		return deny("there is no terminal to ask at")
+		return deny("no terminal to ask at")
 	}
 	question, prompt := promptFor(r)
 	lines := question
@@ -127,12 +125,12 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 				return approve(true)
 			}
 		}
-		// All of it again: the program may have written over it since.
+		// Print all of it again: the program may have overwritten it.
 		lines = append([]string{"Please type one of the answers and press Enter."}, question...)
 	}
 }
 
-// over makes nothing of an answer that came too late.
+// over ignores the error of a decision that came too late.
 func over(err error) error {
 	if crannog.Code(err) == "approval_over" {
 		return nil
@@ -140,7 +138,7 @@ func over(err error) error {
 	return err
 }
 
-// Bounds of a question on a terminal: more would push its beginning away.
+// Limits for a prompt on a terminal: with more, its beginning would scroll away.
 const (
 	promptFacts = 12
 	promptWidth = 200
@@ -156,7 +154,7 @@ func promptFor(r api.Approval) (lines []string, prompt string) {
 	}
 	hidden := len(r.Facts) - len(short)
 	r.Facts = short
-	lines = append([]string{"crannog: the program in the sandbox asks for something that its policy leaves to you."}, describe(r, time.Now())...)
+	lines = append([]string{"crannog: the program in the sandbox requests something that its policy leaves to you."}, describe(r, time.Now())...)
 	if hidden > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more facts: crannog approvals %s", hidden, inert(r.ID)))
 	}
@@ -167,20 +165,20 @@ func promptFor(r api.Approval) (lines []string, prompt string) {
 	return lines, prompt + ": "
 }
 
-// desk is the queue of questions that wait for the person.
-type desk struct {
+// promptQueue is the queue of approval requests for the person at the terminal.
+type promptQueue struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
 	queue []api.Approval
-	seen  []string // asked here before
-	// current is what is being asked, cancel ends that.
+	seen  []string // shown here before
+	// current is the request being shown, cancel ends its prompt.
 	current string
 	cancel  context.CancelCauseFunc
 }
 
-// hear takes in what happened to an approval.
-func (d *desk) hear(r api.Approval) {
+// hear processes news of an approval request.
+func (d *promptQueue) hear(r api.Approval) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.State != string(approval.Pending) {
@@ -197,12 +195,12 @@ func (d *desk) hear(r api.Approval) {
 	d.queue = append(d.queue, r)
 	select {
 	case d.wake <- struct{}{}:
-	default: // a wake-up is on its way
+	default: // a wake-up is already queued
 	}
 }
 
-// next waits for a question. Its context ends when somebody else answers.
-func (d *desk) next(ctx context.Context) (api.Approval, context.Context, bool) {
+// next waits for a request. Its context ends if the request is decided elsewhere.
+func (d *promptQueue) next(ctx context.Context) (api.Approval, context.Context, bool) {
 	for ctx.Err() == nil {
 		d.mu.Lock()
 		if len(d.queue) > 0 {
@@ -222,18 +220,18 @@ func (d *desk) next(ctx context.Context) (api.Approval, context.Context, bool) {
 	return api.Approval{}, nil, false
 }
 
-func (d *desk) done() {
+func (d *promptQueue) done() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cancel(nil)
 	d.current = ""
 }
 
-// watchBackoff is the first wait before a broken stream is taken up.
+// watchBackoff is the first pause before a broken stream is reopened.
 const watchBackoff = time.Second
 
-// follow watches until ctx ends. A stream that breaks off is taken up where
-// it was, so that a restart of the server is no gap.
+// follow watches until ctx ends. It reopens a broken stream where it ended, so that a restart of
+// the server loses no news.
 func follow(ctx context.Context, c watcher, sandbox string, each func(api.ApprovalEvent) error) error {
 	last, heard, wait := "", false, watchBackoff
 	for {

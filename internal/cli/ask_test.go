@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// screen is a terminal with a person before it.
+// screen is a terminal with a person at it.
 type screen struct {
 	t           *testing.T
 	person, tty *os.File
@@ -66,7 +66,7 @@ func newScreen(t *testing.T) *screen {
 	return s
 }
 
-// wait waits until a text is on the screen and returns all that is.
+// wait waits until a text is on the screen and returns the whole screen.
 func (s *screen) wait(text string) string {
 	s.t.Helper()
 	late := time.AfterFunc(hosttest.Patience(hosttest.Hang)+time.Second, func() { s.more.Broadcast() })
@@ -96,7 +96,7 @@ func (s *screen) typed(text string) {
 	}
 }
 
-// desktop is a person at a screen before a sandbox that asks.
+// desktop is a person at a screen, with a sandbox that makes requests.
 type desktop struct {
 	*served
 	*screen
@@ -127,7 +127,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	return d
 }
 
-// result waits for what comes of a question, without asking it anew.
+// result waits for the result of a request, without making it again.
 func (d *desktop) result(id string) approval.Approval {
 	d.served.t.Helper()
 	var got approval.Approval
@@ -146,13 +146,13 @@ func (d *desktop) result(id string) approval.Approval {
 	return got
 }
 
-// promptEnd is how the prompt for a question about a.example.com ends.
+// promptEnd is the end of the prompt for a request about a.example.com.
 const promptEnd = "443): "
 
 func shared(s *screen) *console { return newConsole(s.tty, s.tty, true, nil) }
 
-// A program that shares the terminal neither gets the answer nor gives it,
-// and writes nothing over the question; in both modes of a terminal.
+// A program that shares the terminal neither gets the decision nor makes it, and writes nothing
+// over the prompt; in both modes of a terminal.
 func TestTerminalAnswers(t *testing.T) {
 	for _, raw := range []bool{false, true} {
 		d := newDesktop(t, func(s *screen) *console {
@@ -175,7 +175,7 @@ func TestTerminalAnswers(t *testing.T) {
 				got <- string(buf[:n])
 			}
 		}()
-		d.typed("y\n") // meant for the program
+		d.typed("y\n") // input for the program
 		if text := <-got; strings.TrimSpace(text) != "y" {
 			t.Errorf("the program read %q", text)
 		}
@@ -205,7 +205,7 @@ func TestTerminalAnswers(t *testing.T) {
 		if text := <-got; strings.TrimSpace(text) != "z" {
 			t.Errorf("the program read %q after the question", text)
 		}
-		// No answer is a no: Ctrl-C where it is a character, Ctrl-D else.
+		// No answer is a denial: Ctrl-C if it arrives as a character, otherwise Ctrl-D.
 		d.clear()
 		second := d.ask(d.question("2"))
 		d.wait(promptEnd)
@@ -216,13 +216,13 @@ func TestTerminalAnswers(t *testing.T) {
 	}
 }
 
-// Who says yes where two must is told that one more is needed, and how.
+// If two people must approve, the first one is told that one more is needed, and how.
 func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
 	d := newDesktop(t, shared)
 	q := d.question("1")
 	q.Quorum = 2
 	id := d.ask(q)
-	d.wait("yes (this once), no: ") // for always is not offered
+	d.wait("yes (this once), no: ") // "always" is not offered
 	d.typed("y\r")
 	d.wait("it takes 1 more, by " + approval.SecondPerson)
 	if d.state(id) != approval.Pending {
@@ -233,7 +233,7 @@ func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
 	}
 }
 
-// While a question stands, the program's output waits.
+// While a prompt is open, the program's output waits.
 func TestQuestionHoldsOutput(t *testing.T) {
 	d := newDesktop(t, shared)
 	_, out, _ := d.console.program(d.tty, d.tty)

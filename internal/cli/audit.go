@@ -28,7 +28,7 @@ func (a *app) auditCommand() *cobra.Command {
 	return cmd
 }
 
-// entryFlags say which entries.
+// entryFlags are the flags that select entries.
 type entryFlags struct {
 	sandbox      string
 	kinds        []string
@@ -72,7 +72,7 @@ func (f *entryFlags) options(ctx context.Context, c *connection, now time.Time) 
 	return o, err
 }
 
-// pointInTime reads a time, or how long ago it was.
+// pointInTime parses a time, or a duration that counts back from now.
 func pointInTime(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -116,7 +116,7 @@ func (a *app) auditTailCommand() *cobra.Command {
 	return cmd
 }
 
-// mostTail is the most that one answer has.
+// mostTail is the maximum of entries in one answer.
 const mostTail = 1000
 
 func (a *app) auditShowCommand() *cobra.Command {
@@ -158,7 +158,7 @@ func (a *app) auditShowCommand() *cobra.Command {
 func sequence(text string) (int64, error) {
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 0 {
-		return 0, usagef("%q is not the number of an entry", text).hint("crannog audit tail shows them in front of each")
+		return 0, usagef("%q is not the number of an entry", text).hint("crannog audit tail shows the number of each entry")
 	}
 	return seq, nil
 }
@@ -178,9 +178,8 @@ func (a *app) printRecord(ctx context.Context, c *connection, o crannog.RecordOp
 	return nil
 }
 
-// storyWindow is how many entries may be read before one is printed that
-// happened before them: what is seen inside reaches the record a little later
-// than what is done from outside.
+// storyWindow is how many entries are collected to sort them by time: events inside reach the log a
+// little later than actions from outside.
 const storyWindow = 2048
 
 // printStory prints entries in the order in which they happened.
@@ -232,7 +231,7 @@ func (a *app) showEntry(ctx context.Context, c *connection, seq int64, jsonl boo
 			return fail("read the audit log", err)
 		}
 		if e.Seq != seq {
-			break // it was dropped, or is another's
+			break // it was dropped, or belongs to another owner
 		}
 		if jsonl || a.json || a.quiet {
 			return a.printEntry(e, jsonl)

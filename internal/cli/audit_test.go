@@ -10,11 +10,10 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// hostile is what a program may put wherever it chooses a text.
+// hostile is what a program may put into any text that it chooses.
 const hostile = "a\nb\r\x1b]0;gone\x07\x1b[2J\u202Etxt\u2066\u2028\u009b31m\u200b\x00"
 
-// P30: what a program chose can neither leave its line nor write on the
-// terminal of who reads the record.
+// P30: text that a program chose can neither leave its line nor act on the reader's terminal.
 func TestEntriesAreShownInert(t *testing.T) {
 	text, err := json.Marshal(hostile)
 	if err != nil {

@@ -31,14 +31,14 @@ func (a *app) auditArtifactCommand() *cobra.Command {
 			"statement. No server is needed. The key comes from --key, or is this machine's own,\n" +
 			"and never from the envelope. FILE is the export, or with --as one of its files. For\n" +
 			"crannog apply, FILE is the applied file of that path.\n\n" +
-			"Exit codes: 0 everything holds, 1 something does not, 2 it could not be checked.",
+			"Exit codes: 0 verified, 1 not verified, 2 it could not be checked.",
 		Example: "  crannog audit verify-artifact out.tar --provenance out.json\n" +
 			"  crannog audit verify-artifact out.tar --provenance out.json --key builder.pem --policy sha256:…\n" +
 			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// An empty value is that of a script whose variable was not set. It
-			// must not pass for no demand at all.
+			// An empty value comes from a script whose variable was not set. It must not count as a
+			// flag that was not given.
 			for _, name := range []string{"key", "record-key", "as", "policy"} {
 				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 					return usagef("--%s is empty", name)
@@ -51,10 +51,10 @@ func (a *app) auditArtifactCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "`file` with the signed statement")
-	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that it must be signed with (default: this machine's)")
-	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that the signed tree head must be signed with")
-	cmd.Flags().StringVar(&f.as, "as", "", "`name` that FILE came out under, such as /workspace/dist/app")
-	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have governed the sandbox")
+	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that must have signed it (default: this machine's)")
+	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that must have signed the signed tree head")
+	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE came out, such as /workspace/dist/app")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have been in force")
 	return cmd
 }
 
@@ -105,9 +105,8 @@ func (a *app) verifyArtifact(name string, f *artifactFlags) error {
 	return nil
 }
 
-// artifactKeys finds the keys to verify with, and says whose they are. With a
-// key that was named the record's must be named too: that of this machine would
-// be another server's.
+// artifactKeys returns the keys to verify with, and describes whose they are. With --key, the audit
+// log's key must be named too: this machine's would belong to another server.
 func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
 	c.RecordKey = f.recordKey
 	if f.key != "" {
@@ -116,14 +115,14 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 		return "which is that in " + f.key, err
 	}
 	if a.config.URL != "" {
-		return "", usagef("verifying what another server signed needs --key FILE").
+		return "", usagef("verifying a statement of another server needs --key FILE").
 			hint("crannog audit key prints it; transfer it over a trusted channel")
 	}
 	dir := filepath.Join(a.config.State, provenance.DirName)
 	key, err := provenance.NewKeys(dir).Public()
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			err = usagef("there is no key to verify with in %s", dir).hint("name the key of the signer: --key FILE")
+			err = usagef("no key to verify with in %s", dir).hint("name the key of the signer: --key FILE")
 		}
 		return "", err
 	}
@@ -134,7 +133,7 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 	return "which is this machine's, of " + dir, err
 }
 
-// tellArtifact prints what is attested.
+// tellArtifact prints the statement.
 func (a *app) tellArtifact(name string, v api.ProvenanceCheck, whose string) error {
 	var st provenance.Statement
 	if err := json.Unmarshal(v.Statement, &st); err != nil {
@@ -154,7 +153,7 @@ func (a *app) tellArtifact(name string, v api.ProvenanceCheck, whose string) err
 	line("policy", d.ExternalParameters.Policy+" from level "+d.ExternalParameters.Level)
 	line("changes", d.InternalParameters.Changes)
 	if n := d.InternalParameters.Masked; n > 0 {
-		line("masked", "sealed secrets in "+plural(n))
+		line("masked", "redacted secrets in "+plural(n))
 	}
 	line("approval", d.InternalParameters.Approval)
 	for _, dep := range d.ResolvedDependencies {
@@ -216,8 +215,7 @@ func (a *app) auditKeyCommand() *cobra.Command {
 	return cmd
 }
 
-// besides writes a file together with the provenance of what is in it: both
-// come, or neither.
+// besides writes a file together with its provenance: both are written, or neither.
 func besides(name, provenance string, write func(file, envelope io.Writer) error) error {
 	made := false
 	err := toNewFile(provenance, func(envelope io.Writer) error {

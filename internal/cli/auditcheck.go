@@ -26,7 +26,7 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 			"changed, removed, moved or cut off. An attacker who has the log's private key could\n" +
 			"write another history as a whole; signed tree heads that were kept on another\n" +
 			"machine, given with --against, detect that too.\n\n" +
-			"Exit codes: 0 the log is as it was written, 1 it is not, 2 it could not be checked.",
+			"Exit codes: 0 the log is unchanged, 1 it was changed, 2 it could not be checked.",
 		Example:     "  crannog audit verify\n  crannog audit verify --against /mnt/elsewhere/checkpoints\n  crannog audit verify record.jsonl --key crannog/0a1b2c3d+…",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,7 +73,7 @@ func readNotes(files []string) ([]string, error) {
 	return out, nil
 }
 
-// maxSideFile bounds a file of checkpoints or a proof.
+// maxSideFile bounds a file of tree heads or a proof.
 const maxSideFile = 64 << 20
 
 func readAll(name string) ([]byte, error) {
@@ -172,7 +172,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 		},
 	}
 	f.add(a, cmd)
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`file` to write, which must not be there; standard output if absent")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "new `file` to write (default: standard output)")
 	return cmd
 }
 
@@ -188,8 +188,7 @@ func (a *app) tellKey(ctx context.Context, c *connection) error {
 	return nil
 }
 
-// writeTo writes a new file, or standard output. What fails leaves no part of
-// a file.
+// writeTo writes a new file, or standard output. After an error no partial file is left.
 func (a *app) writeTo(name string, work func(io.Writer) error) error {
 	if name == "" {
 		return work(a.Stdout)
@@ -239,9 +238,9 @@ func (a *app) auditProveCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`file` to write, which must not be there; standard output if absent")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "new `file` to write (default: standard output)")
 	cmd.Flags().StringVar(&check, "check", "", "`file` with a proof to check")
-	cmd.Flags().StringVar(&key, "key", "", "verifier `key` that the proof must be of")
+	cmd.Flags().StringVar(&key, "key", "", "verifier `key` that must have signed the proof")
 	return cmd
 }
 

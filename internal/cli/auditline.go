@@ -20,14 +20,13 @@ import (
 )
 
 const (
-	// lineText bounds what a line says of an entry; audit show has the rest.
+	// lineText bounds the text of an entry on one line; audit show prints all of it.
 	lineText = 240
 	pageText = 8192
 )
 
-// entryLine is an entry on one line. Everything in it that a sandbox chose is
-// made harmless: it could otherwise write on the terminal of who reads it, and
-// hide what it did.
+// entryLine returns an entry on one line. Text that a sandbox chose is made inert: it could
+// otherwise act on the reader's terminal and hide what the sandbox did.
 func entryLine(e api.Entry) string {
 	box := e.Sandbox
 	if box == "" {
@@ -38,8 +37,8 @@ func entryLine(e api.Entry) string {
 	return strings.TrimRight(line, " ")
 }
 
-// summary is what an entry says, for people. An entry without a form of its own is shown by
-// its fields.
+// summary returns a description of an entry for people. An entry without a format of its own is
+// shown by its fields.
 func summary(e api.Entry) string {
 	switch d := entrydata.Of(audit.Kind(e.Kind), e.Data).(type) {
 	case ingest.Exec:
@@ -100,7 +99,7 @@ func summary(e api.Entry) string {
 
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond / 10) }
 
-// quoted is a command as a shell would take it, nearly: it is for reading.
+// quoted returns a command roughly as a shell would take it, for reading.
 func quoted(argv []string) string {
 	parts := make([]string, len(argv))
 	for i, s := range argv {
@@ -112,7 +111,7 @@ func quoted(argv []string) string {
 	return strings.Join(parts, " ")
 }
 
-// field is one of an object's fields, in the order in which it has them.
+// field is one field of an object. Fields keep the object's order.
 type field struct{ name, value string }
 
 func fields(data json.RawMessage) []field {
@@ -143,7 +142,7 @@ func fields(data json.RawMessage) []field {
 	return out
 }
 
-// entryPage is all of an entry, one line each.
+// entryPage returns all of an entry, one field on each line.
 func entryPage(e api.Entry) []string {
 	var out []string
 	row := func(name, value string) {

@@ -10,31 +10,29 @@ import (
 	"github.com/crannog/crannog/internal/frontend/denial"
 )
 
-// blocked is what a sandbox was refused while a command runs, each thing once.
+// blocked reports denials of a sandbox while a command runs, each once.
 type blocked struct {
 	app  *app
 	sb   *crannog.Sandbox
-	loud bool // tells it on standard error
+	loud bool // prints it on standard error
 	stop context.CancelFunc
 	done sync.WaitGroup
 
 	began time.Time
-	after uint64 // the last record before the command
+	after uint64 // the last flow before the command
 
 	mu   sync.Mutex
 	list denial.List
 }
 
-// watchBlocked remembers from where on what is refused is the command's.
-// Without a network there is nothing to follow, and the names that were asked
-// for are known at the end.
+// watchBlocked notes where the command's denials begin. Without a network there are no flows to
+// follow; the names that programs tried to resolve are read at the end.
 func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	b := &blocked{app: a, sb: sb, began: time.Now(), stop: func() {}}
 	if !sb.Info().Network.Attached {
 		return b
 	}
-	// What was refused so far was another command's, or tried by us, to see
-	// that it is.
+	// Earlier denials belong to another command, or to the readiness probes.
 	err := sb.Flows(ctx, crannog.FlowOptions{Newest: true}, func(r api.FlowRecord) error {
 		b.after = max(b.after, r.Seq)
 		return nil
@@ -45,8 +43,8 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	return b
 }
 
-// tellBlocked begins to tell, or, if it is not to be live, tells at the end: a
-// program that draws on the whole screen shares it badly.
+// tellBlocked starts to print denials, or, if live is false, prints them at the end: messages would
+// disturb a program that uses the whole screen.
 func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	b := a.watchBlocked(ctx, sb)
 	b.loud = true
@@ -55,7 +53,7 @@ func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *
 	}
 	ctx, b.stop = context.WithCancel(ctx)
 	b.done.Go(func() {
-		// A stream that breaks off leaves the records, which net log shows.
+		// If the stream breaks, the flows are still there, and net log shows them.
 		_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
 			b.say(r)
 			return nil
@@ -64,12 +62,11 @@ func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *
 	return b
 }
 
-// lastWords is how long the end of a run waits for what was refused last.
+// lastWords is how long the end of a run waits for the last denials.
 const lastWords = 2 * time.Second
 
-// end stops telling, after what was refused so far has been told. Where there
-// is no network, the names that were asked for are told if the command failed:
-// one that did not fail has not missed them.
+// end stops printing after all denials so far. Without a network it prints the names that programs
+// tried to resolve, if the command failed: a successful command did not need them.
 func (b *blocked) end(ctx context.Context, failed bool) {
 	b.stop()
 	b.done.Wait()
@@ -93,14 +90,14 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	}
 }
 
-// all is what was refused, for machines.
+// all returns the denials, for JSON output.
 func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
 	b.end(ctx, failed)
 	return b.list.All()
 }
 
-// say tells of one refusal. A look-up that is refused is told once with its
-// name, and not again as the connection that never came.
+// say prints one denial. A denied look-up is printed once with its name, and not again as the
+// connection that never came.
 func (b *blocked) say(r api.FlowRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +105,7 @@ func (b *blocked) say(r api.FlowRecord) {
 	switch {
 	case n == 0 || !b.loud:
 	case n > denial.Most:
-		b.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
+		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
 	case told.Fix != "":
 		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
 	default:
@@ -116,7 +113,7 @@ func (b *blocked) say(r api.FlowRecord) {
 	}
 }
 
-// note tells, once no program uses the whole screen.
+// note prints a message when no program uses the whole screen.
 func (b *blocked) note(format string, args ...any) {
 	b.app.screen.when(func() { b.app.note(format, args...) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// boxFlags say what a sandbox is made of.
+// boxFlags are the flags about how a sandbox is created.
 type boxFlags struct {
 	name        string
 	template    string
@@ -26,12 +26,12 @@ type boxFlags struct {
 	ttl         string
 	env         []string
 	envFiles    []string
-	bytesEnv    []string // variables of the command alone, because a sandbox's own are UTF-8
+	bytesEnv    []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
 	metadata    []string
 	tools       string
 	engine      string
-	agentTools  bool // an agent runs, which wants them
-	// variables are what env and envFiles come to, when boxOptions has read them.
+	agentTools  bool // an agent runs, which needs host tools
+	// variables is the result of env and envFiles, set by boxOptions.
 	variables map[string]string
 	imageFlags
 	accessFlags
@@ -43,7 +43,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.image, "image", "", "start from an OCI `image`, such as python:3.12-slim; nothing of the host's system is visible then")
 	f.StringVar(&b.pull, "pull", "", "`when` to fetch the image: missing, always or never (default missing)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
-	f.StringVar(&b.onEnd, "on-end", "", "`what` happens when --ttl is over: kill, pause or pause-files (default kill)")
+	f.StringVar(&b.onEnd, "on-end", "", "`what` happens at the end of --ttl: kill, pause or pause-files (default kill)")
 	f.BoolVar(&b.wake, "wake", false, "resume automatically on incoming traffic while paused")
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
@@ -54,17 +54,17 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later lines win, and -e wins over the file")
 	f.StringArrayVar(&b.metadata, "metadata", nil, "label the sandbox with `NAME=VALUE`")
 	b.accessFlags.add(f)
-	// Read by load, because they are settings.
+	// load reads these, because they are settings.
 	f.String("memory", "", "memory, such as 512m")
 	f.String("cpus", "", "CPUs, such as 1.5")
 	f.String("pids", "", "processes and threads")
-	f.String("disk", "", "bytes that it may write, such as 1g")
+	f.String("disk", "", "disk space for its files, such as 1g")
 	f.String("inodes", "", "files that it may create")
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
-// options turns flags and settings into what Create takes. A directory is
-// shown only by a local server: the path means nothing elsewhere.
+// options turns flags and settings into arguments of Create. Only a local server can show a
+// directory: the path means nothing elsewhere.
 func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
@@ -105,7 +105,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 		return nil, false, err
 	}
 	if access.Level == "" && access.Net != "open" && access.Policy == "" {
-		// A server that was set up otherwise must not be the looser one.
+		// A server with other settings must not be less strict.
 		access.Level = a.config.DefaultLevel
 	}
 	opts = append(opts, crannog.Access(access))
@@ -133,8 +133,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	return opts, dir != "", nil
 }
 
-// checkStart refuses flags that say two things about what the sandbox starts
-// from.
+// checkStart refuses flags that contradict each other about what the sandbox starts from.
 func (b *boxFlags) checkStart() error {
 	if err := b.imageFlags.check(); err != nil {
 		return err
@@ -156,13 +155,12 @@ func (b *boxFlags) checkStart() error {
 	return nil
 }
 
-// startOf is what the sandbox starts from.
+// startOf returns what the sandbox starts from.
 func (a *app) startOf(ctx context.Context, b *boxFlags, c *connection) (string, error) {
 	if b.from == "" {
 		if b.noWorkspace {
-			// The server takes a snapshot for a template, and would show its
-			// directory to who asked for none. What else is wrong with the name,
-			// it says itself.
+			// For a snapshot as template the server would show its directory, although
+			// --no-workspace was given. The server reports other mistakes in the name.
 			if _, err := c.FindSnapshot(ctx, a.config.Template); err == nil {
 				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Template))
 			}
@@ -173,7 +171,7 @@ func (a *app) startOf(ctx context.Context, b *boxFlags, c *connection) (string, 
 	return snap.ID, err
 }
 
-// atEnd reads --on-end and --wake.
+// atEnd parses --on-end and --wake.
 func (b *boxFlags) atEnd() (api.OnEnd, error) {
 	o := api.OnEnd{Wake: b.wake}
 	switch b.onEnd {
@@ -195,7 +193,7 @@ func (b *boxFlags) atEnd() (api.OnEnd, error) {
 	return o, nil
 }
 
-// readFile reads a file that has at most so many bytes.
+// readFile reads a file, at most the given number of bytes.
 func readFile(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -221,7 +219,7 @@ func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	return m, nil
 }
 
-// workspaceOf decides which directory the sandbox sees.
+// workspaceOf returns the directory that the sandbox sees.
 func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
@@ -248,18 +246,17 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	}
 	switch {
 	case a.holdsState(dir):
-		a.note("%s is not visible inside, because crannog's state is in it", dir)
+		a.note("%s is not visible inside, because it contains crannog's state", dir)
 		return "", nil
 	case holds(dir, a.Config.Home):
-		// A home is full of keys and tokens, and showing it must be a choice.
-		a.note("%s is not visible inside, because your home is in it (--workspace . shows it)", dir)
+		// A home directory is full of keys and tokens, so it is shown only on request.
+		a.note("%s is not visible inside, because it contains your home directory (--workspace . shows it)", dir)
 		return "", nil
 	}
 	return dir, nil
 }
 
-// resolved is a path without links, so that two names of one directory compare
-// as equal.
+// resolved returns a path without symbolic links, so that two names of one directory are equal.
 func resolved(path string) (string, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -268,8 +265,8 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// holdsState reports whether dir holds the state directory or lies in it. A sandbox
-// that sees dir would then see the tokens of other sandboxes.
+// holdsState reports whether dir contains the state directory or lies in it. A sandbox that sees
+// dir would then see the tokens of other sandboxes.
 func (a *app) holdsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {

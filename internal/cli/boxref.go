@@ -17,7 +17,7 @@ import (
 // one that has ended.
 type boxRef struct {
 	id    string
-	name  string // its name, or its ID
+	name  string // name, or ID
 	kept  bool
 	at    time.Time
 	shows string // host directory of the workspace, or ""
@@ -39,8 +39,8 @@ func (s *selection) options(t boxRef, text bool) crannog.ChangesOptions {
 	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
 }
 
-// changedBox parses [SANDBOX] [PATH...]. A first word that names no sandbox is a path.
-// With --, words after it are paths.
+// changedBox parses [SANDBOX] [PATH...]. A first word that does not name a sandbox is a path. With
+// --, words after it are paths.
 func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (boxRef, error) {
 	var words, paths []string
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
@@ -75,7 +75,7 @@ func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command,
 	return t, err
 }
 
-// candidates are all that a command could mean, newest first.
+// candidates returns all sandboxes that a command could mean, newest first.
 func candidates(ctx context.Context, c *connection) ([]boxRef, error) {
 	var all []boxRef
 	if c.local {
@@ -102,7 +102,7 @@ func ofSandbox(r api.Sandbox) boxRef {
 	return boxRef{id: r.ID, name: label(r), at: r.StartedAt, shows: r.Workspace}
 }
 
-// named finds what a word means.
+// named finds the sandbox of a name or ID.
 func (a *app) named(ctx context.Context, c *connection, all []boxRef, ref string) (boxRef, error) {
 	of, err := c.subject(ctx, ref)
 	for _, t := range all {
@@ -120,8 +120,7 @@ func (a *app) named(ctx context.Context, c *connection, all []boxRef, ref string
 	return ofSandbox(of.sb.Info()), nil
 }
 
-// usual is what is meant where nothing is named: the newest that showed this
-// directory.
+// usual returns the default sandbox: the newest that showed this directory.
 func (a *app) usual(all []boxRef) (boxRef, error) {
 	here, err := resolved(".")
 	if err != nil {

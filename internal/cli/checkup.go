@@ -39,7 +39,7 @@ func checkMemory() finding {
 			break
 		}
 		if kib<<10 < littleMemory {
-			return finding{"memory", resultWarn, bytesText(kib<<10) + " available", "free some, or run fewer sandboxes with --memory"}
+			return finding{"memory", resultWarn, bytesText(kib<<10) + " available", "free memory, or run fewer sandboxes with --memory"}
 		}
 		return ok("memory", bytesText(kib<<10)+" available")
 	}
@@ -52,10 +52,10 @@ func checkState(dir string) finding {
 		return finding{name, resultFail, err.Error(), fault.HintOf(err)}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return finding{name, resultFail, err.Error(), "choose another with --state or CRANNOG_STATE"}
+		return finding{name, resultFail, err.Error(), "choose another directory with --state or CRANNOG_STATE"}
 	}
 	if unix.Access(dir, unix.W_OK|unix.X_OK) != nil {
-		return finding{name, resultFail, dir + " is not writable", "choose another with --state or CRANNOG_STATE"}
+		return finding{name, resultFail, dir + " is not writable", "choose another directory with --state or CRANNOG_STATE"}
 	}
 	return ok(name, dir)
 }
@@ -67,7 +67,7 @@ func checkDisk(dir string) finding {
 	}
 	free := int64(s.Bavail) * s.Bsize
 	if free < littleDisk {
-		return finding{"disk", resultWarn, bytesText(free) + " free at " + dir, "free some, or move the state with --state"}
+		return finding{"disk", resultWarn, bytesText(free) + " free at " + dir, "free disk space, or move the state with --state"}
 	}
 	return ok("disk", bytesText(free)+" free at "+dir)
 }
@@ -86,9 +86,8 @@ func checkPort(ctx context.Context, c config.Config) finding {
 	return ok("port", c.Listen+" is free")
 }
 
-// checkProxies tells of a proxy that hosts are to be reached by: who has one
-// often has no other way out, and then sandboxes have none. Its address stays
-// out of what is printed, because it may hold a password.
+// checkProxies warns about an HTTP proxy in the environment. A user with a proxy often has no other
+// way out, and sandboxes do not use it. Its address is not printed, because it may hold a password.
 func (a *app) checkProxies() finding {
 	const name = "proxy"
 	var set []string
@@ -100,12 +99,12 @@ func (a *app) checkProxies() finding {
 	if len(set) == 0 {
 		return ok(name, "no proxy variable is set")
 	}
-	return finding{name, resultWarn, strings.Join(set, ", ") + " set, and not used: the causeway reaches hosts directly",
-		"let this machine look up and reach directly what sandboxes are to reach; without a network they need nothing"}
+	return finding{name, resultWarn, strings.Join(set, ", ") + " set, and not used: the egress gateway connects to hosts directly",
+		"allow direct DNS and connections from this machine to the hosts that sandboxes use; sandboxes without a network need none"}
 }
 
-// checkClock catches a clock that was never set, with which every
-// certificate is invalid and every sandbox ends at once.
+// checkClock detects a clock that was never set: every certificate would be invalid, and every
+// sandbox would expire at once.
 func checkClock() finding {
 	now := time.Now()
 	if now.Year() < 2025 {
@@ -114,8 +113,7 @@ func checkClock() finding {
 	return ok("clock", now.UTC().Format(time.RFC3339))
 }
 
-// checkPrograms looks for what people expect inside; the host's /usr is what
-// sandboxes see.
+// checkPrograms looks for common programs; sandboxes see the host's /usr.
 func checkPrograms() []finding {
 	var findings []finding
 	for _, name := range []string{"bash", "python3", "node", "git"} {

@@ -1,5 +1,5 @@
-// Package cli owns the command line: flags, what is printed where, and exit
-// codes. It is a client of the API like every other.
+// Package cli owns the command line: flags, output and exit codes. It is a client of the API like
+// any other.
 package cli
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-// Env is the world of one invocation.
+// Env is the environment of one invocation.
 type Env struct {
 	Stdin  *os.File
 	Stdout io.Writer
@@ -25,7 +25,7 @@ type Env struct {
 	Config config.Env
 	// Etc is where the host's time zone is set; "" is /etc.
 	Etc string
-	// Version is the program's own.
+	// Version is the program's version.
 	Version string
 }
 
@@ -40,17 +40,16 @@ type app struct {
 	json       bool
 	quiet      bool
 	verbose    bool
-	// screen is the terminal of the command that runs, if it has one.
+	// screen is the terminal of the running command, if it has one.
 	screen *fullScreen
-	// running is true for commands whose exit code is another program's, so
-	// that a failure of ours must not look like one of its.
+	// running is true for commands whose exit code is another program's, so that an error of
+	// Crannog must differ from the program's.
 	running bool
-	// checking is true for commands that tell findings from failures.
+	// checking is true for commands whose exit code distinguishes findings from errors.
 	checking bool
 }
 
-// Run does what args say and returns the exit code. args do not contain the
-// program's name.
+// Run executes a command line and returns the exit code. args do not contain the program's name.
 func Run(ctx context.Context, args []string, env Env) int {
 	a := &app{Env: env, args: args}
 	if len(args) == 1 && args[0] == holdVerb {
@@ -76,13 +75,13 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return a.codeOf(err)
 }
 
-// sort notes what kind of command it is. Run does so too, since what is wrong
-// with a command line is found before anything is loaded.
+// sort sets running and checking. Run calls it too, because mistakes in a command line are found
+// before anything is loaded.
 func (a *app) sort(cmd *cobra.Command) {
 	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 }
 
-// exitCode is another program's result: nothing is printed about it.
+// exitCode is another program's result; no message is printed for it.
 type exitCode int
 
 func (exitCode) Error() string { return "the command failed" }
@@ -130,7 +129,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// strictArgs makes a wrong number of arguments a usage error like any other.
+// strictArgs makes a wrong number of arguments a usage error.
 func strictArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
@@ -159,7 +158,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
-	// A flag of any command that is named like a setting sets it.
+	// A flag of any command with the name of a setting sets it.
 	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
 		"organisation_policy", "project_policy", "default_level", "default_engine", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
@@ -168,7 +167,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		}
 		value := f.Value.String()
 		if strings.HasSuffix(name, "_policy") {
-			// A path on the command line means the current directory.
+			// A path on the command line is relative to the current directory.
 			if full, err := filepath.Abs(value); err == nil && value != "" {
 				value = full
 			}

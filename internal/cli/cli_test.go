@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// run is one invocation with no server and no engine in reach.
+// run is one invocation without a server and without an engine.
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -44,7 +44,7 @@ func TestUsageErrors(t *testing.T) {
 			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
 		}
 	}
-	// What runs another program never looks like that program's failure.
+	// An error of Crannog never looks like an error of the program that it runs.
 	for _, args := range [][]string{{"run"}, {"exec", "box"}, {"run", "--bogus"}, {"run", "--timeout", "soon", "true"}, {"shell", "a", "b"}} {
 		if code, _, stderr := run(t, args...); code != codeOurs {
 			t.Errorf("%v: %d %q", args, code, stderr)
@@ -89,7 +89,7 @@ func TestEveryKindHasCode(t *testing.T) {
 	}
 }
 
-// Text that a sandbox chose must not reach a terminal as commands for it.
+// Text that a sandbox chose must not reach a terminal as control sequences.
 func TestPrintable(t *testing.T) {
 	const hostile = "a\x1b]0;owned\x07b\nc\td\u009b\u202egpj.exe\u2066\u2028\U000e0041e"
 	got := oneLine(hostile)

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// asking is a command line for each command that asks a server; the rest of its
-// words are what it needs to come that far. FILE is a policy document.
+// asking has a command line for each command that asks a server; the other words are the arguments
+// that it needs. FILE is a policy document.
 var asking = map[string]string{
 	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
 	"audit show": "1", "audit tail": "", "audit verify": "", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
@@ -30,7 +30,7 @@ var asking = map[string]string{
 	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "tree": "",
 }
 
-// alone are the commands that ask none.
+// alone are the commands that ask no server.
 var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
@@ -55,7 +55,7 @@ func invoke(t *testing.T, url string, args ...string) (code int, stdout, stderr 
 	return code, out.String(), errs.String()
 }
 
-// every calls do for each command that does something.
+// every calls do for each command that can be run.
 func every(cmd *cobra.Command, do func(path string, own bool)) {
 	for _, sub := range cmd.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
@@ -63,7 +63,7 @@ func every(cmd *cobra.Command, do func(path string, own bool)) {
 		}
 		path := strings.TrimPrefix(sub.CommandPath(), "crannog ")
 		_, asks := asking[path]
-		// A group that only holds others does nothing by itself.
+		// A command that only groups others cannot be run.
 		if sub.Runnable() && (!sub.HasSubCommands() || asks || slices.Contains(alone, path)) {
 			do(path, sub.Annotations["code"] == "own")
 		}
@@ -71,8 +71,8 @@ func every(cmd *cobra.Command, do func(path string, own bool)) {
 	}
 }
 
-// A mistake had another code with each command: a wrong name was 2, 3 or 125, an
-// unknown command of a group 0.
+// Before, a mistake had different exit codes: a wrong name was 2, 3 or 125, an unknown command of a
+// group 0.
 func TestF32OneCodeForEachMistake(t *testing.T) {
 	t.Chdir(t.TempDir())
 	problem := fault.Kind("")
@@ -119,7 +119,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 		}
 	})...) {
 		if !slices.Contains(known, path) {
-			t.Errorf("there is no command %q any more", path)
+			t.Errorf("command %q does not exist any more", path)
 		}
 	}
 	for _, path := range known {
@@ -132,7 +132,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 func TestF32UnknownCommandsOfGroups(t *testing.T) {
 	for _, args := range []string{"audit", "net", "policy", "key", "secret"} {
 		code, stdout, stderr := run(t, args, "shwo")
-		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "there is no command") {
+		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "unknown command") {
 			t.Errorf("%s shwo: %d %q %q", args, code, stdout, stderr)
 		}
 		if code, stdout, _ := run(t, args); code != 0 || !strings.Contains(stdout, "Available Commands") {
@@ -149,7 +149,7 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --memmory 1g true":                     "did you mean --memory?",
 		"run --work . true":                         "did you mean --workspace?",
 		"run -it bash":                              "has a terminal if crannog has one",
-		"run -p 8080:80 true":                       "no port has to be published",
+		"run -p 8080:80 true":                       "ports need not be published",
 		"run -v /a:/b true":                         "-v is --verbose, and \"/a:/b\" would be the command\n  hint:  a directory of the host is shown",
 		"run -v .:/b true":                          "a directory of the host is shown",
 		"run -v=/a:/b true":                         "-v is --verbose; a directory of the host is shown",
@@ -161,12 +161,12 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --disk 0m true":                        "--disk: 0m is zero",
 		"run --pids 0 true":                         "--pids: 0 is zero",
 		"run --memory 512 true":                     "--memory 512m is 512 MiB",
-		"run --allow https://host.example/x true":   "--allow host.example opens all of that host; some of its paths only are a rule of a policy",
+		"run --allow https://host.example/x true":   "--allow host.example opens all paths of that host; for some of its paths, write a rule of a policy",
 		"run --allow http://host.example true":      "--allow host.example:80",
 		"run --allow 169.254.169.254 true":          "link-local, where clouds keep their metadata",
 		"run --allow [::1]:443 true":                "no policy opens",
 		"run --allow 127.0.0.0/8 true":              "the loopback of this machine",
-		"run --allow localhost:8080 true":           "it is this machine",
+		"run --allow localhost:8080 true":           "it means this machine",
 		"run --allow ::ffff:169.254.169.254 true":   "no policy opens",
 		"policy set dev --allow 10.1.2.3":           "lists it in cidrs",
 		"run --allow 203.0.114.7 --cpus 0 true":     "--cpus: 0 is zero",

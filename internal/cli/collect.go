@@ -17,11 +17,11 @@ import (
 type runResult struct {
 	ID string `json:"id"`
 	api.ExecResult
-	// Changes is what the command changed below the workspace, if anything.
+	// Changes are the changes of the command below the workspace, if any.
 	Changes *leftover `json:"changes,omitempty"`
 }
 
-// collect runs a command and prints one object with all that is known.
+// collect runs a command and prints one object with the result.
 func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
 	limit := a.config.OutputBytes
 	if maxOutput != "" {
@@ -49,7 +49,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 		case "oom":
 			hit = api.HitOOM
 		case "timeout":
-			hit = api.HitTimeout // the sandbox's, --ttl
+			hit = api.HitTimeout // expiry of the sandbox, from --ttl
 		}
 	}
 	result := runResult{ID: sb.ID(), ExecResult: out.Result(client.Exit{Code: code, TimedOut: timedOut})}
@@ -59,7 +59,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 	if left != nil {
 		result.Changes = left(ctx)
 	}
-	// Over what is in the record by now. What was done is done without one, too.
+	// The audit log has the exit by now. Without an audit log, print the result all the same.
 	if sum, err := c.Checkpoint(ctx); err == nil {
 		result.Checkpoint = &sum
 	}

@@ -69,15 +69,15 @@ type outputs struct {
 	known map[string]chan struct{} // by number of the command; closed at its end
 
 	mu     sync.Mutex
-	inLine bool // the last output did not end its line
+	inLine bool // the last output did not end with a newline
 }
 
 // howConnect marks a caller that attached to a running command.
 const howConnect = "connect"
 
-// lines returns the new events of commands, and the commands whose output is to be
-// followed from now on. Without more, that is all commands. later is set after the first
-// call: a new command has then just begun.
+// lines returns the new events of commands, and the commands whose output is to be followed from
+// now on. Without more, these are all commands. later is true after the first call: a new command
+// has then just started.
 func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, begun []api.Recording) {
 	for i, c := range commands {
 		ended := !c.EndedAt.IsZero()
@@ -155,7 +155,7 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 	}
 }
 
-// print shows a part of the output, unchanged or as an entry.
+// print prints a part of the output, unchanged or as an entry.
 func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

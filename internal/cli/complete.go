@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-// completionTime is how long a shell waits for names.
+// completionTime bounds how long a shell waits for names.
 const completionTime = 2 * time.Second
 
-// completeOne offers the sandboxes that have not ended for the first argument.
+// completeOne completes running and paused sandboxes as the first argument.
 func (a *app) completeOne(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -22,8 +22,7 @@ func (a *app) completeOne(cmd *cobra.Command, args []string, _ string) ([]cobra.
 	return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeEnded offers all sandboxes for the first argument, also those that have
-// ended.
+// completeEnded completes all sandboxes as the first argument, also ended ones.
 func (a *app) completeEnded(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -31,24 +30,24 @@ func (a *app) completeEnded(cmd *cobra.Command, args []string, _ string) ([]cobr
 	return a.names(cmd.Context(), nil, []string{"all"}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeMany offers those that are not named yet.
+// completeMany completes sandboxes that are not named yet.
 func (a *app) completeMany(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.names(cmd.Context(), args, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeStates offers those in some states that are not named yet.
+// completeStates completes sandboxes in the given states that are not named yet.
 func (a *app) completeStates(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.names(cmd.Context(), args, states), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeSnapshots offers snapshots that are not named yet.
+// completeSnapshots completes snapshots that are not named yet.
 func (a *app) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.snapshotNames(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeRollback offers a sandbox and then a snapshot.
+// completeRollback completes a sandbox and then a snapshot.
 func (a *app) completeRollback(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -59,7 +58,7 @@ func (a *app) completeRollback(cmd *cobra.Command, args []string, _ string) ([]c
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offerStart completes what a sandbox starts from, its engine and how it ends.
+// offerStart completes flags about a sandbox's start, engine and end.
 func (a *app) offerStart(cmd *cobra.Command) {
 	a.offerEngines(cmd, "engine")
 	err := cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -73,12 +72,12 @@ func (a *app) offerStart(cmd *cobra.Command) {
 	}
 	offerValues(cmd, "pull", []cobra.Completion{pullMissing, pullAlways, pullNever})
 	offerValues(cmd, "on-end", []cobra.Completion{
-		cobra.CompletionWithDesc("kill", "the sandbox is removed"), cobra.CompletionWithDesc("pause", "it can be resumed where it was"),
-		cobra.CompletionWithDesc("pause-files", "its files stay, and it boots anew"),
+		cobra.CompletionWithDesc("kill", "end the sandbox"), cobra.CompletionWithDesc("pause", "save memory and files; resume continues it"),
+		cobra.CompletionWithDesc("pause-files", "save files; resume boots it again"),
 	})
 }
 
-// names offers sandboxes in some states.
+// names returns sandboxes in the given states.
 func (a *app) names(ctx context.Context, taken, states []string) []cobra.Completion {
 	var found []cobra.Completion
 	answered := a.ask(ctx, func(ctx context.Context, c *connection) error {
@@ -96,7 +95,7 @@ func (a *app) names(ctx context.Context, taken, states []string) []cobra.Complet
 	return found
 }
 
-// snapshotNames offers snapshots.
+// snapshotNames returns snapshots.
 func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Completion {
 	var found []cobra.Completion
 	a.ask(ctx, func(ctx context.Context, c *connection) error {
@@ -111,9 +110,8 @@ func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Complet
 	return found
 }
 
-// ask asks a server for names, but starts no engine: a tab key must not wait
-// for one. Nothing is offered where nothing answers, and an error offers
-// nothing either, which is all that completion can say.
+// ask asks a server for names, but starts no engine: a tab key must not wait for one. Without a
+// server, and after an error, it returns no names, because completion cannot show errors.
 func (a *app) ask(ctx context.Context, work func(context.Context, *connection) error) (answered bool) {
 	if ctx == nil {
 		ctx = context.Background()

@@ -7,8 +7,7 @@ import (
 )
 
 const completionHelp = `Print the script that makes a shell complete commands, flags, and the names of
-sandboxes, snapshots, secrets and engines. Names come from a server that runs; a
-tab key starts none.
+sandboxes, snapshots, secrets and engines. Names come from a running server.
 
   bash         crannog completion bash > ~/.local/share/bash-completion/completions/crannog
                (needs the package bash-completion), or in ~/.bashrc:
@@ -42,7 +41,7 @@ func completionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Long: completionHelp,
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		// A shell that starts must not fail because of a mistake in the settings.
+		// A shell must start even if the settings have a mistake.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return print[args[0]](cmd.Root(), a.Stdout)

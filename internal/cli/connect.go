@@ -15,19 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// connection is a way to a server.
+// connection is a connection to a server.
 type connection struct {
 	*crannog.Client
-	// local is true if the server may use this machine's paths for us.
+	// local is true if the server shares this machine's file system.
 	local bool
-	// own is true if the server is this very process.
+	// own is true if the server is this process.
 	own bool
-	// where says which one it is, for -v.
+	// where describes the server, for -v.
 	where string
 }
 
-// connect finds the server: the one that was named, else the local one by
-// its socket, else one inside this very process.
+// connect finds the server: the one that was named, else the local one by its socket, else one
+// within this process.
 func (a *app) connect(ctx context.Context) (*connection, error) {
 	if a.config.URL != "" {
 		client, err := crannog.New(crannog.URL(a.config.URL), crannog.Key(a.config.Key.Reveal()))
@@ -58,7 +58,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks"))
 	}
-	return a.tell(&connection{client, true, true, "no server runs; an engine in this process"}), nil
+	return a.tell(&connection{client, true, true, "no server runs; starting an engine in this process"}), nil
 }
 
 func (a *app) tell(c *connection) *connection {
@@ -68,13 +68,13 @@ func (a *app) tell(c *connection) *connection {
 	return c
 }
 
-// served reports whether a server is available. An engine in this process is none.
+// served reports whether a server is available. An engine in this process is not one.
 func (a *app) served(ctx context.Context) bool {
 	return a.config.URL != "" || answers(ctx, a.config.Socket())
 }
 
-// answers reports whether a server listens on the socket. A killed server leaves the
-// socket's file behind, so the file alone proves nothing.
+// answers reports whether a server listens on the socket. A killed server leaves the socket's file
+// behind, so the file alone proves nothing.
 func answers(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -94,7 +94,7 @@ func answers(ctx context.Context, socket string) bool {
 	return err != nil || !peercred.Ended(int(cred.Pid))
 }
 
-// settings are the rules for all sandboxes of an engine that we start.
+// settings are the server settings for an engine in this process.
 func (a *app) settings() (sandbox.Settings, error) {
 	s, err := standard.Settings(a.config)
 	if err != nil {
@@ -104,8 +104,8 @@ func (a *app) settings() (sandbox.Settings, error) {
 	return s, nil
 }
 
-// logger writes what an engine in this process logs: warnings, and all with
-// -v. Standard output is never touched.
+// logger logs messages of an engine in this process: warnings, and with -v all. It never writes to
+// standard output.
 func (a *app) logger() *slog.Logger {
 	level := slog.LevelError
 	if a.verbose {
@@ -114,15 +114,15 @@ func (a *app) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// with connects, does the work and closes.
+// with connects, calls do and closes the connection.
 func (a *app) with(ctx context.Context, work func(*connection) error) (err error) {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// What was saved goes to the disk now. A program's own output, which may
-		// have ended within a line, is not written to.
+		// Saved data is written to the disk now. Show a progress line only without a program's
+		// output, which may have ended within a line.
 		if c.own && !a.running {
 			defer a.progress("closing the state directory")()
 		}
@@ -140,7 +140,7 @@ func findHint(err error) string {
 	return "crannog ls lists running sandboxes, crannog ls --all what ran"
 }
 
-// running refuses a sandbox that does not run.
+// running returns an error for a sandbox that does not run.
 func running(info api.Sandbox) error {
 	switch info.State {
 	case "running":
@@ -152,8 +152,8 @@ func running(info api.Sandbox) error {
 	return notRunning(info)
 }
 
-// notEnded refuses a sandbox that has ended: it is on record still, so that
-// "not found" would be a riddle, and nothing brings it back.
+// notEnded returns an error for a sandbox that has ended. It is still listed, so "not found" would
+// be confusing.
 func notEnded(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// diesListening is the variable with the socket at which this test program listens until it
-// dies, and leaves its socket to a process that it has started.
+// diesListening is the variable with the socket on which this test program listens until it dies. A
+// process that it has started keeps the socket open.
 const diesListening = "CRANNOG_TEST_DIES_LISTENING"
 
 func TestMain(m *testing.M) {
@@ -39,8 +39,8 @@ func dieListening(socket string) {
 	os.Exit(0)
 }
 
-// A process that a killed server was starting may hold the server's socket. Connections to
-// it succeed, and are never served.
+// A process that a killed server was starting may hold the server's socket. Connections to it
+// succeed, but are never served.
 func TestDeadServerDoesNotAnswer(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cli") // t.TempDir may be too long for a socket
 	if err != nil {

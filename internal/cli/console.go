@@ -12,24 +12,22 @@ import (
 	"golang.org/x/term"
 )
 
-// console shares one terminal between the program in a sandbox and the
-// questions about it. While a question stands, the program's output is held
-// back and its input stops: otherwise the program could paint over the
-// question, and what is typed for it could pass for an answer.
+// console shares one terminal between the program in a sandbox and prompts about approval requests.
+// While a prompt is open, the program's output is held back and it gets no input. Otherwise the
+// program could draw over the prompt, and input for the program could count as the decision.
 type console struct {
 	tty    *os.File  // nil if there is no terminal
-	text   io.Writer // where questions are written
-	in     *inlet    // what is typed
+	text   io.Writer // where prompts are written
+	in     *inlet    // source of typed input
 	shared bool      // the program's standard input is the terminal
 	stdin  io.Reader
 
-	// hold is held while a question stands, and for each of the program's
-	// writes.
+	// hold is held while a prompt is open, and during each write of the program.
 	hold sync.Mutex
 }
 
-// openConsole finds the terminal: standard input, or the one that the
-// process belongs to. There may be none.
+// openConsole finds the terminal: standard input, or the process's controlling terminal. There may
+// be none.
 func (a *app) openConsole() *console {
 	if a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) {
 		return newConsole(a.Stdin, a.Stderr, true, a.Stdin)
@@ -48,7 +46,7 @@ func (a *app) openConsole() *console {
 func newConsole(tty *os.File, text io.Writer, shared bool, stdin io.Reader) *console {
 	c := &console{tty: tty, text: text, shared: shared, stdin: stdin, in: newInlet(tty, shared)}
 	if !isTerminal(text) {
-		c.text = tty // a question that goes into a file would never be answered
+		c.text = tty // a prompt that is written to a file would never be answered
 	}
 	if shared {
 		c.stdin = c.in
@@ -61,7 +59,7 @@ func (c *console) program(stdout, stderr io.Writer) (io.Reader, io.Writer, io.Wr
 	return c.stdin, &held{c, stdout}, &held{c, stderr}
 }
 
-// held is a stream that waits while a question stands.
+// held is a stream that waits while a prompt is open.
 type held struct {
 	c *console
 	w io.Writer
@@ -73,23 +71,22 @@ func (h *held) Write(p []byte) (int, error) {
 	return h.w.Write(p)
 }
 
-// plain undoes what a program may have left behind that would hide or garble
-// a question: another character set, invisible text, a hidden cursor.
+// plain resets terminal modes that would hide or garble a prompt: another character set, invisible
+// text, a hidden cursor.
 const plain = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
 
-// errNoAnswer is a terminal that is gone, or a person who typed Ctrl-C or
-// Ctrl-D.
+// errNoAnswer is returned if the terminal is gone, or the person typed Ctrl-C or Ctrl-D.
 var errNoAnswer = errors.New("there was no answer")
 
-// ask shows lines and a prompt and returns what is typed up to the return
-// key. The terminal's mode stays as it is, raw or not: the command's relay
-// sets and restores it, and two who restore would leave it broken.
+// ask shows lines and a prompt and returns the typed line. It does not change the terminal's mode,
+// raw or not: the command's relay sets and restores it, and a second restorer would leave it
+// broken.
 func (c *console) ask(ctx context.Context, lines []string, prompt string) (string, error) {
 	c.hold.Lock()
 	defer c.hold.Unlock()
 	defer c.in.begin()()
-	// What was typed before the question was to be seen is no answer to it.
-	// A terminal that cannot be flushed is read as it is.
+	// Input that was typed before the prompt was visible is not an answer to it. If the terminal
+	// cannot be flushed, it is read as it is.
 	_ = unix.IoctlSetInt(int(c.tty.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 	var b bytes.Buffer
 	b.WriteString(plain)
@@ -101,12 +98,12 @@ func (c *console) ask(ctx context.Context, lines []string, prompt string) (strin
 		return "", err
 	}
 	answer, err := c.in.line(ctx, c.echo())
-	// The answer counts, whether or not the line after it can be written.
+	// The answer counts, whether or not the newline after it can be written.
 	_, _ = io.WriteString(c.text, "\r\n")
 	return answer, err
 }
 
-// echo is where typed characters are shown: nowhere if the terminal does it.
+// echo is where typed characters are shown: nowhere if the terminal echoes them.
 func (c *console) echo() io.Writer {
 	t, err := unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS)
 	if err == nil && t.Lflag&unix.ECHO != 0 {
@@ -115,8 +112,8 @@ func (c *console) echo() io.Writer {
 	return c.text
 }
 
-// inlet reads a terminal. It passes the input to the open question if there is one,
-// else to the program.
+// inlet reads a terminal. It passes the input to the open prompt if there is one, else to the
+// program.
 type inlet struct {
 	src  io.Reader
 	keep bool // the program reads too
@@ -130,7 +127,7 @@ type inlet struct {
 	err     error
 }
 
-// maxTyped bounds what is kept for a program that does not read.
+// maxTyped bounds the unread input for a program.
 const maxTyped = 64 << 10
 
 func newInlet(src io.Reader, keep bool) *inlet {
@@ -139,7 +136,7 @@ func newInlet(src io.Reader, keep bool) *inlet {
 	return in
 }
 
-// start begins reading with the first who wants something. in.mu is held.
+// start starts reading at the first use. The caller holds in.mu.
 func (in *inlet) start() {
 	if !in.started {
 		in.started = true
@@ -160,7 +157,7 @@ func (in *inlet) pump() {
 		}
 		in.err = err
 		in.more.Broadcast()
-		// A question must be heard even if the program reads nothing.
+		// A prompt must get its input even if the program reads nothing.
 		for err == nil && len(in.program) > maxTyped && !in.asking {
 			in.more.Wait()
 		}
@@ -171,7 +168,7 @@ func (in *inlet) pump() {
 	}
 }
 
-// Read is the program's.
+// Read reads the program's input.
 func (in *inlet) Read(p []byte) (int, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -188,8 +185,7 @@ func (in *inlet) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// begin gives what is typed to a question, until the returned function is
-// called.
+// begin directs input to a prompt until the returned function is called.
 func (in *inlet) begin() func() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -203,8 +199,8 @@ func (in *inlet) begin() func() {
 	}
 }
 
-// line returns what is typed up to the return key. Only plain letters are
-// shown, so that a pasted text cannot act on the terminal.
+// line returns the typed line. It echoes only printable letters, so that a pasted text cannot act
+// on the terminal.
 func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
 	defer context.AfterFunc(ctx, func() {
 		in.mu.Lock()

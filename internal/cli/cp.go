@@ -33,9 +33,9 @@ func (a *app) cpCommand() *cobra.Command {
 			return a.cp(ctx, args[0], args[1], o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside who reads and writes and to whom files belong\n(default: the sandbox's own, with root's help where the policy allows root)")
-	cmd.Flags().BoolVarP(&o.follow, "follow-link", "L", false, "copy what SOURCE leads to where it is a symbolic link")
-	cmd.Flags().BoolVarP(&o.owners, "archive", "a", false, "keep the numbers of owner and group (for root)")
+	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside that reads and writes, and owns the files\n(default: the sandbox's own, with root's help where the policy allows root)")
+	cmd.Flags().BoolVarP(&o.follow, "follow-link", "L", false, "if SOURCE is a symbolic link, copy its target")
+	cmd.Flags().BoolVarP(&o.owners, "archive", "a", false, "keep numeric owner and group (for root)")
 	return cmd
 }
 
@@ -46,9 +46,9 @@ type copyFlags struct {
 
 // copied is what --json prints: where the copy is, and what it holds.
 type copied struct {
-	ID          string `json:"id,omitempty"` // of the sandbox that has it; none is this host
+	ID          string `json:"id,omitempty"` // ID of the sandbox that holds it; "" means this host
 	Path        string `json:"path"`
-	PathBytes   []byte `json:"path_base64,omitempty"` // the path, where it is not UTF-8
+	PathBytes   []byte `json:"path_base64,omitempty"` // the path, if it is not UTF-8
 	Files       int    `json:"files"`
 	Directories int    `json:"directories"`
 	Links       int    `json:"links"`
@@ -56,7 +56,7 @@ type copied struct {
 	LeftOut     int    `json:"left_out"` // special files, and links that lead out of the copy
 }
 
-// place is one end of a copy.
+// place is the source or the destination of a copy.
 type place struct {
 	ref  string // sandbox, or "" for the host
 	path string
@@ -72,7 +72,7 @@ func parsePlace(arg string) place {
 	return place{ref: ref, path: p}
 }
 
-// inside is a path inside, without cleaning what says more than a path: a slash or "/." at the end.
+// inside returns a path inside. It keeps a slash or "/." at the end, which have a meaning.
 func inside(p string) string {
 	switch {
 	case p == "":
@@ -89,10 +89,10 @@ func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) e
 		return usagef("a path is missing in %q or %q", source, destination)
 	}
 	if from.ref == "" && to.ref == "" {
-		return usagef("neither path is inside a sandbox").hint("SANDBOX:PATH names one; cp of your shell copies on the host")
+		return usagef("neither SOURCE nor DESTINATION is in a sandbox").hint("write SANDBOX:PATH for a path in a sandbox; use cp to copy on the host")
 	}
 	if o.owners && to.ref == "" && os.Geteuid() != 0 {
-		return usagef("only root keeps owners on the host").hint("leave --archive out: the files will be yours")
+		return usagef("only root can keep owners on the host").hint("omit --archive: the files will belong to you")
 	}
 	return a.with(ctx, func(c *connection) error {
 		done, err := a.copyFiles(ctx, c, from, to, source, o)
@@ -168,7 +168,7 @@ func hostPath(p string) (string, error) {
 	return full, err
 }
 
-// boxFS is the files of a sandbox that is named, and the sandbox's ID.
+// boxFS returns the files of a named sandbox, and the sandbox's ID.
 func (a *app) boxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
 	sb, err := c.find(ctx, ref)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// holdVerb is the whole command line of the process that holds a detached command.
+// holdVerb is the command line of the process that holds a detached command.
 const holdVerb = "hold-detached"
 
-// startedLine is what that process writes when the command has started. If it exits
-// without writing it, it has already printed the error.
+// startedLine is written by that process when the command has started. If it exits without writing
+// the line, it has already printed the error.
 const startedLine = "started\n"
 
 // holderSays is the descriptor to which it writes startedLine.
@@ -40,7 +40,8 @@ func (a *app) detach() error {
 		return err
 	}
 	defer said.Close()
-	// By standard input: other users could read arguments in /proc for as long as it runs.
+	// Pass the command line by standard input: other users could read arguments in /proc for as
+	// long as it runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
 	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.Vars, a.Stdout, a.Stderr
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
@@ -55,7 +56,7 @@ func (a *app) detach() error {
 	signals, release := caught()
 	defer release()
 	go func() {
-		// It is in a session of its own, so signals of the terminal do not reach it.
+		// It has a session of its own, so signals of the terminal do not reach it.
 		for s := range signals {
 			_ = cmd.Process.Signal(s) // an error means that it has exited, which Wait reports
 		}
@@ -72,7 +73,7 @@ func (a *app) detach() error {
 	return fmt.Errorf("the process that keeps its output has ended: %w", err)
 }
 
-// becomeHolder reads the command line that the holder is for.
+// becomeHolder reads the command line from standard input.
 func (a *app) becomeHolder() error {
 	syscall.CloseOnExec(holderSays)
 	a.holder = &holder{os.NewFile(holderSays, "holder")}
@@ -84,7 +85,7 @@ func (a *app) becomeHolder() error {
 	return nil
 }
 
-// bytesOf lets JSON carry texts that need not be UTF-8.
+// bytesOf encodes texts that need not be UTF-8 for JSON.
 func bytesOf(texts []string) [][]byte {
 	all := make([][]byte, 0, len(texts))
 	for _, text := range texts {
@@ -118,6 +119,6 @@ func (h *holder) stay(cmd *crannog.Cmd) error {
 	if err := errors.Join(err, h.says.Close()); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // how it ended is on record
+	_ = cmd.Wait() // its exit code is in the audit log
 	return nil
 }

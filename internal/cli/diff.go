@@ -77,20 +77,20 @@ func (a *app) showDiff(f *diffFlags, set api.Changes) error {
 		}
 	}
 	if set.Truncated {
-		a.note("there are more changes than are shown")
+		a.note("not all changes are shown")
 	}
 	if !isTerminal(a.Stderr) {
 		return nil
 	}
 	if set.Files == 0 {
-		a.note("nothing is changed")
+		a.note("no changes")
 		return nil
 	}
 	a.note("%s", counts(set.Files, set.Added, set.Removed))
 	return nil
 }
 
-// counts is the one line that sums changes up.
+// counts returns the line that sums changes up.
 func counts(files, added, removed int) string {
 	noun := "files"
 	if files == 1 {
@@ -99,7 +99,7 @@ func counts(files, added, removed int) string {
 	return fmt.Sprintf("%d %s changed, +%d −%d", files, noun, added, removed)
 }
 
-// listChanges prints one line for each change, with what is to be looked at.
+// listChanges prints one line for each change, with its flags.
 func listChanges(w io.Writer, list []api.Change) {
 	width := 0
 	for _, ch := range list {
@@ -115,7 +115,7 @@ func listChanges(w io.Writer, list []api.Change) {
 	}
 }
 
-// amount is how much of a file is changed.
+// amount describes how much of a file changed.
 func amount(ch api.Change) string {
 	switch {
 	case ch.Type == "link" && ch.Target != "":
@@ -140,22 +140,22 @@ func flagText(flag string) string {
 	case "git_unchecked":
 		return "its commits cannot be checked against hidden files: stays inside"
 	case "link_out":
-		return "a link that leads out: stays inside"
+		return "a link that leads out of the workspace: stays inside"
 	case "setuid":
 		return "setuid: stays inside"
 	case "special":
-		return "no file: stays inside"
+		return "not a regular file, directory or link: stays inside"
 	case "too_large":
 		return "too large: stays inside"
 	case "secret_name":
-		return "named after a sealed secret: stays inside"
+		return "its name contains a secret: stays inside"
 	case "masked":
 		return "contains a secret: comes out with asterisks"
 	}
 	return flag
 }
 
-// reasons are why a change is to be looked at.
+// reasons returns the flags of a change as text.
 func reasons(ch api.Change) string {
 	var why []string
 	for _, f := range ch.Flags {
@@ -177,8 +177,8 @@ func reasons(ch api.Change) string {
 	return strings.Join(why, ", ")
 }
 
-// showText prints one change as a unified diff. On a terminal what the sandbox
-// wrote is made inert, and elsewhere it is as it is, for git apply.
+// showText prints one change as a unified diff. On a terminal, the sandbox's text is made inert;
+// elsewhere it is unchanged, for git apply.
 func (a *app) showText(ch api.Change) {
 	text := ch.Text
 	if text == "" {
@@ -220,12 +220,11 @@ func paint(colour bool, code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// longestLine is more than a person reads of one line.
+// longestLine bounds the printed length of one line.
 const longestLine = 64 << 10
 
-// harmless is a line of a file for a person's eyes: without what moves the
-// cursor or turns the direction of writing, so that what is read is what will
-// be applied. Tabs stay.
+// harmless returns a line of a file without characters that move the cursor or change the direction
+// of writing, so that people read what will be applied. Tabs stay.
 func harmless(line string) string {
 	parts := strings.Split(line, "\t")
 	for i, p := range parts {

@@ -16,7 +16,7 @@ func TestChangesAreListed(t *testing.T) {
 		{Path: "up", Op: "created", Type: "link", Target: "../x", Flags: []string{"link_out"}},
 		{Path: ".envrc", Op: "changed", Type: "file", Added: 1, Removed: 2, Flags: []string{"protected", "runs_by_itself", "conflict"}, Conflict: "changed_outside"},
 	}))
-	want := "created  up      link to ../x  ! a link that leads out: stays inside\n" +
+	want := "created  up      link to ../x  ! a link that leads out of the workspace: stays inside\n" +
 		"changed  .envrc  +1 −2  ! protected, tools run it by themselves, conflict: changed outside\n" +
 		"created  a.txt   +3 −0\n" +
 		"changed  bin     binary, 2.0 kB\n"
@@ -25,8 +25,8 @@ func TestChangesAreListed(t *testing.T) {
 	}
 }
 
-// P38: what a sandbox wrote cannot paint over what a person decides about: no
-// cursor moves, no colours of its own, no text from right to left.
+// P38: text of a sandbox cannot hide what a person decides about: it contains no cursor movement,
+// colours or right-to-left marks.
 func TestNamesAndTextAreInert(t *testing.T) {
 	evil := "x\x1b[2J\x1b]0;t\x07\u202egpj.exe\u200b\rclean"
 	var b bytes.Buffer
@@ -37,7 +37,7 @@ func TestNamesAndTextAreInert(t *testing.T) {
 				t.Errorf("%q holds %q", text, bad)
 			}
 		}
-		if !strings.Contains(text, "gpj.exe") { // the control: it is shown at all
+		if !strings.Contains(text, "gpj.exe") { // the control: the text is shown
 			t.Errorf("%q", text)
 		}
 	}

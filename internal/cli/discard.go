@@ -43,10 +43,10 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	set, err := c.ChangesOf(ctx, t.id, crannog.ChangesOptions{Text: a.json})
 	if err != nil {
 		// Changes that cannot be compared can still be discarded.
-		a.note("what it has changed is not known: %v", err)
+		a.note("its changes cannot be listed: %v", err)
 	}
 	if a.interactive() && !yes {
-		if err := a.confirm(false, t.kept && set.Files == 0, "throw away "+thrown(t, set)); err != nil {
+		if err := a.confirm(false, t.kept && set.Files == 0, "discard "+thrown(t, set)); err != nil {
 			return err
 		}
 	}
@@ -59,7 +59,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 		}
 	}
 	if err != nil && !errors.Is(err, crannog.ErrNotFound) {
-		return fail("throw away the changes of "+t.name, err)
+		return fail("discard the changes of "+t.name, err)
 	}
 	if a.json {
 		return a.object(set)
@@ -67,7 +67,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	if !a.quiet {
 		listChanges(a.Stdout, set.Changes)
 	}
-	a.note("threw away %s", thrown(t, set))
+	a.note("discarded %s", thrown(t, set))
 	return nil
 }
 
@@ -88,9 +88,9 @@ func (a *app) discardRecorded(ctx context.Context, c *connection, args []string)
 		if errors.Is(err, crannog.ErrNotFound) {
 			return false, nil
 		}
-		return false, fail("throw away what "+args[0]+" printed", err)
+		return false, fail("discard what "+args[0]+" printed", err)
 	}
-	a.note("threw away what %s printed", args[0])
+	a.note("discarded what %s printed", args[0])
 	return true, nil
 }
 

@@ -46,7 +46,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 }
 
-// verdict makes the exit code. A warning keeps no sandbox from running.
+// verdict returns the error for the exit code. A warning does not keep sandboxes from running.
 func verdict(findings []finding) error {
 	for _, f := range findings {
 		if f.Result == resultFail {
@@ -68,7 +68,7 @@ func (a *app) examine(ctx context.Context) []finding {
 func (a *app) checkCauseway(ctx context.Context) []finding {
 	const name = "causeway"
 	if store.CheckPrivate(a.config.State) != nil {
-		return nil // nothing is put into a directory of another user, and checkState tells of it
+		return nil // do not create files in another user's directory; checkState reports it
 	}
 	client, err := gateway.Connect(ctx, a.config.State, gateway.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -104,9 +104,8 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 	return findings
 }
 
-// checkEngines returns what each engine finds on this host, and what it enforces
-// here. Only the default engine is needed: where another cannot run, that is a
-// warning.
+// checkEngines returns the findings of each engine. Only the default engine is required: if another
+// one cannot run, that is a warning.
 func (a *app) checkEngines(ctx context.Context) []finding {
 	engines, err := standard.Engines(a.config.State, slog.New(slog.DiscardHandler), a.config.DefaultEngine)
 	if err != nil {
@@ -146,10 +145,10 @@ func checkEngine(ctx context.Context, eng engine.Engine) []finding {
 	return findings
 }
 
-// checkConsole keeps no sandbox from running well, so it is never a warning.
+// checkConsole never warns: sandboxes do not need the console.
 func checkConsole() finding {
 	if web.Built() {
-		return ok("console", "in this program")
+		return ok("console", "embedded in this program")
 	}
 	return finding{"console", resultOK, web.NotBuilt, ""}
 }

@@ -55,7 +55,7 @@ func (a *app) rmCommand() *cobra.Command {
 			return a.each(cmd.Context(), args, "remove", func(sb *crannog.Sandbox) error { return sb.Kill(cmd.Context()) })
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "all that run or are paused")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all running and paused ones")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed")
 	return cmd
@@ -70,7 +70,7 @@ func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 		if dry {
 			return a.done(sandboxIDs(rows))
 		}
-		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d sandboxes that run or are paused", len(rows))); err != nil {
+		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d running or paused sandboxes", len(rows))); err != nil {
 			return err
 		}
 		var removed []string
@@ -113,25 +113,25 @@ func (a *app) pruneCommand() *cobra.Command {
 				if err := a.confirm(yes, nothing, what); err != nil {
 					return err
 				}
-				stop := a.progress("forgetting what has ended")
+				stop := a.progress("removing ended sandboxes")
 				pruned, err := c.Prune(cmd.Context())
 				stop()
 				if err != nil {
-					return fail("forget ended sandboxes", err)
+					return fail("remove ended sandboxes", err)
 				}
 				return a.pruned(pruned)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be forgotten")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed")
 	return cmd
 }
 
-// prunes describes what a prune would remove, and reports whether that is nothing. It
-// counts retained changes apart, since a person may still want to apply them.
+// prunes describes what a prune would remove, and reports whether that is nothing. It counts
+// retained changes separately, because a person may still want to apply them.
 func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
-	what = fmt.Sprintf("forget %d ended sandboxes", len(rows))
+	what = fmt.Sprintf("remove %d ended sandboxes", len(rows))
 	if !c.local {
 		return what, len(rows) == 0, nil
 	}
@@ -140,12 +140,12 @@ func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (wh
 		return "", false, fail("list retained changes", err)
 	}
 	if len(kept) > 0 {
-		what += fmt.Sprintf(", and throw away what %d runs changed", len(kept))
+		what += fmt.Sprintf(", and the retained changes of %d runs", len(kept))
 	}
 	return what, len(rows)+len(kept) == 0, nil
 }
 
-// pruned prints what is gone, and says how much it was.
+// pruned prints what was removed, and its size.
 func (a *app) pruned(p api.Pruned) error {
 	if a.json {
 		return a.object(p)
@@ -156,8 +156,8 @@ func (a *app) pruned(p api.Pruned) error {
 	return a.done(p.Removed)
 }
 
-// each calls do for every sandbox that is named. It continues after an error, so that
-// one wrong name does not stop the others.
+// each calls do for every named sandbox. It continues after an error, so that one wrong name does
+// not stop the others.
 func (a *app) each(ctx context.Context, refs []string, verb string, do func(*crannog.Sandbox) error) error {
 	return a.with(ctx, func(c *connection) error { return a.eachOf(ctx, c, refs, verb, do) })
 }
@@ -175,7 +175,7 @@ func (a *app) eachOf(ctx context.Context, c *connection, refs []string, verb str
 	})
 }
 
-// eachNamed prints the IDs of what something was done to.
+// eachNamed prints the IDs of the sandboxes for which do succeeded.
 func (a *app) eachNamed(ctx context.Context, refs []string, do func(ref string) (id string, err error)) error {
 	var done []string
 	err := a.every(ctx, refs, func(ref string) error {
@@ -188,8 +188,8 @@ func (a *app) eachNamed(ctx context.Context, refs []string, do func(ref string) 
 	return errors.Join(err, a.done(done))
 }
 
-// every does something with each name until it is interrupted. Of several
-// errors it reports all but the last, which it returns.
+// every calls do for each name until it is interrupted. It reports all errors but the last, which
+// it returns.
 func (a *app) every(ctx context.Context, names []string, do func(string) error) error {
 	var last error
 	for _, name := range names {
@@ -206,7 +206,7 @@ func (a *app) every(ctx context.Context, names []string, do func(string) error) 
 	return last
 }
 
-// done prints the IDs that something was done to.
+// done prints the IDs for which the action succeeded.
 func (a *app) done(ids []string) error {
 	if a.json {
 		if ids == nil {
@@ -228,7 +228,7 @@ func sandboxIDs(rows []api.Sandbox) []string {
 	return list
 }
 
-// confirm asks a person. Where there is none, --yes must say it.
+// confirm asks a person. Without a terminal, --yes is required.
 func (a *app) confirm(yes, nothing bool, what string) error {
 	if yes || nothing {
 		return nil
@@ -247,7 +247,7 @@ func (a *app) confirm(yes, nothing bool, what string) error {
 	return nil
 }
 
-// notify returns a context that ends with a signal. It leaves ctx itself as it is.
+// notify returns a context that ends with a signal. It does not change ctx.
 func notify(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, signals...)
 }

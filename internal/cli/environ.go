@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// variable is one of the caller's environment; empty if there is none.
+// variable returns one of the caller's environment variables, or "".
 func (a *app) variable(name string) string {
 	value, _ := a.lookUp(name)
 	return value
@@ -28,13 +28,13 @@ func (a *app) lookUp(name string) (string, bool) {
 	return "", false
 }
 
-// environment is what a command of a user inside gets of ours: how to show text, the language
-// and the time zone, and where programs are. Nothing else of the caller's
-// environment goes in: it is full of keys and tokens.
+// environment returns the variables that a command inside gets by default: locale, time zone,
+// terminal and PATH. Nothing else of the caller's environment goes in, because it is full of keys
+// and tokens.
 func (a *app) environment(user string, box api.Sandbox, tty bool) []string {
 	var env []string
 	if box.ImageDigest == "" {
-		// An image has directories of its own, and names them itself.
+		// An image sets its own PATH.
 		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(a.variable("PATH"), box.Tools)))
 	}
 	for _, pair := range a.Vars {
@@ -53,8 +53,8 @@ func (a *app) environment(user string, box api.Sandbox, tty bool) []string {
 	return env
 }
 
-// homeOf is the home of a user inside; "" is the usual one, and the home of an account that we do
-// not know is "".
+// homeOf returns the home directory of a user inside: of the default user for "", and "" for an
+// unknown account.
 func homeOf(user string) string {
 	switch user {
 	case "", "user":
@@ -65,8 +65,8 @@ func homeOf(user string) string {
 	return ""
 }
 
-// insidePath keeps the entries of the caller's PATH that exist inside too, and those of tools that
-// are shown.
+// insidePath returns the entries of the caller's PATH that exist inside too, and those of shown
+// tools.
 func insidePath(path string, tools []api.Tool) string {
 	var dirs []string
 	list := filepath.SplitList(path)
@@ -88,7 +88,7 @@ func insidePath(path string, tools []api.Tool) string {
 	return strings.Join(dirs, ":")
 }
 
-// splitEnv parts the variables that are UTF-8 from those that are not.
+// splitEnv separates variables that are UTF-8 from the others.
 func splitEnv(env []string) (text, bytes []string) {
 	for _, pair := range env {
 		if utf8.ValidString(pair) {
@@ -100,9 +100,9 @@ func splitEnv(env []string) (text, bytes []string) {
 	return text, bytes
 }
 
-// assignments reads -e and --env-file as docker does: what comes later wins,
-// and -e over files. A name without a value is taken from the caller's
-// environment: naming it is consent. If it is not set there, it is set nowhere.
+// assignments parses -e and --env-file as docker does: later values win, and -e wins over files. A
+// name without a value is copied from the caller's environment if it is set there: the user asked
+// for it by name.
 func (a *app) assignments(pairs, files []string) ([]string, error) {
 	var all, env []string
 	for _, file := range files {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// failure is an error with what was tried and what would help.
+// failure is an error with the attempted action and a hint.
 type failure struct {
 	op    string // "create the sandbox"
 	cause error
@@ -29,8 +29,7 @@ func (f *failure) hint(text string) *failure {
 	return &c
 }
 
-// fail returns err as a failure of the operation op. It returns an error that already
-// is a failure unchanged.
+// fail returns err as a failure of the operation op. It returns a failure unchanged.
 func fail(op string, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -38,14 +37,14 @@ func fail(op string, err error) *failure {
 	return &failure{op: op, cause: err}
 }
 
-// usagef is a command line that can never work.
+// usagef returns an error for an invalid command line.
 func usagef(format string, args ...any) *failure {
 	return &failure{usage: true, cause: fault.Newf(fault.Invalid, "usage", format, args...)}
 }
 
 func invalid(code string, err error) error { return fault.New(fault.Invalid, code, err.Error()) }
 
-// view is what an error shows.
+// view is the printed form of an error.
 type view struct {
 	Op    string `json:"operation,omitempty"`
 	Kind  string `json:"kind"`
@@ -81,11 +80,11 @@ func first(texts ...string) string {
 	return ""
 }
 
-// report prints the three-part block, or its machine form.
+// report prints the three-part block, or its JSON form.
 func (a *app) report(err error) {
 	v := viewOf(err)
 	if a.json {
-		// A struct of texts always marshals.
+		// a struct of strings always marshals
 		b, _ := json.Marshal(map[string]view{"error": v})
 		fmt.Fprintln(a.Stderr, string(b))
 		return
@@ -105,14 +104,14 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n         ")
 }
 
-// printable is text of several lines that a sandbox or a server chose, which cannot move the cursor, set
-// the terminal's title or turn the direction of writing.
+// printable returns text of several lines that a sandbox or a server chose, without characters that
+// move the cursor, set the terminal's title or change the direction of writing.
 func printable(s string) string { return text.Lines(s) }
 
-// codeSettings is the code of a setting that cannot work.
+// codeSettings is the fault code of an invalid setting.
 const codeSettings = "invalid_settings"
 
-// Exit codes of commands that manage.
+// Exit codes of commands about sandboxes.
 const (
 	codeFailed      = 1
 	codeUsage       = 2
@@ -162,10 +161,10 @@ func (a *app) codeOf(err error) int {
 		if v.Code == "server_unreachable" {
 			return codeUnreachable
 		}
-	default: // the rest has no code of its own
+	default: // other kinds have no exit code of their own
 	}
 	if a.checking {
-		// 1 is what was found.
+		// exit code 1 means that something was found
 		return codeCannot
 	}
 	return codeFailed

@@ -86,10 +86,10 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 	return nil
 }
 
-// attached runs a command in a sandbox that is not ours to remove.
+// attached runs a command in a sandbox that is not removed afterwards.
 func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
 	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() {
-		// The command may have ended this moment; Wait will tell.
+		// The command may have ended just now; Wait returns its result.
 		_ = cmd.Signal(syscall.SIGKILL)
 	}}
 	code, err := r.run(ctx)
@@ -142,13 +142,13 @@ func (a *app) shellCommand() *cobra.Command {
 	return cmd
 }
 
-// noneOf refuses flags that say how a sandbox is made where it exists already:
-// who names --net none must not believe that the shell has no network.
+// noneOf refuses flags about a new sandbox if the sandbox exists: a user of --net none must not
+// believe that the shell has no network.
 func noneOf(f *pflag.FlagSet, making []string, ref string) error {
 	for _, name := range making {
 		if f.Changed(name) {
-			return usagef("--%s says how a sandbox is made, and %s exists already", name, inert(ref)).
-				hint("leave the sandbox out to have one made; crannog policy set changes what one that runs may reach")
+			return usagef("--%s is for a new sandbox, and %s exists already", name, inert(ref)).
+				hint("omit SANDBOX to create a new one; crannog policy set changes the policy of a running one")
 		}
 	}
 	return nil

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Who names --net none must not believe that a shell in a sandbox that exists
-// has no network.
+// A user of --net none must not believe that a shell in an existing sandbox has no network.
 func TestAShellRefusesWhatItCannotHonour(t *testing.T) {
 	for _, flags := range []string{
 		"--net none", "--allow a.example", "--level strict", "--policy p.yaml", "--artifact x", "--memory 1g", "--name n", "--ttl 5m",
@@ -14,7 +13,7 @@ func TestAShellRefusesWhatItCannotHonour(t *testing.T) {
 	} {
 		flag, _, _ := strings.Cut(flags, " ")
 		code, _, stderr := run(t, append([]string{"shell", "box"}, strings.Fields(flags)...)...)
-		if code != codeOurs || !strings.Contains(stderr, "error: "+flag+" says how a sandbox is made, and box exists already") || !strings.Contains(stderr, "code=usage") {
+		if code != codeOurs || !strings.Contains(stderr, "error: "+flag+" is for a new sandbox, and box exists already") || !strings.Contains(stderr, "code=usage") {
 			t.Errorf("%s: %d %q", flags, code, stderr)
 		}
 	}

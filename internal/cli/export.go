@@ -65,7 +65,7 @@ func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []s
 	stop := a.progress("comparing files")
 	defer stop()
 	if name == "-" && isTerminal(a.Stdout) && o.Format == "tar" {
-		return usagef("a tar is nothing for a terminal").hint("--tar FILE, or a pipe")
+		return usagef("cannot write a tar to a terminal").hint("use --tar FILE, or a pipe")
 	}
 	write := func(w io.Writer) error { return c.ExportOf(ctx, t.id, o, w) }
 	signed := func(w, envelope io.Writer) error { o.Provenance = envelope; return write(w) }
@@ -87,16 +87,16 @@ func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []s
 	return nil
 }
 
-// vacant refuses a name under which there is something.
+// vacant returns an error if a file with that name exists.
 func vacant(name string) error {
 	if _, err := os.Lstat(name); err == nil {
-		return fault.Newf(fault.Exists, "file_exists", "%s is there already", name)
+		return fault.Newf(fault.Exists, "file_exists", "%s exists already", name)
 	}
 	return nil
 }
 
-// toNewFile writes a file that was not there, and leaves none after an error.
-// It appears under its name when it is whole.
+// toNewFile writes a new file under its final name once it is complete. After an error no file is
+// left.
 func toNewFile(name string, write func(io.Writer) error) (err error) {
 	if err := vacant(name); err != nil {
 		return err
@@ -113,8 +113,7 @@ func toNewFile(name string, write func(io.Writer) error) (err error) {
 	if err := errors.Join(write(tmp), tmp.Close()); err != nil {
 		return err
 	}
-	// A link fails if another process has made the file since. A rename would
-	// replace that file.
+	// A link fails if another process has created the file since. A rename would replace that file.
 	if err := os.Link(tmp.Name(), name); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// A file and its provenance come together, or neither does, and what was there
-// stays.
+// A file and its provenance are both written, or neither, and existing files stay.
 func TestBothFilesOrNone(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {

@@ -7,22 +7,21 @@ import (
 	"sync"
 )
 
-// fullScreen passes output on to a terminal and knows whether the program that
-// prints it uses the alternate screen. Notices are held back for that time: they
-// would be drawn over what the program shows.
+// fullScreen passes output on to a terminal and detects whether the program uses the alternate
+// screen. Messages wait until it does not: they would be drawn over the program's screen.
 type fullScreen struct {
 	out io.Writer
 
 	mu       sync.Mutex
 	uses     bool
-	sequence []byte // of an escape sequence that is not whole yet, with its ESC
+	sequence []byte // an incomplete escape sequence, with its ESC
 	held     []func()
 }
 
 // alternate are the modes by which programs switch to the alternate screen.
 var alternate = []string{"47", "1047", "1049"}
 
-// maxModes bounds a sequence that is looked at.
+// maxModes bounds the length of a parsed sequence.
 const maxModes = 64
 
 // Write implements io.Writer.
@@ -39,7 +38,7 @@ func (s *fullScreen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// see follows the sequences ESC [ ? modes h and l, and ESC c, the full reset.
+// see parses the sequences ESC [ ? modes h and l, and ESC c, the full reset.
 func (s *fullScreen) see(c byte) {
 	switch n := len(s.sequence); {
 	case c == 0x1b:
@@ -61,7 +60,7 @@ func (s *fullScreen) see(c byte) {
 	s.sequence = s.sequence[:0]
 }
 
-// tell calls what was held back. s.mu must be held.
+// tell calls the waiting functions. The caller holds s.mu.
 func (s *fullScreen) tell() {
 	for _, say := range s.held {
 		say()
@@ -69,8 +68,8 @@ func (s *fullScreen) tell() {
 	s.held = nil
 }
 
-// when calls say now, or when the program has left the alternate screen. On the
-// nil fullScreen no program has it.
+// when calls say now, or after the program has left the alternate screen. A nil fullScreen calls it
+// now.
 func (s *fullScreen) when(say func()) {
 	if s == nil {
 		say()

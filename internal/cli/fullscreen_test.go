@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// F28: while a program uses the whole screen, what was blocked is held back, and
-// told when the program has left it.
+// F28: while a program uses the whole screen, denials are held back; they are printed when the
+// program has left it.
 func TestF28NoticesWaitForTheScreen(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

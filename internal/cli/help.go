@@ -71,7 +71,7 @@ crannog policy explain SANDBOX GET URL prints the rule that decides and what wou
 allow the request. crannog approvals lists requests that wait for a person.
 `
 
-// addHelp adds the topics that belong to no command, and a tree of all.
+// addHelp adds the help topics that are not commands, and a tree of all commands.
 func (a *app) addHelp(root *cobra.Command) {
 	root.AddCommand(
 		&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)},

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// tellHostFiles prints which files of the host a saved memory needs to be restored.
+// tellHostFiles prints which files of the host a saved memory needs to be resumed.
 func (a *app) tellHostFiles(what string, h *api.HostFiles) {
 	if h == nil || h.Count == 0 {
 		return
@@ -30,6 +30,6 @@ func (a *app) tellHostFiles(what string, h *api.HostFiles) {
 		}
 		names = append(names, inert(f.Path))
 	}
-	a.note("%s: the memory refers to "+files+" of the host (%s). Of %d no copy is kept (%s): once one of these changes, only the sandbox's files can go on",
+	a.note("%s: the memory refers to "+files+" of the host (%s). %d of them have no copy (%s): after one of these changes, only the sandbox's files can be resumed",
 		what, h.Count, bytesText(h.Bytes), h.Unkept, strings.Join(names, ", "))
 }

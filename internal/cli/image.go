@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// imageVerbs are the commands that bring and remove images, and what crannog run needs of
-// them.
+// imageVerbs are the methods about images that the commands need.
 type imageVerbs struct{ *app }
 
 func (a imageVerbs) command() *cobra.Command {
@@ -54,7 +53,7 @@ func (a imageVerbs) pullCommand() *cobra.Command {
 	return cmd
 }
 
-// pullImage pulls an image and shows how far it is.
+// pullImage pulls an image and shows the progress.
 func (a imageVerbs) pullImage(ctx context.Context, c *connection, req api.PullImage) (api.Image, error) {
 	line := a.imageProgress(req.Image)
 	defer line.end()
@@ -65,7 +64,7 @@ func (a imageVerbs) pullImage(ctx context.Context, c *connection, req api.PullIm
 	return img, nil
 }
 
-// printImage prints what was pulled or imported: the name and digest, or one object.
+// printImage prints the pulled or imported image: its name and digest, or one object.
 func (a imageVerbs) printImage(img api.Image, err error) error {
 	switch {
 	case err != nil:
@@ -140,8 +139,8 @@ func (a imageVerbs) importCommand() *cobra.Command {
 	return cmd
 }
 
-// archivePath is a file's absolute path. Standard input becomes a file, which done removes:
-// an archive is read more than once.
+// archivePath returns a file's absolute path. Standard input is copied to a temporary file, which
+// done removes: an archive is read more than once.
 func (a imageVerbs) archivePath(arg string) (path string, done func(), err error) {
 	if arg != "-" {
 		path, err = filepath.Abs(arg)
@@ -171,7 +170,7 @@ func (a imageVerbs) exportCommand() *cobra.Command {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
 				if output == "" || output == "-" {
 					if f, ok := a.Stdout.(*os.File); ok && isTerminal(f) {
-						return usagef("an image is not for a terminal").hint("-o FILE writes it to a file")
+						return usagef("cannot write an image to a terminal").hint("use -o FILE, or a pipe")
 					}
 					return a.exported(args[0], c.ExportImage(ctx, args[0], format, a.Stdout))
 				}
@@ -191,7 +190,7 @@ func (a imageVerbs) exported(ref string, err error) error {
 	return nil
 }
 
-// exportTo gives the file its name once it is whole.
+// exportTo renames the file to its final name once it is complete.
 func exportTo(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".crannog-export-")
 	if err != nil {
@@ -227,7 +226,7 @@ func (a imageVerbs) listCommand() *cobra.Command {
 	return cmd
 }
 
-// shortDigest is as much of a digest as people compare, and commands take.
+// shortDigest returns the beginning of a digest, which commands accept.
 func shortDigest(digest string) string {
 	const length = len("sha256:") + 12
 	if len(digest) > length {
@@ -300,7 +299,7 @@ func (a imageVerbs) pruneCommand() *cobra.Command {
 	}
 }
 
-// missingImage reports whether an error says that there is no such image.
+// missingImage reports whether an error means that the image does not exist.
 func missingImage(err error) bool {
 	return crannog.Code(err) == "image_not_found"
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// imageFlags say from which image a sandbox starts.
+// imageFlags are the flags about the image that a sandbox starts from.
 type imageFlags struct {
 	image      string
 	pull       string
@@ -29,7 +29,7 @@ const (
 	pullNever   = "never"
 )
 
-// check refuses flags that say nothing without an image.
+// check refuses flags that have no meaning without an image.
 func (f *imageFlags) check() error {
 	switch {
 	case !slices.Contains([]string{"", pullMissing, pullAlways, pullNever}, f.pull):
@@ -42,7 +42,7 @@ func (f *imageFlags) check() error {
 	return nil
 }
 
-// fetchImage has the image on the server's machine and describes it.
+// fetchImage makes sure that the server has the image, and describes it.
 func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags) (api.Image, error) {
 	if f.pull != pullAlways {
 		img, err := c.InspectImage(ctx, f.image)
@@ -63,8 +63,8 @@ func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags
 	return img, nil
 }
 
-// imageArgs returns the command to run in an image: its entrypoint with what was given, or
-// with the arguments that the image has.
+// imageArgs returns the command to run in an image: its entrypoint with the given arguments, or
+// with the image's own.
 func imageArgs(f *imageFlags, img api.Image, args []string) ([]string, error) {
 	if f.bare {
 		return args, nil
@@ -81,12 +81,12 @@ func imageArgs(f *imageFlags, img api.Image, args []string) ([]string, error) {
 	}
 	all := slices.Concat(entry, args)
 	if len(all) == 0 {
-		return nil, usagef("the image names no command, and none was given").hint("crannog run --image " + inert(f.image) + " -- sh")
+		return nil, usagef("the image has no default command, and none was given").hint("crannog run --image " + inert(f.image) + " -- sh")
 	}
 	return all, nil
 }
 
-// completeImages offers the names of images.
+// completeImages completes the names of images.
 func (a imageVerbs) completeImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []cobra.Completion
 	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
@@ -101,7 +101,7 @@ func (a imageVerbs) completeImages(cmd *cobra.Command, args []string, _ string) 
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// imageLine shows how far the work on an image is, on a terminal.
+// imageLine shows the progress of work on an image on a terminal.
 type imageLine struct {
 	what string
 	line *progressLine
@@ -114,7 +114,7 @@ func (a imageVerbs) imageProgress(what string) *imageLine {
 	return &imageLine{what: inert(what), line: a.newProgress(), blobs: map[string]api.ImageEvent{}}
 }
 
-// event takes the progress of one blob or stage.
+// event processes the progress of one blob or stage.
 func (l *imageLine) event(e api.ImageEvent) {
 	if l.line == nil {
 		return
@@ -142,7 +142,7 @@ func (l *imageLine) event(e api.ImageEvent) {
 	l.line.show(text)
 }
 
-// bar draws a share.
+// bar draws a progress bar.
 func bar(done, total int64) string {
 	const width = 20
 	full := 0

@@ -13,14 +13,14 @@ import (
 
 const beInterrupted = "CRANNOG_TEST_INTERRUPTED"
 
-// The first interrupt asks for the end, and the second is the end.
+// The first interrupt requests the end, the second ends the process.
 func TestSecondInterrupt(t *testing.T) {
 	if os.Getenv(beInterrupted) != "" {
 		err := interruptible(t.Context(), func(ctx context.Context) error {
 			fmt.Println("works")
 			<-ctx.Done()
 			fmt.Println("ends")
-			select {} // as long as the disk takes
+			select {} // as long as a slow disk takes
 		})
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func (a *app) keyCommand() *cobra.Command {
 			"is shown once, when it is created; the server stores only its hash.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command key %s", args[0])
+				return usagef("unknown command key %s", args[0])
 			}
 			return cmd.Help()
 		},
@@ -53,7 +53,7 @@ func (a *app) keyNewCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&mcp, "mcp", false, "make a key for the tools of agents, good for nothing else")
+	cmd.Flags().BoolVar(&mcp, "mcp", false, "create a key that allows only the tools of agents")
 	return cmd
 }
 

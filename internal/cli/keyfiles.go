@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// tellKeys says that files which are shown hold what looks like keys: programs inside read them.
+// tellKeys warns that files of the workspace seem to contain keys, which programs inside can read.
+// Only some files are checked; the number of the others is shown with -v and by inspect.
 func (b *box) tellKeys() {
 	k := b.sb.Info().Keys
 	if k == nil || k.Count == 0 {
@@ -18,13 +19,13 @@ func (b *box) tellKeys() {
 	if k.Count > len(names) {
 		names = append(names, "…")
 	}
-	what := fmt.Sprintf("%d files that are shown inside look like they hold keys", k.Count)
+	what, them := fmt.Sprintf("%d files that seem to contain keys", k.Count), "them"
 	if k.Count == 1 {
-		what = "1 file that is shown inside looks like it holds a key"
+		what, them = "1 file that seems to contain a key", "it"
 	}
-	left := ""
-	if k.Left > 0 {
-		left = fmt.Sprintf("; %d files were not looked at", k.Left)
+	b.app.note("programs inside can read %s: %s; to hide %s, list %s under filesystem.deny in a --policy file",
+		what, strings.Join(names, ", "), them, them)
+	if k.Left > 0 && b.app.verbose {
+		b.app.note("%d files were not checked for keys", k.Left)
 	}
-	b.app.note("%s: %s%s (filesystem.deny of a policy hides them)", what, strings.Join(names, ", "), left)
 }

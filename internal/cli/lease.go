@@ -8,18 +8,18 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// A sandbox that belongs to this process ends soon after it, even if we are
-// killed: its time is short, and we prolong it.
+// A sandbox of this process ends soon after the process, even if it is killed: the sandbox has a
+// short time to live, which hold extends.
 const (
 	leaseTime  = 5 * time.Minute
 	leaseEvery = time.Minute
 )
 
-// hold prolongs the lease until the returned function is called.
+// hold extends the time to live until the returned function is called.
 func (a *app) hold(ctx context.Context, sb *crannog.Sandbox) func() {
 	return ticker.Every(ctx, leaseEvery, func(ctx context.Context) {
 		if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
-			a.note("the sandbox's time was not prolonged: %v", err)
+			a.note("the sandbox's time to live was not extended: %v", err)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func (a *app) logsCommand() *cobra.Command {
 // follow prints the log. With more it then waits for new lines and prints them.
 func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) error {
 	if more && a.json {
-		// An array would never be closed.
+		// A JSON array would never be closed.
 		f.jsonl = true
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
@@ -125,7 +125,7 @@ func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) e
 	}
 }
 
-// commandLine is a command as a line of the log.
+// commandLine returns a command as a line of the log.
 func commandLine(c api.Recording) api.LogEntry {
 	e := api.LogEntry{At: c.StartedAt, Level: "info", Message: "command " + c.ID, Fields: map[string]string{"command": words(c.Command)}}
 	if c.How != "start" {
@@ -145,7 +145,7 @@ func commandLine(c api.Recording) api.LogEntry {
 	}
 	switch {
 	case c.Lost && c.How == howConnect:
-		e.Fields["state"] = "left" // who followed; the command has an entry of its own
+		e.Fields["state"] = "left" // a follower; the command has an entry of its own
 	case c.Lost:
 		e.Fields["state"] = "lost"
 	}
@@ -157,7 +157,7 @@ func commandLine(c api.Recording) api.LogEntry {
 	return e
 }
 
-// words are a command in one line.
+// words returns a command on one line.
 func words(argv []string) string {
 	quoted := make([]string, len(argv))
 	for i, arg := range argv {

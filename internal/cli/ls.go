@@ -65,7 +65,7 @@ func (a *app) printSandboxes(f *listFlags, rows []api.Sandbox) error {
 	})
 }
 
-// withSandbox finds a sandbox that runs.
+// withSandbox finds a running sandbox.
 func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection, *crannog.Sandbox) error) error {
 	return a.with(ctx, func(c *connection) error {
 		sb, err := c.find(ctx, ref)

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-var update = flag.Bool("update", false, "write the list of commands in docs/reference/cli.md anew")
+var update = flag.Bool("update", false, "write the list of commands in docs/reference/cli.md")
 
-// The commands of docs/reference/cli.md are those of the program, with the same texts.
+// The list of commands in docs/reference/cli.md equals the program's help texts.
 func TestReferencePage(t *testing.T) {
 	const file = "../../docs/reference/cli.md"
 	old, err := os.ReadFile(file)
@@ -40,8 +40,7 @@ func TestReferencePage(t *testing.T) {
 	}
 }
 
-// Every command and every topic that help lists has a page, and no page has a request that roff
-// does not know.
+// Every command and every topic of help has a page, and no page has an unknown roff request.
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	if code, stdout, stderr := run(t, "man", dir); code != 0 || stdout != "" || !strings.Contains(stderr, "wrote") {

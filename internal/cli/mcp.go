@@ -53,7 +53,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	return cmd
 }
 
-// view is what the agent gets to see.
+// view is the part of the server that the agent gets.
 func (f *mcpFlags) view() (mcpserver.View, error) {
 	v := mcpserver.View{Bound: f.sandbox, Tools: f.tools, ReadOnly: f.readOnly}
 	if err := v.Check(); err != nil {
@@ -73,8 +73,7 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	if err != nil {
 		return err
 	}
-	// Standard output belongs to the protocol. Whatever else writes to it
-	// would break the conversation.
+	// Standard output belongs to the protocol. Any other output would break it.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return a.with(ctx, func(c *connection) error {
@@ -85,36 +84,36 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 			}
 			v.Bound = sb.ID()
 		}
-		desk, err := a.desk(ctx, c, f)
+		tenant, err := a.tenant(ctx, c, f)
 		if err != nil {
 			return err
 		}
-		srv, err := desk.Server(v)
+		srv, err := tenant.Server(v)
 		if err == nil {
 			err = srv.Run(ctx, &mcp.IOTransport{Reader: a.Stdin, Writer: notClosed{a.Stdout}})
 		}
 		if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-			err = nil // the agent has ended us
+			err = nil // the agent has closed our input
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		if err = errors.Join(err, desk.Close(end)); err != nil {
+		if err = errors.Join(err, tenant.Close(end)); err != nil {
 			return fail("serve tools", err)
 		}
 		return nil
 	})
 }
 
-// desk is what the agent works at.
-func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Desk, error) {
+// tenant returns the MCP tools' access to sandboxes.
+func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
 		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
-		// A key reaches its own sandboxes alone. The machine's user reaches
-		// all, and an agent must not unless it was given them.
+		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
+		// must reach only the one that it was given.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
 	}
 	if f.sandbox != "" {
-		return mcpserver.NewDesk(o)
+		return mcpserver.NewTenant(o)
 	}
 	opts, _, err := a.boxOptions(ctx, &f.boxFlags, c)
 	if err != nil {
@@ -125,7 +124,7 @@ func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.
 		return nil, err
 	}
 	if access.Net == "" && access.Policy == "" && len(access.Allow) == 0 {
-		// With a link, what the agent asks for can be allowed while it works.
+		// With a network, approval requests of the agent can be granted while it works.
 		opts = append(opts, crannog.Net(string(sandbox.NetPolicy)))
 	}
 	ttl, err := lifetime(f.ttl)
@@ -138,7 +137,7 @@ func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.
 		o.Fixed = true
 		kept = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
 	case c.local:
-		// Without the time that the others have.
+		// without the time to live that other sandboxes have
 		kept = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
 	}
 	if f.name != "" {
@@ -147,22 +146,22 @@ func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.
 	if ttl > 0 && f.name == "" {
 		opts = append(opts, crannog.Timeout(ttl))
 	} else {
-		// What belongs to this process ends soon after it, even if we are killed.
+		// A sandbox of this process ends soon after it, even if it is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
 		o.Hold = func(sb *crannog.Sandbox) func() { return a.hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())
 	}
-	// Named again for each: Name is for the default one.
+	// Use a new name for each: Name is for the default one.
 	o.Create = append(opts, crannog.Name(""))
-	return mcpserver.NewDesk(o)
+	return mcpserver.NewTenant(o)
 }
 
 // notEphemeral lets a sandbox outlive this process.
 func notEphemeral(r *api.CreateSandbox) { r.Ephemeral = false }
 
-// notClosed is standard output, which is not ours to close.
+// notClosed is standard output, which must stay open.
 type notClosed struct{ io.Writer }
 
 func (notClosed) Close() error { return nil }

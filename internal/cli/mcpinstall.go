@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/integration/registration"
 )
 
-// installFlags say where an entry is put, and what it says.
+// installFlags are the flags about the place and the content of an entry.
 type installFlags struct {
 	scope string
 	http  string
@@ -73,7 +73,7 @@ func (a *app) mcpUninstallCommand() *cobra.Command {
 				return err
 			}
 			change, err := registration.Uninstall(args[0], registration.Scope(f.scope), place)
-			return a.edit(change, err, &f, "take crannog out of "+args[0])
+			return a.edit(change, err, &f, "remove crannog from "+args[0])
 		},
 	}
 	f.add(cmd)
@@ -87,18 +87,18 @@ func completeClients(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return registration.Clients(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// registered is what the entry says. Programs with windows have not our PATH,
-// so that ours is named by its full path.
+// registered returns the content of the entry. Desktop programs may have another PATH, so it names
+// our program by its full path.
 func (a *app) registered(f *installFlags, flags []string) (registration.Server, error) {
 	if f.http != "" {
 		u, err := url.Parse(f.http)
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-			return registration.Server{}, usagef("--http: %q is no address such as http://localhost:7070/mcp", f.http)
+			return registration.Server{}, usagef("--http: %q is not an address such as http://localhost:7070/mcp", f.http)
 		case u.User != nil || strings.Contains(u.RawQuery, "key"):
-			return registration.Server{}, usagef("--http: a key does not belong in an address, where every program may print it")
+			return registration.Server{}, usagef("--http: the address must not contain a key, because programs print addresses")
 		case len(flags) > 0:
-			return registration.Server{}, usagef("flags of crannog mcp and --http exclude each other: that server runs already")
+			return registration.Server{}, usagef("flags of crannog mcp and --http exclude each other: the server at that address has its own settings")
 		}
 		if u.Path == "" || u.Path == "/" {
 			u.Path = "/mcp"
@@ -112,7 +112,8 @@ func (a *app) registered(f *installFlags, flags []string) (registration.Server, 
 	s := registration.Server{Command: self, Args: []string{"mcp"}}
 	for _, v := range a.config.Values() {
 		if v.Name == "state" && v.Origin != "default" {
-			// The program will not have the variable that says so here.
+			// The program will not have the environment variable that sets the state directory
+			// here.
 			state, err := filepath.Abs(v.Value)
 			if err != nil {
 				return s, fail("find the state", err)
@@ -140,7 +141,7 @@ type edited struct {
 	Backup  string `json:"backup,omitempty"`
 }
 
-// edit shows a change, asks, and makes it.
+// edit shows a change, asks, and writes it.
 func (a *app) edit(change *registration.Change, err error, f *installFlags, what string) error {
 	if err != nil {
 		return fail(what, err)
@@ -150,7 +151,7 @@ func (a *app) edit(change *registration.Change, err error, f *installFlags, what
 		if a.json {
 			return a.object(out)
 		}
-		a.note("%s is so already", change.Path)
+		a.note("%s is up to date", change.Path)
 		return nil
 	}
 	if !a.json {
@@ -172,7 +173,7 @@ func (a *app) edit(change *registration.Change, err error, f *installFlags, what
 	case f.dry:
 		a.note("nothing was changed")
 	case out.Backup != "":
-		a.note("what was there before is in %s", out.Backup)
+		a.note("the previous file is %s", out.Backup)
 	}
 	if change.Tell != "" {
 		a.note("%s", change.Tell)

@@ -34,8 +34,7 @@ func (a *app) mcpSkillCommand() *cobra.Command {
 	return cmd
 }
 
-// writeSkill takes the place of our own earlier file only: an edited one is
-// somebody's work.
+// writeSkill replaces only a file that it wrote itself: an edited one contains a person's work.
 func writeSkill(to string) (string, error) {
 	path := filepath.Join(to, "crannog", "SKILL.md")
 	text := registration.Skill()
@@ -44,7 +43,7 @@ func writeSkill(to string) (string, error) {
 	case err == nil && string(have) == text:
 		return path, nil
 	case err == nil:
-		return "", usagef("%s exists and says something else", path).hint("remove it first")
+		return "", usagef("%s exists and was edited", path).hint("remove it first")
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}

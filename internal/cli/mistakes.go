@@ -9,36 +9,36 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// habits are flags of docker and podman that people type here, with what to use
-// instead. Mounts are not among them: mountHint.
+// habits are flags of docker and podman that people type here, with what to use instead. mountHint
+// handles mounts.
 var habits = map[string]string{
-	"i":           "a command reads crannog's input, and has a terminal if crannog has one: leave -i out",
-	"t":           "a command has a terminal if crannog has one: leave -t out; --timeout is a time limit, -T is no terminal",
-	"p":           "no port has to be published: under crannog serve each port that a program inside listens on is at http://PORT-ID.localhost:7070",
+	"i":           "a command reads crannog's input, and has a terminal if crannog has one: omit -i",
+	"t":           "a command has a terminal if crannog has one: omit -t; -T means no terminal, --timeout is a time limit",
+	"p":           "ports need not be published: crannog serve shows each port of a sandbox at http://PORT-ID.localhost:7070",
 	"m":           "the memory limit is --memory 512m",
 	"h":           "a sandbox has a host name of its own",
 	"network":     "the network is --allow HOST or --net none, dev or open: crannog help network",
 	"workdir":     "the working directory is --cwd DIR, or -w DIR",
 	"label":       "labels are --metadata NAME=VALUE",
-	"entrypoint":  "the command is all that comes after the flags",
-	"cap-add":     "no program inside gains a right; -u root runs it as root of the sandbox",
-	"privileged":  "no program inside gains a right; -u root runs it as root of the sandbox",
+	"entrypoint":  "the command follows the flags: crannog run -- COMMAND",
+	"cap-add":     "programs inside get no capabilities of the host; -u root runs it as root of the sandbox",
+	"privileged":  "programs inside get no capabilities of the host; -u root runs it as root of the sandbox",
 	"read-only":   "files of the host never change: /workspace is copy-on-write",
 	"pids-limit":  "the limit of processes is --pids 100",
-	"restart":     "a sandbox is not started again by itself; --ttl TIME --on-end pause keeps it",
-	"interactive": "a command reads crannog's input, and has a terminal if crannog has one: leave --interactive out",
-	"tty":         "a command has a terminal if crannog has one: leave --tty out; -T is no terminal",
-	"publish":     "no port has to be published: under crannog serve each port that a program inside listens on is at http://PORT-ID.localhost:7070",
+	"restart":     "a sandbox does not restart by itself; --ttl TIME --on-end pause keeps it",
+	"interactive": "a command reads crannog's input, and has a terminal if crannog has one: omit --interactive",
+	"tty":         "a command has a terminal if crannog has one: omit --tty; -T means no terminal",
+	"publish":     "ports need not be published: crannog serve shows each port of a sandbox at http://PORT-ID.localhost:7070",
 }
 
-// commandHabits are commands that people type for ours.
+// commandHabits are commands of docker and podman, with ours.
 var commandHabits = map[string][]string{
 	"run": {"create", "start", "up"}, "stop": {"end"}, "rm": {"remove", "delete", "destroy"}, "stats": {"top"},
 	"shell": {"attach", "ssh", "connect", "sh", "bash"}, "inspect": {"info", "show", "describe"}, "logs": {"log"}, "resume": {"unpause", "start"},
 	"cp": {"copy", "upload", "download"}, "diff": {"status", "changes"}, "serve": {"server", "daemon"}, "discard": {"revert"}, "console": {"ui", "web"},
 }
 
-// mountHint says how a directory of the host is shown.
+// mountHint explains how to show a directory of the host.
 func mountHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup("mount") != nil {
 		return "a directory of the host is shown with --mount SRC[:DST][:ro|:cow], the one at /workspace with --workspace DIR"
@@ -46,7 +46,7 @@ func mountHint(cmd *cobra.Command) string {
 	return "a directory of the host is shown, copy-on-write at /workspace, with --workspace DIR; crannog cp copies others"
 }
 
-// flagMistake explains a flag that cannot be read.
+// flagMistake explains an invalid flag.
 func flagMistake(cmd *cobra.Command, err error) error {
 	f := usagef("%s", err.Error())
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
@@ -72,11 +72,10 @@ func flagMistake(cmd *cobra.Command, err error) error {
 	return f.hint("crannog help " + strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + " lists the flags")
 }
 
-// mostEdits is how many letters may be wrong for a guess.
+// mostEdits is the maximum number of wrong letters for a suggestion.
 const mostEdits = 2
 
-// nearFlag returns the flag whose name is nearest to what was typed, or begins
-// with it.
+// nearFlag returns the flag whose name is nearest to the typed one, or begins with it.
 func nearFlag(cmd *cobra.Command, typed string) string {
 	var names []string
 	begins := ""
@@ -94,12 +93,12 @@ func nearFlag(cmd *cobra.Command, typed string) string {
 
 // noCommand is the error for a command that does not exist below parent.
 func noCommand(parent *cobra.Command, name string) error {
-	f := usagef("there is no command %q", strings.TrimPrefix(parent.CommandPath()+" "+name, parent.Root().Name()+" "))
+	f := usagef("unknown command %q", strings.TrimPrefix(parent.CommandPath()+" "+name, parent.Root().Name()+" "))
 	parent.SuggestionsMinimumDistance = mostEdits
 	near := parent.SuggestionsFor(name)
 	for _, sub := range parent.Commands() {
 		if slices.Contains(sub.SuggestFor, name) {
-			near = []string{sub.Name()} // what it is called elsewhere is no typing error
+			near = []string{sub.Name()} // a command of docker is not a typing error
 		}
 	}
 	if len(near) > 0 {
@@ -108,8 +107,8 @@ func noCommand(parent *cobra.Command, name string) error {
 	return f.hint(strings.Replace(parent.CommandPath(), parent.Root().Name(), parent.Root().Name()+" help", 1) + " lists the commands")
 }
 
-// groups makes a command that only holds others refuse an unknown one, where it
-// would print its help and succeed.
+// groups makes a command that only groups others refuse an unknown one. Otherwise it would print
+// its help and succeed.
 func groups(cmd *cobra.Command) {
 	cmd.SuggestFor = append(cmd.SuggestFor, commandHabits[cmd.Name()]...)
 	if cmd.HasSubCommands() && !cmd.Runnable() {
@@ -126,8 +125,7 @@ func groups(cmd *cobra.Command) {
 	}
 }
 
-// mountTyped refuses docker's -v DIR:DIR, which would be --verbose and a command
-// of that name.
+// mountTyped refuses docker's -v DIR:DIR, which would be --verbose and a command of that name.
 func mountTyped(cmd *cobra.Command, args []string) error {
 	verbose := cmd.Flags().Lookup("verbose")
 	if verbose == nil || !verbose.Changed || cmd.ArgsLenAtDash() == 0 || len(args) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// splitMount reads SRC[:DST][:ro|:cow].
+// splitMount parses SRC[:DST][:ro|:cow].
 func splitMount(text string) (api.Mount, error) {
 	m := api.Mount{Source: text}
 	if strings.HasPrefix(text, ":") {
@@ -20,11 +20,11 @@ func splitMount(text string) (api.Mount, error) {
 			m.Source, m.ReadOnly = text[:i], mode == "ro"
 		case "rw":
 			return m, usagef("--mount: %q: nothing that a sandbox writes changes the host's files", text).
-				hint("leave :rw out: what is written stays inside, and crannog diff and export show it")
+				hint("omit :rw: changes stay inside, and crannog diff and export show them")
 		}
 	}
-	// A path inside is absolute, so that a colon of the source's own needs no escape
-	// unless a slash follows it.
+	// A path inside is absolute, so a colon within the source needs no escape unless a slash
+	// follows it.
 	if i := strings.LastIndex(m.Source, ":/"); i > 0 {
 		m.Source, m.Target = m.Source[:i], m.Source[i+1:]
 	} else if i := strings.LastIndexByte(m.Source, ':'); i > 0 && !strings.Contains(m.Source[i:], "/") {
@@ -51,8 +51,8 @@ func splitMounts(list []string) ([]api.Mount, error) {
 	return out, nil
 }
 
-// mountsOf are the mounts that flags ask for. Like the workspace they are of the
-// server's own machine.
+// mountsOf returns the mounts that flags request. Like the workspace, they need a server on this
+// machine.
 func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
 	list, err := splitMounts(b.mounts)
 	if err != nil || len(list) == 0 {
@@ -60,24 +60,25 @@ func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
 	}
 	for i, m := range list {
 		if !c.local {
-			// Paths are of this machine, names of the server.
+			// Paths are on this machine; names are the server's.
 			if strings.Contains(m.Source, "/") || m.Target == "" {
 				return nil, usagef("--mount: paths need a local server").
-					hint("a directory that the server shares is mounted by its name: --mount NAME:/DST; crannog cp copies files")
+					hint("mount a directory that the server shares by its name: --mount NAME:/DST; crannog cp copies files")
 			}
 			list[i].Name, list[i].Source = m.Source, ""
 			continue
 		}
 		real, err := resolved(m.Source)
 		if err != nil {
-			return nil, fail("find what --mount names", err)
+			return nil, fail("find the directory of --mount", err)
 		}
 		if a.holdsState(real) {
 			return nil, usagef("--mount: crannog's state is in %s, and it holds the tokens of every sandbox", inert(real))
 		}
-		// The place inside is the path as it was named, which is what other files say.
+		// Inside, the directory appears at the path as the user typed it, because other files refer
+		// to it by that path.
 		if list[i].Source, err = filepath.Abs(m.Source); err != nil {
-			return nil, fail("find what --mount names", err)
+			return nil, fail("find the directory of --mount", err)
 		}
 	}
 	return list, nil

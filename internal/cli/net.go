@@ -44,7 +44,7 @@ func (a *app) netLogCommand() *cobra.Command {
 				}
 				if of.sb == nil && !a.quiet {
 					if info, err := c.info(ctx, of); err == nil && info.Network.Net == string(sandbox.NetNone) {
-						a.note("sandbox %s had no network; the names that its programs asked for in vain are not kept", of.name)
+						a.note("sandbox %s had no network; the names that its programs tried to resolve are not kept", of.name)
 					}
 				}
 				return a.flows(ctx, of, o)
@@ -56,8 +56,7 @@ func (a *app) netLogCommand() *cobra.Command {
 	return cmd
 }
 
-// flows prints a sandbox's records. Who follows ends that with Ctrl-C, which is
-// no failure.
+// flows prints a sandbox's flows. Ctrl-C ends following without an error.
 func (a *app) flows(ctx context.Context, of subject, o crannog.FlowOptions) error {
 	if o.Follow {
 		var stop context.CancelFunc
@@ -65,12 +64,12 @@ func (a *app) flows(ctx context.Context, of subject, o crannog.FlowOptions) erro
 		defer stop()
 	}
 	if err := of.flows(ctx, o, a.printFlow); err != nil && (!o.Follow || ctx.Err() == nil) {
-		return fail("read the network records of "+of.id, err)
+		return fail("read the network flows of "+of.id, err)
 	}
 	return nil
 }
 
-// asked prints the names that were asked for in a sandbox without a network.
+// asked prints the names that programs tried to resolve in a sandbox without a network.
 func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 	if sb == nil {
 		return nil
@@ -80,7 +79,7 @@ func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 	}
 	names, err := sb.Asked(ctx)
 	if err != nil {
-		return fail("read the network records of "+sb.ID(), err)
+		return fail("read the network flows of "+sb.ID(), err)
 	}
 	for _, name := range names {
 		if err := a.printFlow(denial.Name(sb.ID(), name)); err != nil {

@@ -22,7 +22,7 @@ func (a *app) policyCommand() *cobra.Command {
 			"them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command policy %s", args[0])
+				return usagef("unknown command policy %s", args[0])
 			}
 			return cmd.Help()
 		},
@@ -68,7 +68,7 @@ func (a *app) policyShowCommand() *cobra.Command {
 	return cmd
 }
 
-// shipped is the text of a level or a network that is named alone.
+// shipped returns the text of a built-in level or network.
 func (b *accessFlags) shipped(ref string) (string, bool, error) {
 	if ref != "" || b.policy != "" || len(b.allow) > 0 || (b.level == "") == (b.net == "") || b.net == "policy" {
 		return "", false, nil
@@ -85,7 +85,7 @@ func (b *accessFlags) shipped(ref string) (string, bool, error) {
 	return text, true, err
 }
 
-// policyFor is the policy of a sandbox, or what flags and settings come to.
+// policyFor returns the policy of a sandbox, or the result of flags and settings.
 func (a *app) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
 	given := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
 	if ref == "" {
@@ -99,12 +99,12 @@ func (a *app) policyFor(ctx context.Context, ref string, f *accessFlags) (*polic
 		}
 		p, _, err := access.Compile(settings)
 		if err != nil {
-			return nil, fail("make the policy", err)
+			return nil, fail("compile the policy", err)
 		}
 		return p, nil
 	}
 	if given {
-		return nil, usagef("a sandbox has its policy, and --level, --policy, --net and --allow make another").
+		return nil, usagef("name a sandbox, or use --level, --policy, --net and --allow, not both").
 			hint("crannog policy set changes a sandbox's")
 	}
 	var p *policy.Policy
@@ -123,7 +123,7 @@ func (a *app) policyFor(ctx context.Context, ref string, f *accessFlags) (*polic
 	return p, err
 }
 
-// asked is the access that flags ask for.
+// asked returns the access that flags request.
 func (b *accessFlags) asked() (sandbox.Access, error) {
 	in, err := b.access()
 	if err != nil {
@@ -147,7 +147,7 @@ func (b *accessFlags) asked() (sandbox.Access, error) {
 	return out, nil
 }
 
-// compiled makes a policy again of what a server says that it was made of.
+// compiled compiles the policy documents of a server.
 func compiled(text api.Policy) (*policy.Policy, error) {
 	layers := make([]policy.Layer, 0, len(text.Layers))
 	for _, l := range text.Layers {
@@ -162,9 +162,9 @@ func compiled(text api.Policy) (*policy.Policy, error) {
 		return nil, fail("read the server's policy", err)
 	}
 	if p.Digest() != text.Digest {
-		// Another version would explain another policy than the one in force.
+		// Another version would explain a policy other than the one in force.
 		return nil, fail("read the server's policy", fault.New(fault.Unsupported, "policy_differs",
-			"this program makes another policy of the server's documents")).hint("use the same version as the server's: crannog version")
+			"this program compiles the server's documents to another policy")).hint("use the same version as the server's: crannog version")
 	}
 	return p, nil
 }

@@ -30,7 +30,7 @@ func TestRequestOf(t *testing.T) {
 	}
 }
 
-// A level that is completed must be one that --level takes.
+// --level must accept every level that completion offers.
 func TestOfferedWordsWork(t *testing.T) {
 	for _, l := range policy.Levels() {
 		if _, err := (&accessFlags{level: l}).access(); err != nil {

@@ -15,7 +15,7 @@ import (
 type policyFinding struct {
 	File string `json:"file"`
 	Line int    `json:"line,omitempty"`
-	// Result is error, or warning for what is allowed and worth a look.
+	// Result is error, or warning for something that is allowed but risky.
 	Result string `json:"result"`
 	Field  string `json:"field,omitempty"`
 	Text   string `json:"text"`
@@ -78,7 +78,7 @@ func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
 		settings.Project = nil
 	case policy.LayerTask:
 	default:
-		return nil, usagef("--layer: %q is none of organisation, project and task", layer)
+		return nil, usagef("--layer: %q is not organisation, project or task", layer)
 	}
 	if settings.Organisation != nil {
 		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: *settings.Organisation})
@@ -130,7 +130,7 @@ func lead(field string) string {
 	return field + ": "
 }
 
-// lineOf names a line in the form that editors jump to.
+// lineOf returns a line number in the form that editors jump to.
 func lineOf(file string, line int) string {
 	if line == 0 {
 		return file

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// explanation is what policy explain prints.
+// explanation is the output of policy explain.
 type explanation struct {
 	Request string `json:"request"`
 	egress.Decision
@@ -80,8 +80,8 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// linkedAnyway makes of flags that give no network what the level says of
-// one: who names a level alone wants to know that.
+// linkedAnyway evaluates the level's network rules if the flags give no network: a user who names
+// only a level wants to see them.
 func (a *app) linkedAnyway(f *accessFlags) error {
 	access, err := f.asked()
 	if err != nil {
@@ -94,8 +94,7 @@ func (a *app) linkedAnyway(f *accessFlags) error {
 	return nil
 }
 
-// requestOf reads what a person types: a method and a URL, or CONNECT and a
-// host with a port.
+// requestOf parses a method and a URL, or CONNECT and a host with a port.
 func requestOf(method, target string) (policy.Request, error) {
 	r, err := policy.ParseTarget(method, target)
 	if err != nil {
@@ -115,9 +114,9 @@ func (a *app) printExplanation(e explanation) error {
 	}
 	switch {
 	case e.Effect == egress.Ask:
-		// There is no question yet, and so no ID that could be approved.
-		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the question and its ID,")
-		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID answers it")
+		// There is no approval request yet, and so no ID.
+		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the request and its ID,")
+		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID decides it")
 	case e.Fix != "":
 		fmt.Fprintf(a.Stdout, "  allow   %s\n", oneLine(e.Fix))
 	}

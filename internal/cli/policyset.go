@@ -13,11 +13,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// policyChange is what policy set prints.
+// policyChange is the output of policy set.
 type policyChange struct {
 	ID      string      `json:"id"`
 	Network api.Network `json:"network"`
-	// Wider lists what may be allowed now and was not before.
+	// Wider lists what is allowed now and was not before.
 	Wider []string `json:"wider"`
 }
 
@@ -35,7 +35,7 @@ func (a *app) policySetCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.level == "" && f.net == "" && f.policy == "" && len(f.allow)+len(f.artifacts) == 0 {
-				return usagef("say what it may reach or give out: --allow, --net, --policy, --level or --artifact").hint("crannog policy set " + args[0] + " --net none takes all of it away")
+				return usagef("name the new policy: --allow, --net, --policy, --level or --artifact").hint("crannog policy set " + args[0] + " --net none removes the network")
 			}
 			if err := checkAllowed(f.allow); err != nil {
 				return err
@@ -81,7 +81,7 @@ func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags
 	return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
 }
 
-// keeping adds to the flags what stays of what a sandbox has.
+// keeping adds to the flags what a sandbox keeps of its policy.
 func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
 	kept := *b
 	asked, err := b.asked()
@@ -90,11 +90,11 @@ func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
 	}
 	named := b.level != "" || slices.ContainsFunc(asked.Documents, func(d policy.Document) bool { return d.Level != "" })
 	if !named && b.net != "open" && now.Net != "open" {
-		// An open network brought a level of its own, which goes with it.
+		// An open network has its own level, which is removed with it.
 		kept.level = now.Level
 	}
 	if b.net == "" && len(b.allow) == 0 && b.policy == "" {
-		// What else is named changes that and not whether there is a network.
+		// Other flags change the policy, not whether there is a network.
 		kept.net = string(sandbox.NetPolicy)
 		if !now.Attached {
 			kept.net = string(sandbox.NetNone)
@@ -111,8 +111,8 @@ func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error)
 	return compiled(text)
 }
 
-// after is what the flags would come to below the organisation's and the
-// project's documents that are in force.
+// after returns the result of the flags, combined with the organisation's and the project's
+// documents that are in force.
 func (b *accessFlags) after(before *policy.Policy) (*policy.Policy, error) {
 	access, err := b.asked()
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *app) printChange(c policyChange, dry bool) error {
 		fmt.Fprintf(a.Stdout, "wider: %s\n", oneLine(w))
 	}
 	if len(c.Wider) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing is wider than before")
+		fmt.Fprintln(a.Stdout, "nothing more is allowed than before")
 	}
 	if dry {
 		fmt.Fprintln(a.Stdout, "nothing was changed")

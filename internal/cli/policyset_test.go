@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// A change keeps the level of a sandbox unless it names one: a level that is
-// changed unasked changes what may come out, too.
+// A change keeps the level of a sandbox unless it names one: the level also decides which files may
+// come out.
 func TestAChangeKeepsTheLevel(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -44,7 +44,7 @@ func TestAChangeKeepsTheLevel(t *testing.T) {
 			t.Errorf("%d: level %q and network %q, %v, want %q and %q", i, kept.level, kept.net, err, c.level, c.net)
 		}
 	}
-	// Artifacts alone are a change, and get as far as the server.
+	// --artifact alone is a change, and reaches the server.
 	if code, _, stderr := run(t, "policy", "set", "a", "--artifact", "dist/**"); code != codeUnreachable {
 		t.Errorf("%d %s", code, stderr)
 	}

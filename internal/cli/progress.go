@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// patience is how long nothing is said about a wait.
+// patience is how long a wait is silent.
 const patience = 300 * time.Millisecond
 
-// note says something on standard error, unless asked to be quiet.
+// note prints a message on standard error, unless --quiet is set.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.Stderr, "crannog: "+format+"\n", args...)
 	}
 }
 
-// progress shows text on a terminal if the wait is long, and takes it away
-// again when the returned function is called.
+// progress shows text on a terminal if the wait is long. The returned function removes it.
 func (a *app) progress(text string) func() {
 	p := a.newProgress()
 	if p == nil {
@@ -40,7 +39,7 @@ type progressLine struct {
 	over  bool
 }
 
-// newProgress returns a line without text, or nil where none should be shown.
+// newProgress returns a line without text, or nil if none should be shown.
 func (a *app) newProgress() *progressLine {
 	f, ok := a.Stderr.(*os.File)
 	if !ok || a.quiet || a.json || !isTerminal(f) || a.variable("TERM") == "dumb" {
@@ -63,7 +62,7 @@ func (p *progressLine) show(text string) {
 	fmt.Fprintf(p.out, "crannog: %s…", text)
 }
 
-// end takes the line away.
+// end removes the line.
 func (p *progressLine) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A wait is told on a terminal when it is long, and what was told goes when it
-// is over.
+// A long wait is shown on a terminal, and the text is removed when the wait is over.
 func TestProgress(t *testing.T) {
 	s := newScreen(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -19,7 +18,7 @@ func TestProgress(t *testing.T) {
 			synctest.Wait()
 			fmt.Fprint(s.tty, then)
 			stop()
-			time.Sleep(time.Second) // what was to come does not any more
+			time.Sleep(time.Second) // the wait ended before its text was due
 		}
 		a := &app{Env: Env{Stderr: s.tty}}
 		wait(a, patience-1, "short;")
@@ -32,7 +31,7 @@ func TestProgress(t *testing.T) {
 		var pipe bytes.Buffer
 		wait(&app{Env: Env{Stderr: &pipe}}, time.Minute, "end")
 		if pipe.Len() > 0 {
-			t.Errorf("who is no terminal is told %q", pipe.String())
+			t.Errorf("without a terminal it prints %q", pipe.String())
 		}
 	})
 	want := "short;crannog: resuming a…long;\r\x1b[Ksilent;silent;silent;end"

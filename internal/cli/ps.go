@@ -28,7 +28,7 @@ func (a *app) psCommand() *cobra.Command {
 					return fail("list the processes of "+sb.ID(), err)
 				}
 				if all.Cut {
-					a.note("there are more processes than are listed")
+					a.note("not all processes are listed")
 				}
 				head := []string{"PID", "PARENT", "USER", "CPU", "MEMORY", "FROM", "COMMAND"}
 				return list(a, &f, all.Processes, func(p api.Process) string { return strconv.Itoa(p.PID) }, head, psRow)
@@ -46,11 +46,10 @@ func psRow(p api.Process) []string {
 	}
 }
 
-// fromWidth is how much of a command is shown beside a process.
+// fromWidth is the maximum width of a command in the FROM column.
 const fromWidth = 40
 
-// from names the command of a process in a cell. A command itself has its tag
-// alone there.
+// from returns the FROM cell of a process. The row of a command itself shows only its number.
 func from(p api.Process) string {
 	c := p.Command
 	if c == nil {

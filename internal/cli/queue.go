@@ -8,11 +8,11 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// queueEvery is how often the place in the server's queue is read.
+// queueEvery is how often the position in the server's queue is read.
 const queueEvery = time.Second
 
-// queued is progress for a request that may wait in the server's queue: it shows
-// the request's place and the expected wait.
+// queued is progress for a request that may wait in the server's queue: it shows the request's
+// position and the expected wait.
 func (a *app) queued(ctx context.Context, c *connection, text string, own func(api.QueuedStart) bool) (stop func()) {
 	p := a.newProgress()
 	if p == nil {
@@ -31,7 +31,7 @@ func (a *app) queued(ctx context.Context, c *connection, text string, own func(a
 			case <-timer.C:
 			}
 			line := text
-			// A server that cannot be asked, or is older, shows no place.
+			// An older server, or one that cannot be reached, shows no position.
 			if q, err := c.Queue(ctx); err == nil {
 				line += placeIn(q, own)
 			}
@@ -46,12 +46,12 @@ func (a *app) queued(ctx context.Context, c *connection, text string, own func(a
 	}
 }
 
-// aboutSandbox selects the requests about one sandbox.
+// aboutSandbox selects requests about one sandbox.
 func aboutSandbox(id string) func(api.QueuedStart) bool {
 	return func(r api.QueuedStart) bool { return r.SandboxID == id }
 }
 
-// placeIn describes where a request stands, or returns "" if it does not wait.
+// placeIn describes a request's position, or returns "" if it does not wait.
 func placeIn(q api.Queue, own func(api.QueuedStart) bool) string {
 	for _, r := range q.Requests {
 		if !own(r) {

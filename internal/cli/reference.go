@@ -37,12 +37,11 @@ another key, is code=sandbox_not_found, exit code 3.
 type subject struct {
 	client *crannog.Client
 	id     string
-	name   string           // how people call it
-	sb     *crannog.Sandbox // nil if it has ended, and only the audit log knows it
+	name   string           // name for messages
+	sb     *crannog.Sandbox // nil if it has ended and only the audit log has it
 }
 
-// subject resolves a reference, also to a sandbox that has ended. It is the one
-// place where commands do.
+// subject resolves a reference, also to a sandbox that has ended. All commands use it.
 func (c *connection) subject(ctx context.Context, ref string) (subject, error) {
 	if ref == lastAlias {
 		id, err := c.newest(ctx)
@@ -63,8 +62,7 @@ func (c *connection) subject(ctx context.Context, ref string) (subject, error) {
 	return subject{}, fail(fmt.Sprintf("find sandbox %q", inert(ref)), err).hint(findHint(err))
 }
 
-// find resolves a reference to a sandbox of which more is known than the audit
-// log.
+// find resolves a reference to a sandbox that is still listed.
 func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, error) {
 	of, err := c.subject(ctx, ref)
 	if err != nil {
@@ -76,7 +74,7 @@ func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, er
 	return of.sb, nil
 }
 
-// ended is the error for a command that needs a sandbox that has not ended.
+// ended returns the error for a command that needs a sandbox that has not ended.
 func (of subject) ended() error {
 	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
 		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows what it did")
@@ -85,8 +83,7 @@ func (of subject) ended() error {
 // newest returns the ID of the sandbox that started last.
 func (c *connection) newest(ctx context.Context) (string, error) {
 	var id string
-	// A few, because copies that are made to read a saved state are no sandboxes
-	// of anybody.
+	// Read several, because temporary copies for reading a saved state are skipped.
 	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(audit.SandboxStarted)}, Newest: 100}) {
 		if crannog.Code(err) == "route_not_found" {
 			break // a server without an audit log
@@ -106,14 +103,14 @@ func (c *connection) newest(ctx context.Context) (string, error) {
 		return "", fail("find the newest sandbox", err)
 	}
 	if len(rows) == 0 {
-		return "", fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "there was none yet")).
+		return "", fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox has started yet")).
 			hint("crannog run -- COMMAND starts one")
 	}
 	return rows[0].ID, nil
 }
 
-// entry returns the newest entry of a kind about a sandbox. One that cannot be
-// read is none: the caller then says that the sandbox is not found.
+// entry returns the newest entry of a kind about a sandbox. An unreadable entry counts as absent:
+// the caller then reports that the sandbox is not found.
 func (c *connection) entry(ctx context.Context, id string, kind audit.Kind) (found api.Entry, ok bool) {
 	for e, err := range c.Record(ctx, crannog.RecordOptions{Sandbox: id, Kinds: []string{string(kind)}, Newest: 1}) {
 		if err != nil {
@@ -124,8 +121,7 @@ func (c *connection) entry(ctx context.Context, id string, kind audit.Kind) (fou
 	return found, ok
 }
 
-// info returns what is known of the sandbox. Of one that only the audit log
-// knows it is what that says.
+// info returns the description of the sandbox, if necessary from the audit log.
 func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) {
 	if of.sb != nil {
 		return of.sb.Info(), nil
@@ -149,8 +145,7 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 	return info, nil
 }
 
-// flows calls yield for each record of the sandbox's network. After its end
-// they are read from the audit log.
+// flows calls yield for each flow of the sandbox. After its end, they are read from the audit log.
 func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(api.FlowRecord) error) error {
 	if of.sb != nil {
 		return of.sb.Flows(ctx, o, yield)
@@ -161,7 +156,7 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 		}
 		r, ok := entrydata.Of(audit.Flow, e.Data).(egress.Record)
 		if !ok {
-			return fmt.Errorf("entry %d of the audit log is no record of a connection", e.Seq)
+			return fmt.Errorf("entry %d of the audit log is not a network flow", e.Seq)
 		}
 		if o.Denied && r.Effect != egress.Deny {
 			continue
@@ -173,7 +168,7 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 	return nil
 }
 
-// over reports whether nothing more is to come of a sandbox.
+// over reports whether the sandbox has ended, so that nothing new follows.
 func (of subject) over(ctx context.Context) bool {
 	if of.sb == nil {
 		return true
@@ -182,7 +177,7 @@ func (of subject) over(ctx context.Context) bool {
 	return err != nil || info.State == "stopped"
 }
 
-// logs are what happened to the sandbox. They go with it.
+// logs returns the sandbox's events. They are removed with it.
 func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	if of.sb == nil {
 		return nil, nil
@@ -190,7 +185,7 @@ func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	return of.sb.Logs(ctx)
 }
 
-// recordings are of what its commands printed. They may outlive it.
+// recordings returns the recordings of the sandbox's commands. They may outlive it.
 func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 	list, err := of.client.RecordingsOf(ctx, of.id)
 	switch {

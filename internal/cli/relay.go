@@ -19,17 +19,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// codeBrokenPipe is what a shell shows for a program whose reader went away.
+// codeBrokenPipe is the exit code of shells for a program whose reader has gone.
 const codeBrokenPipe = 128 + int(syscall.SIGPIPE)
 
-// relay runs a command with our own standard streams. Our descriptors are
-// never given to a sandbox: a kernel that writes to a plain file at offsets
-// of its own would overwrite what is in it.
+// relay runs a command with our own standard streams. Our descriptors are never given to a sandbox:
+// its kernel would write to a plain file at offsets of its own and overwrite the content.
 type relay struct {
 	app     *app
 	cmd     *crannog.Cmd
 	signals <-chan os.Signal
-	// kill ends it for good, at the second interrupt.
+	// kill ends it at the second interrupt.
 	kill func()
 }
 
@@ -49,7 +48,7 @@ func (r *relay) outcome(ctx context.Context) (int, bool, error) {
 			return 0, false, fail("set up the terminal", err)
 		}
 		restore = func() {
-			// The terminal may be gone, and then there is nothing to restore.
+			// The terminal may be gone; then there is nothing to restore.
 			_ = term.Restore(int(r.app.Stdin.Fd()), state)
 		}
 	}
@@ -83,8 +82,8 @@ func (r *relay) result(ctx context.Context, err error) (int, error) {
 	return 0, err
 }
 
-// forward hands signals to the command: the first as it is, the second of a
-// kind that asks to end as a kill.
+// forward passes signals to the command: the first as it is, the second of a kind that requests an
+// end as a kill.
 func (r *relay) forward(done <-chan struct{}) {
 	asked := 0
 	for {
@@ -102,7 +101,7 @@ func (r *relay) forward(done <-chan struct{}) {
 					continue
 				}
 			}
-			// The command may have ended this moment; Wait will tell.
+			// The command may have ended just now; Wait returns its result.
 			_ = r.cmd.Signal(sig)
 		}
 	}
@@ -118,14 +117,14 @@ func (r *relay) followSize(done <-chan struct{}) {
 			return
 		case <-resized:
 			if size, ok := r.app.size(); ok {
-				// A terminal that missed one size gets the next.
+				// If a terminal missed one size, it gets the next.
 				_ = r.cmd.Resize(size)
 			}
 		}
 	}
 }
 
-// size is that of our terminal.
+// size returns the size of our terminal.
 func (a *app) size() (crannog.Size, bool) {
 	cols, rows, err := term.GetSize(int(a.Stdin.Fd()))
 	if err != nil || cols <= 0 || rows <= 0 || cols > 1<<15 || rows > 1<<15 {
@@ -144,8 +143,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// streams connects the command: a terminal if a person sits at both ends,
-// pipes otherwise.
+// streams connects the command: to a terminal if both ends are one, else to pipes.
 func (a *app) streams(cmd *crannog.Cmd, tty bool) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
 	if tty {
@@ -156,19 +154,18 @@ func (a *app) streams(cmd *crannog.Cmd, tty bool) {
 	}
 }
 
-// caught returns the signals that are the command's business.
+// caught returns the signals that are passed to the command.
 func caught() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	// A reader that goes away must end in an error of Write, so that the
-	// sandbox is removed, and not in our death.
+	// If the reader of our output is gone, Write must return an error instead of ending us, so that
+	// the sandbox is removed.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	return c, func() { signal.Stop(c); signal.Stop(pipe) }
 }
 
-// fate explains a stream that broke off: what ended the sandbox decides the
-// code.
+// fate explains a broken stream: what ended the sandbox decides the exit code.
 func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
 	if crannog.Code(err) != client.CodeLost {
 		return 0, err
@@ -191,7 +188,7 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 		a.note("the memory limit ended the sandbox")
 		return 128 + int(syscall.SIGKILL), nil
 	case "timeout":
-		a.note("the sandbox's time was up")
+		a.note("the sandbox reached its time limit")
 		return client.CodeTimeout, nil
 	case "killed":
 		return 128 + int(syscall.SIGKILL), nil
@@ -199,18 +196,17 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 	return 0, err
 }
 
-// leftBehind is the error of a command that was cut off in a sandbox that
-// lives: somebody has paused it or put it back. What the wire said of that says
-// nothing to a person.
+// leftBehind is the error of a command that was cut off in a sandbox that still exists: it was
+// paused or rolled back. The error of the stream would not explain that.
 func leftBehind(info api.Sandbox) error {
-	text := fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", label(info), info.State)
+	text := fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {
-		text = fmt.Sprintf("the command was cut off, and sandbox %s runs: it was rolled back, or the connection to it broke", label(info))
+		text = fmt.Sprintf("the command was cut off, but sandbox %s runs: it was rolled back, or the connection to it broke", label(info))
 	}
 	if info.State == "pausing" || info.State == "paused" {
 		return fault.New(fault.Conflict, "sandbox_paused", text).
-			WithHint("crannog resume " + label(info) + " lets the sandbox go on; what the command prints then goes nowhere")
+			WithHint("crannog resume " + label(info) + " continues the sandbox; further output of the command is lost")
 	}
 	return fault.New(fault.Unavailable, client.CodeLost, text).
-		WithHint("how far the command came is not known; look before running it again")
+		WithHint("how far the command came is not known; check before running it again")
 }

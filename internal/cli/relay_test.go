@@ -16,7 +16,7 @@ import (
 // sandbox's state, also if the command was cut off before it was known to run.
 func TestCommandsThatAreLeftBehind(t *testing.T) {
 	for state, want := range map[string]view{
-		"resuming": {Code: "stream_lost", Hint: "look before"},
+		"resuming": {Code: "stream_lost", Hint: "check before"},
 		"pausing":  {Code: "sandbox_paused", Hint: "crannog resume box"},
 		"paused":   {Code: "sandbox_paused", Hint: "crannog resume box"},
 	} {
@@ -26,7 +26,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 				switch {
 				case r.Method == http.MethodGet:
 					now := state
-					if looks.Add(1) <= 2 { // found, and looked at before it shows
+					if looks.Add(1) <= 2 { // found at first, and paused when it is read again
 						now = "running"
 					}
 					_ = json.NewEncoder(w).Encode(api.Sandbox{ID: "i1", Name: "box", State: now})

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// listFlags say how a list is printed.
+// listFlags are the flags about the output format of a list.
 type listFlags struct {
 	jsonl  bool
 	format string
@@ -37,8 +37,8 @@ func (a *app) object(v any) error {
 	return enc.Encode(v)
 }
 
-// indented prints JSON for people, also where a program reads it. With --json it
-// is one line, as for all commands.
+// indented prints indented JSON, also to a pipe. With --json it prints one line, as all commands
+// do.
 func (a *app) indented(v any) error {
 	if a.json {
 		return a.object(v)
@@ -49,8 +49,8 @@ func (a *app) indented(v any) error {
 	return enc.Encode(v)
 }
 
-// list prints rows in the form that was asked for. The table is for people;
-// every other form has the API's field names.
+// list prints rows in the requested format. The table is for people; the other formats have the
+// API's field names.
 func list[T any](a *app, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {
 	switch {
 	case f.format != "":
@@ -96,8 +96,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 // oneLine keeps a name that a sandbox chose within its cell.
 func oneLine(cell string) string { return cmp.Or(text.Line(cell, longestLine), "-") }
 
-// formatted applies a Go template to the JSON form, so that names are the
-// API's.
+// formatted applies a Go template to the JSON form, so that names are the API's.
 func formatted[T any](w io.Writer, text string, rows []T) error {
 	t, err := template.New("format").Option("missingkey=zero").Parse(text)
 	if err != nil {
@@ -123,7 +122,7 @@ func formatted[T any](w io.Writer, text string, rows []T) error {
 	return nil
 }
 
-// ago shows a time as people say it.
+// ago returns a time relative to now, for people.
 func ago(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {
@@ -148,7 +147,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// bytesText shows a size with one digit after the point.
+// bytesText returns a size with one digit after the point.
 func bytesText(n int64) string {
 	const unit = 1024
 	if n < unit {

@@ -18,14 +18,14 @@ import (
 
 const maxSpeed = 1000
 
-// player says how a recording is shown.
+// player holds the options of a replay.
 type player struct {
 	speed float64
-	idle  time.Duration // longest pause; 0 is none
-	paced bool          // or all at once
+	idle  time.Duration // longest pause; 0 means no limit
+	paced bool          // or print all at once
 }
 
-// replay shows what a command printed, or the last one of which that is kept.
+// replay replays a command, or the last one that has a recording.
 func (a *app) replay(ctx context.Context, of subject, n string, p *player) error {
 	list, err := of.recordings(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *app) replay(ctx context.Context, of subject, n string, p *player) error
 	}
 	one, ok := chosen(list, n)
 	if !ok {
-		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "nothing is kept of what %s printed", of.name)).
+		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "%s has no recordings", of.name)).
 			hint("crannog logs " + of.name + " lists its commands")
 	}
 	tape, err := of.client.RecordingOf(ctx, of.id, one.ID)
@@ -62,7 +62,7 @@ func (a *app) replay(ctx context.Context, of subject, n string, p *player) error
 	return nil
 }
 
-// chosen finds a command by its number, or the last one that can be shown.
+// chosen finds a command by its number, or the last one with a recording.
 func chosen(list []api.Recording, n string) (api.Recording, bool) {
 	for _, v := range slices.Backward(list) {
 		if n == "" && !v.Dropped || n == v.ID {
@@ -72,15 +72,15 @@ func chosen(list []api.Recording, n string) (api.Recording, bool) {
 	return api.Recording{}, false
 }
 
-// remark describes what a replay does not show, or returns "".
+// remark describes what a replay cannot show, or returns "".
 func remark(of api.Recording) string {
 	var parts []string
 	if of.Truncated {
-		parts = append(parts, "it printed more, which was not kept")
+		parts = append(parts, "it printed more, which was not recorded")
 	}
 	switch {
 	case of.Lost:
-		parts = append(parts, "the server, or the sandbox, ended before it; what it did afterwards is not known")
+		parts = append(parts, "the server or the sandbox ended before the command; later output is not known")
 	case of.EndedAt.IsZero():
 		parts = append(parts, "it has not ended")
 	}
@@ -92,8 +92,8 @@ func remark(of api.Recording) string {
 
 var errNothingYet = errors.New("the recording is empty")
 
-// play shows a recording on whatever is behind out. What a sandbox printed must not
-// act on the terminal of who looks at it, so only what draws is let through.
+// play prints a recording to out. Only sequences that draw are passed: a sandbox's output must not
+// act on the viewer's terminal.
 func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err error) {
 	first := make([]byte, 1)
 	if n, err := io.ReadFull(tape, first); n == 0 && errors.Is(err, io.EOF) {
@@ -134,7 +134,7 @@ func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err e
 	}
 }
 
-// wait lets the time pass that passed then.
+// wait waits until the time of the next event.
 func (p *player) wait(ctx context.Context, d time.Duration) error {
 	if !p.paced {
 		return ctx.Err()

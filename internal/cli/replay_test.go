@@ -27,8 +27,7 @@ func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 	return &tape
 }
 
-// A replay takes the time that it took then, or a part of it, and pauses have
-// a bound.
+// A replay keeps the original times, or a fraction of them, and bounds pauses.
 func TestReplayTakesItsTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		player player
@@ -73,7 +72,7 @@ func TestReplayEnds(t *testing.T) {
 	if err := p.play(ctx, tape, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
-	// One that was cut short is shown as far as it goes.
+	// An incomplete recording is shown up to its end.
 	tape = taped(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
 	tape.WriteString(`[0.1,"o","cu`)
 	if err := p.play(t.Context(), tape, &out); err != nil || out.String() != "whole" {

@@ -8,15 +8,15 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// leftoverTime is how long the end of a run may take to see what is changed.
+// leftoverTime bounds comparing the workspace at the end of a run.
 const leftoverTime = 2 * time.Minute
 
-// rememberTime bounds saying that what a run printed is kept.
+// rememberTime bounds the request to keep the recordings.
 const rememberTime = 5 * time.Second
 
-// leftover is what a run has changed below its workspace, as --json shows it.
+// leftover is what a run changed below its workspace, in the form of --json.
 type leftover struct {
-	ID      string `json:"id"` // for diff, apply and discard
+	ID      string `json:"id"` // reference for diff, apply and discard
 	Files   int    `json:"files"`
 	Added   int    `json:"added"`
 	Removed int    `json:"removed"`
@@ -27,8 +27,7 @@ func (b *box) leaves() bool {
 	return b.sb != nil && !b.keep && b.shows && !b.flags.noChanges
 }
 
-// leftover keeps what was changed and tells about it, or returns nil if
-// nothing was.
+// leftover retains the changes and prints a summary. It returns nil if there are none.
 func (b *box) leftover(ctx context.Context) *leftover {
 	if !b.leaves() || ctx.Err() != nil {
 		return nil
@@ -37,9 +36,9 @@ func (b *box) leftover(ctx context.Context) *leftover {
 	defer cancel()
 	kept, err := b.sb.KeepChanges(ctx)
 	if err != nil {
-		// A sandbox that has ended took its files with it, and has said so.
+		// The sandbox has ended with its files; that was reported already.
 		if !errors.Is(err, crannog.ErrNotFound) && crannog.Code(err) != "manifest_gone" {
-			b.app.note("what was changed is not kept: %v", err)
+			b.app.note("the changes are not retained: %v", err)
 		}
 		return nil
 	}

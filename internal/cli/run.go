@@ -25,15 +25,15 @@ type runFlags struct {
 	commandFlags
 	detach bool
 	rm     bool
-	// noChanges retains neither the changes of the workspace nor what was printed.
-	// summary prints the changes also if no terminal is attached.
+	// noChanges retains neither the changes of the workspace nor the recordings. summary prints the
+	// changes also without a terminal.
 	noChanges, summary bool
 	branch             string
 	mcp                bool
 	agent              *agentRun // nil is a plain command
 }
 
-// commandFlags say how one command runs.
+// commandFlags are the flags about one command.
 type commandFlags struct {
 	user    string
 	cwd     string
@@ -41,7 +41,7 @@ type commandFlags struct {
 	noTTY   bool
 	// detachChildren ends the command's output with the command itself.
 	detachChildren bool
-	// maxOutput bounds what --json returns.
+	// maxOutput bounds the output in --json.
 	maxOutput string
 }
 
@@ -53,7 +53,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process holds its output")
 	f.StringVar(&c.maxOutput, "max-output", "", "maximum output that --json returns, such as 1m")
 	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "allocate no terminal inside")
-	// What follows the command's name is the command's own.
+	// Flags after the command's name belong to the command.
 	f.SetInterspersed(false)
 }
 
@@ -95,7 +95,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
 	a.offerStart(cmd)
-	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal where the policy asks a person; alone, about every host")
+	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about approval requests; without a policy, about every host")
 	cmd.Flags().StringVar(&f.entrypoint, "entrypoint", "", "`command` in place of the image's entrypoint")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
 	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
@@ -109,7 +109,7 @@ func (a *app) runCommand() *cobra.Command {
 // kept reports whether the sandbox outlives the command.
 func (f *runFlags) kept() bool { return f.detach || f.name != "" || !f.rm }
 
-// check tells what could never work before an engine is started.
+// check refuses contradictory flags before an engine is started.
 func (f *runFlags) check() error {
 	if _, err := f.access(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	signals, release := caught()
 	defer release()
-	// Until the command runs, a signal cancels it.
+	// Until the command runs, a signal cancels the start.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var code int
@@ -171,7 +171,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 			if err != nil {
 				return err
 			}
-			// It is there now, and need not be asked for again.
+			// It has been fetched, so it need not be fetched again.
 			f.pull = ""
 			if args, err = imageArgs(&f.imageFlags, img, args); err != nil {
 				return err
@@ -211,7 +211,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	return nil
 }
 
-// what names for an error what was to run.
+// what names the command for an error.
 func what(f *runFlags, args []string) string {
 	if f.agent != nil {
 		return f.agent.Name
@@ -222,8 +222,7 @@ func what(f *runFlags, args []string) string {
 	return args[0]
 }
 
-// settle prepares the inside of the sandbox before the command runs. If it fails, the
-// sandbox is not kept.
+// settle prepares the files inside before the command runs. After an error, the sandbox is removed.
 func (b *box) settle(ctx context.Context) (err error) {
 	if b.flags.agent != nil {
 		err = b.flags.agent.settle(ctx, b.sb)
@@ -235,12 +234,12 @@ func (b *box) settle(ctx context.Context) (err error) {
 	return err
 }
 
-// signalled is a signal that came before the command ran.
+// signalled is a signal that arrived before the command ran.
 type signalled syscall.Signal
 
 func (s signalled) Error() string { return syscall.Signal(s).String() }
 
-// box is a sandbox and what `run` does with it.
+// box is the sandbox of a run.
 type box struct {
 	app     *app
 	flags   *runFlags
@@ -248,7 +247,7 @@ type box struct {
 	dir     string
 	shows   bool // a host directory
 	keep    bool
-	local   bool // the engine is this machine's
+	local   bool // the engine is on this machine
 	signals <-chan os.Signal
 	cancel  context.CancelCauseFunc
 	rest    func()       // ends the lease
@@ -316,7 +315,7 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	return b, nil
 }
 
-// end removes what is not kept, also after a cancel.
+// end removes a sandbox that is not kept, also after a cancel.
 func (b *box) end(ctx context.Context) error {
 	b.rest()
 	if b.keep {
@@ -334,12 +333,12 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	a := b.app
 	life := ctx
 	if b.flags.detach {
-		// Our end is not the command's.
+		// Our end must not end the command.
 		life = context.WithoutCancel(ctx)
 	}
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
-	// What was said for the sandbox counts, also where we would say something ourselves.
+	// Variables of the sandbox win over our defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]
@@ -351,7 +350,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	}
 	cmd.Dir = b.dir
 	if b.sb.Info().ImageDigest != "" && !b.shows && b.flags.cwd == "" {
-		cmd.Dir = "" // where the image says
+		cmd.Dir = "" // the image sets these
 	}
 	if b.flags.detach {
 		return 0, b.leave(cmd)
@@ -376,7 +375,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	var err error
 	code, err = r.run(ctx)
 	if leave() {
-		code = 0 // that its client left is how a server ends
+		code = 0 // a server that ends looks like a lost connection
 	}
 	if err != nil {
 		code, err = a.fate(ctx, b.sb, err)
@@ -387,8 +386,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	return code, err
 }
 
-// leave starts the command and does not wait for it. If the command cannot start, the
-// sandbox is not kept.
+// leave starts the command without waiting for it. If it cannot start, the sandbox is removed.
 func (b *box) leave(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false
@@ -402,7 +400,7 @@ func (b *box) leave(cmd *crannog.Cmd) error {
 	return err
 }
 
-// apply sets what flags say about a command.
+// apply sets the options of a command from flags.
 func (c *commandFlags) apply(cmd *crannog.Cmd) error {
 	cmd.User, cmd.Dir = c.user, c.cwd
 	if c.detachChildren {

@@ -26,7 +26,7 @@ func (a *app) secretCommand() *cobra.Command {
 		Example: "  crannog secret set GITHUB_TOKEN\n  gh auth token | crannog secret rotate GITHUB_TOKEN",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command secret %s", args[0])
+				return usagef("unknown command secret %s", args[0])
 			}
 			return cmd.Help()
 		},
@@ -36,7 +36,7 @@ func (a *app) secretCommand() *cobra.Command {
 }
 
 func (a *app) secretSetCommand() *cobra.Command {
-	return a.valueCommand("set NAME", "Store a new secret", "seal the secret",
+	return a.valueCommand("set NAME", "Store a new secret", "store the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.NewSecret(ctx, api.CreateSecret{Name: name, Value: value})
 		})
@@ -49,7 +49,7 @@ func (a *app) secretRotateCommand() *cobra.Command {
 		})
 }
 
-// valueCommand is a command that takes a value.
+// valueCommand returns a command that reads a value.
 func (a *app) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
@@ -58,7 +58,7 @@ func (a *app) valueCommand(use, short, what string, send func(context.Context, *
 			if len(args) == 1 {
 				return nil
 			}
-			// The arguments are not repeated: the second is likely the value.
+			// Do not repeat the arguments: the second is probably the value.
 			return errors.New("give the name alone; the value comes from the terminal, standard input or --from-file")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,11 +83,10 @@ func (a *app) valueCommand(use, short, what string, send func(context.Context, *
 	return cmd
 }
 
-// maxValue is more than a secret may have; the server says how much that is.
+// maxValue is above the server's limit, whose error names the limit.
 const maxValue = 1 << 20
 
-// readValue reads a value and takes off one line end, which editors and echo
-// add and which is no part of any credential.
+// readValue reads a value and removes one line end, which editors and echo add.
 func (a *app) readValue(name, file string) (string, error) {
 	var data []byte
 	var err error
@@ -118,7 +117,7 @@ func (a *app) readValue(name, file string) (string, error) {
 	return string(data), nil
 }
 
-// askValue asks on the terminal, without showing what is typed.
+// askValue asks on the terminal without echo.
 func (a *app) askValue(name string) ([]byte, error) {
 	fmt.Fprintf(a.Stderr, "value of %s (not shown): ", printable(name))
 	value, err := term.ReadPassword(int(a.Stdin.Fd()))

@@ -88,7 +88,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	// A second signal ends at once, as if nothing had been caught.
+	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.Listen)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
+		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		DefaultEngine: a.config.DefaultEngine, Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
@@ -125,7 +125,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	return nil
 }
 
-// pool is what the settings say of sandboxes that wait, or nil.
+// pool returns the configuration of the warm pool, or nil.
 func (a *app) pool() *server.Pool {
 	if !a.config.Pool.On {
 		return nil
@@ -133,7 +133,7 @@ func (a *app) pool() *server.Pool {
 	return &server.Pool{Bytes: a.config.Pool.Bytes, Languages: a.config.PoolLanguages}
 }
 
-// webhook is what the settings say is told of approvals, or nil.
+// webhook returns the configuration of the approval webhook, or nil.
 func (a *app) webhook(log *slog.Logger) *approval.Webhook {
 	if a.config.ApprovalWebhook == "" {
 		return nil
@@ -152,7 +152,7 @@ func (a *app) serverLog() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// tryServe does all that can be done without starting.
+// tryServe checks all that can be checked without starting.
 func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
 	engines, err := standard.Engines(a.config.State, log, a.config.DefaultEngine)
 	if err != nil {
@@ -161,14 +161,14 @@ func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
 	if err := engine.Refusal(engines.Default().Probe(ctx)); err != nil {
 		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor says more"))
 	}
-	a.note("the settings are right, and sandboxes can run here")
+	a.note("the settings are valid, and sandboxes can run here")
 	return nil
 }
 
-// maxKey is more than any key has.
+// maxKey is more than the length of any key.
 const maxKey = 4 << 10
 
-// givenKey is the secret that somebody chose, or "".
+// givenKey returns the secret that the user chose, or "".
 func (a *app) givenKey(f *serveFlags) (string, error) {
 	switch {
 	case f.key != "" && f.keyFile != "":
@@ -196,7 +196,7 @@ func (a *app) givenKey(f *serveFlags) (string, error) {
 	return key, nil
 }
 
-// serverKey returns the secret that clients of this session show.
+// serverKey returns the secret for clients of this process.
 func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
 		_, err := d.Keys.Adopt(ctx, "given", given)
@@ -206,7 +206,7 @@ func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (st
 	return secret, err
 }
 
-// printStart tells a person what runs and a shell what to set.
+// printStart prints information for a person, as comments, and variables for a shell.
 func (a *app) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engines.Default().Info()
@@ -224,8 +224,8 @@ func (a *app) printStart(d *server.Server, addr, secret, console string) {
 	flush(a.Stdout)
 }
 
-// ownDomain is what host names of sandboxes end in where nothing was named: on
-// loopback, names below localhost, which browsers and curl resolve themselves.
+// ownDomain returns the default domain for host names of sandboxes: on loopback, names below
+// localhost, which browsers and curl resolve themselves.
 func ownDomain(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !config.Loopback(host) {
@@ -242,7 +242,7 @@ func hostOf(addr string) string {
 	return host
 }
 
-// reachable turns "every address" into one that a client here can use.
+// reachable replaces "every address" by one that a local client can use.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// consoleDoor serves the web console in front of a server.
-func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Inside) server.Door {
-	return func(in server.Inside) server.Door {
+// consoleFrontend serves the web console in front of a server.
+func (a *app) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
+	return func(in server.Backend) server.Frontend {
 		f, err := a.front(in, base, domain, rules, log)
 		if err != nil {
-			panic("serve: " + err.Error()) // an option is missing, or the program carries broken files
+			panic("serve: " + err.Error()) // an option is missing, or the embedded files are damaged
 		}
 		return f
 	}
 }
 
-func (a *app) front(in server.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Door, error) {
+func (a *app) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
 	d, info := in.Server, in.Server.Engines.Default().Info()
 	live, inside, err := servePages(in, a.Version, domain, log)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *app) front(in server.Inside, base, domain string, rules sandbox.Setting
 	return pages{c, live, inside}, nil
 }
 
-// machine is what the console shows of this machine.
+// machine implements what the console shows of this machine.
 type machine struct{ a *app }
 
 // Doctor implements console.Machine.
@@ -62,8 +62,8 @@ func (m machine) Templates() []web.Template {
 	return list
 }
 
-// firstLink returns the line of the start block about the console: a link that signs
-// in. That is no new risk, since the block also shows a key.
+// firstLink returns the line of the start block with a link that signs in to the console. That adds
+// no risk, since the block also shows a key.
 func (a *app) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil

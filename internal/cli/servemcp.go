@@ -12,17 +12,17 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// doors are the surfaces of a server beside the API and the E2B wire.
-func (a *app) doors(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.Opening {
-	return []server.Opening{
-		{Path: "/mcp", Open: a.mcpDoor(domain, log)},
-		{Path: web.Path, Open: a.consoleDoor(base, domain, rules, log), Home: true},
+// frontends returns the handlers of a server beside the API and the E2B API.
+func (a *app) frontends(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.FrontendMount {
+	return []server.FrontendMount{
+		{Path: "/mcp", Open: a.mcpFrontend(domain, log)},
+		{Path: web.Path, Open: a.consoleFrontend(base, domain, rules, log), Home: true},
 	}
 }
 
-// mcpDoor serves the tools of agents in front of a server.
-func (a *app) mcpDoor(domain string, log *slog.Logger) func(server.Inside) server.Door {
-	return func(in server.Inside) server.Door {
+// mcpFrontend serves the tools of agents in front of a server.
+func (a *app) mcpFrontend(domain string, log *slog.Logger) func(server.Backend) server.Frontend {
+	return func(in server.Backend) server.Frontend {
 		h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
 			Authenticate: in.Server.AgentKey,
 			Dial: func(ctx context.Context, key string) (net.Conn, error) {

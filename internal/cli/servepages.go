@@ -11,18 +11,18 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// pages are the console with what serves its pages.
+// pages is the console with the services behind its pages.
 type pages struct {
 	*web.Console
 	live   *live.Live
 	inside *boxed.Inside
 }
 
-// Close cuts what sessions have open, before what it stands on.
+// Close closes the streams of sessions before the services that they use.
 func (p pages) Close() { p.Console.Close(); p.live.Close(); p.inside.Close() }
 
-// servePages makes what the console's pages watch and do inside sandboxes.
-func servePages(in server.Inside, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
+// servePages creates the services for the console's pages.
+func servePages(in server.Backend, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: version, Started: time.Now().UTC().Truncate(time.Second),

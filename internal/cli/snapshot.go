@@ -33,8 +33,8 @@ func (a *app) snapshotCommand() *cobra.Command {
 			return a.snapshot(cmd.Context(), args, req)
 		},
 	}
-	cmd.Flags().StringVar(&req.Name, "name", "", "keep it under this `name`")
-	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "without memory and processes: any version can start from it")
+	cmd.Flags().StringVar(&req.Name, "name", "", "`name` of the snapshot")
+	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "save files only: any version can start from it")
 	cmd.AddCommand(a.snapshotListCommand(), a.snapshotRemoveCommand())
 	return cmd
 }
@@ -50,7 +50,7 @@ func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapsho
 			if err := notEnded(sb.Info()); err != nil {
 				return err
 			}
-			defer a.progress("keeping the state of " + ref)()
+			defer a.progress("saving the state of " + ref)()
 			snap, err := sb.Snapshot(ctx, req)
 			if err != nil {
 				return fail("snapshot "+ref, err)
@@ -63,8 +63,7 @@ func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapsho
 	})
 }
 
-// printTaken prints one object for one snapshot, as inspect does, and an array
-// for several.
+// printTaken prints one object for one snapshot, as inspect does, and an array for several.
 func (a *app) printTaken(taken []api.Snapshot) error {
 	switch {
 	case a.json && len(taken) == 1:
@@ -144,6 +143,6 @@ func (a *app) snapshotRemoveCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be forgotten")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed")
 	return cmd
 }

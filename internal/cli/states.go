@@ -46,7 +46,7 @@ func (a *app) pauseCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "save only files: it boots anew when it is resumed")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "save only files: the sandbox boots again when it is resumed")
 	return cmd
 }
 
@@ -70,7 +70,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			if dry {
 				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s anew, and drop what was kept of memory and processes", counted(args))); err != nil {
+			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s again, and delete its saved memory and processes", counted(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error {
@@ -84,8 +84,8 @@ func (a *app) resumeCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: what it was made with)")
-	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "without memory and processes: it boots anew with its files")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: as at its creation)")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "restore files only: the sandbox boots again")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be resumed")
 	return cmd
@@ -102,7 +102,7 @@ func (a *app) resetCommand() *cobra.Command {
 			if dry {
 				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, false, fmt.Sprintf("put %s back to the start, and lose what has happened since", counted(args))); err != nil {
+			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its start, and lose all later changes", counted(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
@@ -132,7 +132,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the snapshot that it would be put back to")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the snapshot that would be used")
 	return cmd
 }
 
@@ -158,10 +158,10 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 		if dry {
 			return a.done([]string{snap.ID})
 		}
-		if err := a.confirm(yes, false, fmt.Sprintf("put %s back to %s, and lose what has happened since", args[0], name)); err != nil {
+		if err := a.confirm(yes, false, fmt.Sprintf("roll %s back to %s, and lose all later changes", args[0], name)); err != nil {
 			return err
 		}
-		// Only from here on: at the question an interrupt ends us, as ever.
+		// Catch signals only from here on: an interrupt of the prompt ends the program as usual.
 		return interruptible(ctx, func(ctx context.Context) error {
 			stop := a.queued(ctx, c, "putting "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
 			err := sb.Rollback(ctx, snap.ID)
@@ -174,8 +174,8 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 	})
 }
 
-// latest is the snapshot that a sandbox came from last. One that is at its start
-// came from none: then it is the newest that was taken of it.
+// latest returns the snapshot that a sandbox was last restored from. If there is none, it returns
+// the newest snapshot of the sandbox.
 func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
 	if info.At != "" {
 		return c.findSnapshot(ctx, info.At)
@@ -187,15 +187,15 @@ func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (
 	case len(taken) > 0:
 		return taken[0], nil
 	case info.Origin != "":
-		// Nor can it be put back to its start, which was that snapshot.
-		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and there is none that was taken of it", ref).
-			hint("crannog snapshot ls lists what there is; name one")
+		// It cannot be reset to its start either, which was that snapshot.
+		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and no other was taken of it", ref).
+			hint("crannog snapshot ls lists snapshots; name one")
 	}
-	return api.Snapshot{}, usagef("sandbox %s came from no snapshot, and there is none that was taken of it", ref).
-		hint("crannog reset " + ref + " puts it back to its start")
+	return api.Snapshot{}, usagef("sandbox %s did not start from a snapshot, and none was taken of it", ref).
+		hint("crannog reset " + ref + " resets it to its start")
 }
 
-// counted names one thing and counts several.
+// counted returns the name of one thing, or the number of several.
 func counted(names []string) string {
 	if len(names) == 1 {
 		return names[0]
@@ -203,7 +203,7 @@ func counted(names []string) string {
 	return fmt.Sprintf("%d sandboxes", len(names))
 }
 
-// lifetime reads --ttl; zero if it was not given.
+// lifetime parses --ttl; zero if it was not given.
 func lifetime(ttl string) (time.Duration, error) {
 	if ttl == "" {
 		return 0, nil
@@ -215,15 +215,15 @@ func lifetime(ttl string) (time.Duration, error) {
 	return d, nil
 }
 
-// breakable connects and does work that may take long.
+// breakable connects and calls do, which may take long.
 func (a *app) breakable(ctx context.Context, work func(context.Context, *connection) error) error {
 	return interruptible(ctx, func(ctx context.Context) error {
 		return a.with(ctx, func(c *connection) error { return work(ctx, c) })
 	})
 }
 
-// interruptible does work that may take long. An interrupt takes back what has
-// not happened yet, and tells the server so. A second one ends at once.
+// interruptible calls do, which may take long. The first interrupt cancels it and tells the server
+// so. A second one ends the program at once.
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -236,9 +236,8 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 			select {
 			case s := <-signals:
 				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
-					// The work may be over already, and what is left to do the
-					// disk's, which the next process can do too. So the next
-					// signal ends us.
+					// The work may be done already, with only the write to disk left, which the
+					// next process can do too. So the next signal ends the program.
 					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 					cancel(signalled(sig))
 				}
@@ -254,7 +253,7 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 	return err
 }
 
-// eachLong is each for what may take long.
+// eachLong is each for actions that may take long.
 func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(context.Context, *crannog.Sandbox) error) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		return a.eachOf(ctx, c, refs, verb, func(sb *crannog.Sandbox) error {
@@ -264,9 +263,8 @@ func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(
 	})
 }
 
-// awake refuses a sandbox in which nothing can run. One that is on its way
-// back is waited for, and one that traffic resumes is resumed: what we want
-// of it is traffic too.
+// awake returns an error for a sandbox in which nothing can run. It waits for a sandbox that is
+// being resumed, and resumes one that resumes on traffic.
 func (a *app) awake(ctx context.Context, sb *crannog.Sandbox) error {
 	info := sb.Info()
 	saved := info.State == "pausing" || info.State == "paused"

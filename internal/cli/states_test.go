@@ -22,7 +22,7 @@ func TestStateUsage(t *testing.T) {
 			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
 		}
 	}
-	// run fails before an engine is started.
+	// run reports mistakes before an engine is started.
 	for args, want := range map[string]string{
 		"--on-end pause --name n true":                       "--ttl",
 		"--on-end pause --ttl 5m true":                       "removed afterwards",
@@ -38,7 +38,7 @@ func TestStateUsage(t *testing.T) {
 			t.Errorf("%s: %d %q", args, code, stderr)
 		}
 	}
-	// What is right gets as far as the server.
+	// A valid command line reaches the server.
 	for _, args := range [][]string{
 		{"reset", "-y", "a"}, {"snapshot", "a", "--name", "n"}, {"fork", "-n", "100", "a"}, {"resume", "--ttl", "5m", "a"},
 		{"rollback", "a"}, {"tree"}, {"snapshot", "ls"}, {"snapshot", "rm", "s"}, {"pause", "--files-only", "a"},

@@ -47,9 +47,9 @@ func (a *app) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// sample measures what is named, or all. What is not found and was there
-// before, or in the list of all, ended a moment ago; otherwise it is a wrong
-// name, which does not keep the others.
+// sample measures the named sandboxes, or all. A sandbox that is not found but was measured or
+// listed before has ended just now; otherwise the name is wrong, and the others are measured all
+// the same.
 func (a *app) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
 	gone := again && len(refs) > 1
 	if len(refs) == 0 {
@@ -99,7 +99,7 @@ func (a *app) printStats(f *listFlags, rows []stat) error {
 	})
 }
 
-// watchStats draws the table over itself until it is interrupted.
+// watchStats redraws the table until it is interrupted.
 func (a *app) watchStats(ctx context.Context, c *connection, f *listFlags, refs []string) error {
 	stop, release := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()

@@ -9,9 +9,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// Of a server that speaks MCP over its standard streams: how long it may go on
-// after its input has ended, and how long after it was asked to end. Clients
-// wait about as long before they end us.
+// For an MCP server on standard streams: how long it may continue after the end of its input, and
+// after it was asked to end. Clients wait about as long before they kill us.
 const (
 	stdioGrace = 4 * time.Second
 	stdioKill  = time.Second
@@ -32,7 +31,7 @@ func (a *app) checkMCP(f *runFlags) error {
 	return nil
 }
 
-// input is standard input, of which somebody wants to know when it ends.
+// input is standard input with a signal at its end.
 type input struct {
 	io.Reader
 	once sync.Once
@@ -47,9 +46,8 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// serveStdio ends the command some time after its input has ended, because its client
-// has then gone. It returns a function that stops this and reports whether the command
-// had to be ended.
+// serveStdio ends the command some time after the end of its input, because its client has then
+// gone. It returns a function that stops this and reports whether the command had to be ended.
 func serveStdio(cmd *crannog.Cmd) func() bool {
 	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
 	cmd.Stdin = in
@@ -70,7 +68,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 			timer := time.NewTimer(step.after)
 			select {
 			case <-timer.C:
-				// It may have ended this moment; Wait will tell.
+				// It may have ended just now; Wait returns its result.
 				signalled = cmd.Signal(step.signal) == nil || signalled
 			case <-done:
 				timer.Stop()
@@ -81,8 +79,8 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 	return sync.OnceValue(func() bool { close(done); return <-ended })
 }
 
-// withoutRegistry spares npm its patience where there is no network: a server
-// that is to be fetched first then fails at once, with what would allow it.
+// withoutRegistry limits npm's retries if there is no network: a server that has to be downloaded
+// then fails at once, with advice on how to allow it.
 func (b *box) withoutRegistry() []string {
 	if b.sb.Info().Network.Attached {
 		return nil

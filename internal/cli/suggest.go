@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// findSnapshot resolves a snapshot argument: name or ID. A name that is nearly
-// right is suggested.
+// findSnapshot resolves a snapshot argument: name or ID. It suggests a similar name.
 func (c *connection) findSnapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	snap, err := c.FindSnapshot(ctx, ref)
 	if err == nil {
@@ -26,8 +25,8 @@ func (c *connection) findSnapshot(ctx context.Context, ref string) (api.Snapshot
 	return snap, fail(fmt.Sprintf("find snapshot %q", ref), err).hint(first(help, findHint(err)))
 }
 
-// snapshotNames are the names that there are, and nothing where they cannot be
-// listed: they only help.
+// snapshotNames returns existing names, or none if they cannot be listed: they only serve
+// suggestions.
 func (c *connection) snapshotNames(ctx context.Context) []string {
 	list, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
 	if err != nil {
@@ -42,7 +41,7 @@ func (c *connection) snapshotNames(ctx context.Context) []string {
 	return names
 }
 
-// nearest is the name that a mistyped one most likely was meant to be, or "".
+// nearest returns the name that a mistyped one most likely means, or "".
 func nearest(word string, names []string) string {
 	best, name := max(1, len(word)/3)+1, ""
 	for _, n := range names {
@@ -53,8 +52,8 @@ func nearest(word string, names []string) string {
 	return name
 }
 
-// edits counts how many characters have to be put in, taken out or changed,
-// or swapped with the next, to make b of a.
+// edits returns the number of characters to insert, delete, change or swap with the next to turn a
+// into b.
 func edits(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	rows := make([][]int, len(x)+1)

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// zoneName is a name in the database of time zones. It leads nowhere else: each
-// part begins with a letter.
+// zoneName is a name in the database of time zones. It cannot escape that directory: each part
+// begins with a letter.
 var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$`)
 
-// timeZone returns the name of the host's time zone, or "" where none can be
-// found out. The name is what /etc/localtime links to; where that is a copy,
-// Debian's /etc/timezone has it.
+// timeZone returns the name of the host's time zone, or "" if it is unknown. The name is the target
+// of /etc/localtime; if that is a copy, Debian's /etc/timezone has the name.
 func (a *app) timeZone() string {
 	etc := first(a.Etc, "/etc")
 	var name string

@@ -13,12 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// hostTools is where this machine's version managers are.
+// hostTools describes where this machine's version managers are.
 func (a *app) hostTools() hosttools.Host {
 	return hosttools.Host{Home: a.Config.Home, Variable: a.variable, Private: []string{a.config.State}}
 }
 
-// addTools is apart from the other flags, since --tools of crannog mcp means the agent's.
+// addTools is separate from the other flags, since --tools of crannog mcp selects the agent's
+// tools.
 func (b *boxFlags) addTools(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&b.tools, "tools", "", "show programs that version managers installed in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
@@ -26,11 +27,11 @@ func (b *boxFlags) addTools(cmd *cobra.Command) {
 	offerValues(cmd, "tools", append([]cobra.Completion{hosttools.All, noTools}, hosttools.Names()...))
 }
 
-// noTools is the word for showing none.
+// noTools is the value that shows none.
 const noTools = "none"
 
-// toolsOf are the version managers whose programs a sandbox is to be shown. A flag counts before the
-// setting, and that before what an agent asks for, which wants all.
+// toolsOf returns the version managers whose programs the sandbox is shown. The flag wins over the
+// setting, and the setting over an agent's need for all.
 func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	said := first(b.tools, a.config.Tools)
 	switch {
@@ -43,7 +44,7 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	case b.tools != "" && !c.local:
 		return nil, usagef("--tools needs a local server: the programs are this machine's")
 	case b.tools == "" && (!c.local || b.from != "" || b.image != ""):
-		return nil, nil // without --tools, tools that cannot be shown are left out
+		return nil, nil // without --tools, tools that cannot be shown are omitted
 	}
 	var names []string
 	for name := range strings.SplitSeq(said, ",") {
@@ -54,8 +55,8 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	return names, nil
 }
 
-// tellTools prints which programs of version managers are not inside, and which programs answer
-// to their names instead. With --tools it prints which of them are inside.
+// tellTools prints which programs of version managers are not inside, and which programs have their
+// names instead. With --tools it prints which of them are inside.
 func (b *box) tellTools() {
 	a := b.app
 	shown := b.sb.Info().Tools
@@ -68,10 +69,10 @@ func (b *box) tellTools() {
 		}
 		return
 	case b.flags.tools != "" && b.flags.tools != noTools:
-		a.note("no programs of version managers are shown: none is installed, or the policy shows none")
+		a.note("no programs of version managers are shown: none are installed, or the policy shows none")
 		return
 	case first(b.flags.tools, a.config.Tools) == noTools:
-		return // somebody knows
+		return // the user has decided by flag or setting
 	}
 	inside := filepath.SplitList(insidePath(a.variable("PATH"), nil))
 	absent := a.hostTools().Absent(filepath.SplitList(a.variable("PATH")), inside)
@@ -87,14 +88,14 @@ func (b *box) tellTools() {
 	}
 	for _, p := range absent {
 		if p.Instead != "" && len(others) < 2 {
-			others = append(others, p.Name+" there is "+p.Instead)
+			others = append(others, p.Name+" inside is "+p.Instead)
 		}
 	}
 	instead := ""
 	if len(others) > 0 {
 		instead = "; " + strings.Join(others, ", ")
 	}
-	a.note("not inside are your home's %s%s (--tools shows yours, --tools=none hides this line)", strings.Join(names, ", "), instead)
+	a.note("programs of your home directory are not visible inside: %s%s (--tools shows them, --tools=none hides this line)", strings.Join(names, ", "), instead)
 }
 
 func managersOf(tools []api.Tool) (names []string) {
@@ -106,7 +107,7 @@ func managersOf(tools []api.Tool) (names []string) {
 	return names
 }
 
-// realDir is a directory without links, or itself.
+// realDir returns a directory without symbolic links, or itself.
 func realDir(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real
@@ -114,14 +115,14 @@ func realDir(dir string) string {
 	return dir
 }
 
-// shownDir is a directory of the caller's PATH as a sandbox has it that is shown tools.
+// shownDir maps a directory of the caller's PATH to its path inside, if its tools are shown.
 func shownDir(dir string, tools []api.Tool) (string, bool) {
 	for _, t := range tools {
 		if holdsPath(t.Dir, dir) {
 			return dir, true
 		}
 	}
-	// fnm and others put links into the PATH.
+	// fnm and others put symbolic links into the PATH.
 	real := realDir(dir)
 	for _, t := range tools {
 		rel, err := filepath.Rel(realDir(t.Dir), real)

@@ -2,8 +2,8 @@ package cli
 
 import "strings"
 
-// tellTracked says that hidden files are tracked by git: what is hidden is then their
-// copy in the work tree, and every commit with them shows them.
+// tellTracked warns that git tracks hidden files: only their copy in the work tree is then hidden,
+// and every commit that contains them shows them.
 func (b *box) tellTracked() {
 	t := b.sb.Info().HiddenTracked
 	if t == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// node is a state from which others came: a template, a snapshot or a sandbox.
-// What it shows besides is for people.
+// node is a state from which others came: a template, a snapshot or a sandbox. Further fields are
+// for display.
 type node struct {
 	Kind     string  `json:"kind"` // template, snapshot or sandbox
 	ID       string  `json:"id"`
@@ -56,7 +56,7 @@ func (a *app) treeCommand() *cobra.Command {
 	return cmd
 }
 
-// lineage asks for all that is kept.
+// lineage reads all sandboxes and snapshots.
 func lineage(ctx context.Context, c *connection) ([]*node, error) {
 	snaps, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
 	if err != nil {
@@ -69,8 +69,7 @@ func lineage(ctx context.Context, c *connection) ([]*node, error) {
 	return grow(snaps, boxes, time.Now()), nil
 }
 
-// grow builds the trees. What came from a snapshot that has been removed hangs below
-// the template.
+// grow builds the trees. States of a removed snapshot are placed below its template.
 func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	roots := []*node{}
 	byID := make(map[string]*node, len(snaps))
@@ -94,7 +93,7 @@ func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	for _, s := range snaps {
 		parent := s.Parent
 		if parent == s.ID {
-			parent = "" // a server that says so would keep us busy for ever
+			parent = "" // a faulty server could send a cycle
 		}
 		under(parent, s.Template, byID[s.ID])
 	}
@@ -112,7 +111,7 @@ func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	return roots
 }
 
-// sort puts children in the order in which they were made.
+// sort orders children by creation time.
 func (n *node) sort() {
 	slices.SortFunc(n.Children, func(x, y *node) int {
 		if c := x.at.Compare(y.at); c != 0 {
@@ -125,8 +124,7 @@ func (n *node) sort() {
 	}
 }
 
-// printIDs prints the ID of a node and of what came from it, in the order in
-// which they are drawn.
+// printIDs prints the ID of a node and of its descendants, in the order of the tree.
 func (a *app) printIDs(n *node) {
 	fmt.Fprintln(a.Stdout, oneLine(n.ID))
 	for _, c := range n.Children {
@@ -134,7 +132,7 @@ func (a *app) printIDs(n *node) {
 	}
 }
 
-// printNode draws a node behind lead, and its children behind rest.
+// printNode draws a node after lead, and its children after rest.
 func (a *app) printNode(n *node, lead, rest string) {
 	text := n.ID
 	if n.Name != "" {

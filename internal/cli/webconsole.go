@@ -46,8 +46,7 @@ func (a *app) webConsoleCommand() *cobra.Command {
 	return cmd
 }
 
-// atServer refuses where no server runs: an engine in this very process has
-// no console.
+// atServer returns an error if no server runs: an engine in this process has no console.
 func (a *app) atServer(ctx context.Context) error {
 	if a.config.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
@@ -69,7 +68,7 @@ func (a *app) signIn(ctx context.Context, f *linkFlags) error {
 	return a.with(ctx, func(c *connection) error {
 		link, err := c.ConsoleLink(ctx, f.name, f.scope, life)
 		if err != nil {
-			return fail("make a link", err)
+			return fail("create a link", err)
 		}
 		if a.json {
 			return a.object(link)
@@ -87,8 +86,8 @@ func (a *app) signIn(ctx context.Context, f *linkFlags) error {
 	})
 }
 
-// openBrowser opens a link by a file that only this user can read: an argument would
-// show the token to every user who lists this machine's processes.
+// openBrowser opens a link by a file that only this user can read: as an argument, every user who
+// lists this machine's processes would see the token.
 func (a *app) openBrowser(ctx context.Context, url string) error {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil {

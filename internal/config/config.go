@@ -1,6 +1,5 @@
-// Package config owns Crannog's settings: their defaults, the optional file,
-// the environment, and where each value came from. Nothing else reads the
-// environment for settings.
+// Package config owns Crannog's settings: their defaults, the optional file, the environment, and
+// where each value came from. No other package reads settings from the environment.
 package config
 
 import (
@@ -14,61 +13,61 @@ import (
 // Config is every setting. To add one: a field here, a row in settings.go,
 // and a check in validate.go; then run this package's tests with -update.
 type Config struct {
-	// Server.
-	State    string // where the server keeps everything
+	// Settings of the server.
+	State    string // state directory
 	Listen   string // address of the HTTP server
-	Insecure bool   // allow an address that others can reach, without TLS
+	Insecure bool   // allow an address that other machines can reach, without TLS
 	LogLevel string // debug, info, warn or error
-	// What seals secrets, and the command lines that exec: may run.
+	// The key that encrypts secrets, and the command lines that exec: may run.
 	SecretsKey, SecretsExec string
 	Mounts                  string
-	// The webhook that is told of approval requests, and the secret that signs the
-	// messages. Without an address, none are sent.
+	// The webhook that receives approval requests, and the secret that signs its messages. Without
+	// an address, none are sent.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
 	MCP                   MCPEndpoint
-	// Files with the policies above each sandbox's own; "" is none.
+	// Files with the policies above each sandbox's own; "" means none.
 	OrganisationPolicy, ProjectPolicy string
-	HostEtc                           string        // paths of /etc that are shown besides
-	DefaultLevel                      string        // of a sandbox that names none; "" is standard
-	DefaultEngine                     string        // of a sandbox that names none; "" is the first one
+	HostEtc                           string        // further paths of /etc that sandboxes see
+	DefaultLevel                      string        // default level of a sandbox; "" means standard
+	DefaultEngine                     string        // default engine of a sandbox; "" means the first one
 	MaxLive                           int64         // sandboxes alive at once
-	StartsAtOnce                      int64         // sandboxes that start at once; zero adapts
-	MaxQueued                         int64         // requests that wait for a start
+	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
+	MaxQueued                         int64         // requests that may wait for a start
 	MaxQueueWait                      time.Duration // longest expected wait for a start
 	MaxConnections                    int64         // connections of clients at once
-	MaxConnectionsPerAddress          int64         // of them from one address
-	ReservedDescriptors               int64         // descriptors that clients cannot take
-	HeaderTimeout                     time.Duration // how long the head of a request may take
-	IdleTimeout                       time.Duration // how long a client may send, or read, nothing
-	MaxPaused                         int64         // sandboxes paused at once
-	Images                            Images        // where images come from
-	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
-	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
-	DefaultTimeout                    time.Duration // lifetime of a sandbox that names none
+	MaxConnectionsPerAddress          int64         // connections from one address
+	ReservedDescriptors               int64         // descriptors that clients cannot use
+	HeaderTimeout                     time.Duration // time limit for the head of a request
+	IdleTimeout                       time.Duration // time that a client may be idle, or not read an answer
+	MaxPaused                         int64         // paused sandboxes at once
+	Images                            Images        // sources of images
+	SnapshotBudget                    int64         // disk space for saved states; zero means a share of the free space
+	SnapshotRetention                 time.Duration // how long snapshots are kept; zero means until they are removed
+	DefaultTimeout                    time.Duration // default lifetime of a sandbox
 	MaxTimeout                        time.Duration // longest lifetime that a key may request
-	Retention                         time.Duration // how long records of ended sandboxes are kept
-	Pool                              Pool          // memory of sandboxes that wait for callers
-	PoolLanguages                     Languages     // what their code interpreter has loaded
-	RecordAge                         time.Duration // how long entries of the record are kept
-	RecordBytes                       int64         // most that the record may take of the disk
-	RecordCheckpoints                 string        // where its checkpoints go besides
-	RecordingBytes                    int64         // most that recordings of output may take of the disk
+	Retention                         time.Duration // how long events and flows of ended sandboxes are kept
+	Pool                              Pool          // memory for warm sandboxes
+	PoolLanguages                     Languages     // languages that warm sandboxes have loaded
+	RecordAge                         time.Duration // how long audit entries are kept
+	RecordBytes                       int64         // maximum size of the audit log
+	RecordCheckpoints                 string        // further destinations of signed tree heads
+	RecordingBytes                    int64         // maximum size of all session recordings
 
-	// Client.
-	URL string // server to talk to; "" is the local one
+	// Settings of clients.
+	URL string // server to connect to; "" means the local one
 	Key Secret // API key for URL
 
-	// What a sandbox gets that asks for nothing.
+	// Defaults for new sandboxes.
 	Template       string
-	Tools          string // version managers whose programs are shown; "" is none unless an agent runs
+	Tools          string // version managers whose programs are shown; "" means none, except for agents
 	MemoryBytes    int64
 	MilliCPU       int64
 	PIDs           int64
 	DiskBytes      int64
 	DiskInodes     int64
 	ShmBytes       int64
-	CommandTimeout time.Duration // zero: only the sandbox's end stops a command
+	CommandTimeout time.Duration // zero: a command runs until its sandbox ends
 	OutputBytes    int64
 
 	origin map[string]string
@@ -76,14 +75,14 @@ type Config struct {
 
 // Images are the settings of OCI images.
 type Images struct {
-	Registries, Mirrors, Insecure string // lists apart by commas
-	Budget                        int64  // bytes of the disk; zero is a share of what is free
+	Registries, Mirrors, Insecure string // lists separated by commas
+	Budget                        int64  // disk space; zero means a share of the free space
 }
 
-// MCPEndpoint are the host names of /mcp, and who answers what agents on it ask.
+// MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
 type MCPEndpoint struct{ Hosts, Approver string }
 
-// Secret is text that no log and no printout shows.
+// Secret is text that does not appear in logs or printouts.
 type Secret string
 
 const redacted = "[redacted]"
@@ -99,7 +98,7 @@ func (s Secret) String() string {
 // GoString hides the text from %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// Format hides the text from every other verb, %x and %q among them.
+// Format hides the text from all other verbs, such as %x and %q.
 func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
 // LogValue hides the text from slog.
@@ -108,28 +107,28 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText hides the text from encoders.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Reveal returns the text, for the one place that sends it.
+// Reveal returns the text. Only the code that sends it calls Reveal.
 func (s Secret) Reveal() string { return string(s) }
 
-// Env is what Load may see of the world.
+// Env is what Load reads of its environment.
 type Env struct {
 	Lookup func(name string) (string, bool)
 	UID    int
 	Home   string
 }
 
-// Host is the Env of this process.
+// Host returns the Env of this process.
 func Host() Env {
 	home, err := os.UserHomeDir()
 	if err != nil {
-		// Without a home there is no per-user file, and the state directory
-		// must be named.
+		// Without a home directory there is no per-user file, and the state directory must be
+		// given.
 		home = ""
 	}
 	return Env{Lookup: os.LookupEnv, UID: os.Getuid(), Home: home}
 }
 
-// Default returns the settings of a fresh installation.
+// Default returns the settings without a file or variables.
 func Default(env Env) Config {
 	return Config{
 		State:       defaultState(env),
@@ -161,5 +160,5 @@ func defaultState(env Env) string {
 	return filepath.Join(env.Home, ".local", "share", "crannog")
 }
 
-// Socket is the Unix socket of the local server.
+// Socket returns the path of the local server's Unix socket.
 func (c Config) Socket() string { return filepath.Join(c.State, "crannog.sock") }

@@ -6,13 +6,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write docs/reference/configuration.md anew")
+var update = flag.Bool("update", false, "write docs/reference/configuration.md")
 
 const documentPath = "../../docs/reference/configuration.md"
 
-// The document is made of the settings themselves, so that it cannot lie.
+// The page is generated from the settings, so that the two cannot differ.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Settings\n\n" +
@@ -20,15 +21,19 @@ func TestDocument(t *testing.T) {
 		"`--config` or `CRANNOG_CONFIG` names, else `~/.config/crannog/config.toml`, else\n" +
 		"`/etc/crannog/config.toml`. An unknown name in the file is an error. `crannog config` shows every\n" +
 		"value with its source. Sizes are bytes with k, m, g or t for powers of 1024; times are like `90s` or\n" +
-		"whole seconds.\n\n" +
-		"| Name in the file | Environment | Default | Meaning |\n|---|---|---|---|\n")
+		"whole seconds. The environment variable of a setting is `CRANNOG_` and its name in capitals, for\n" +
+		"example `CRANNOG_MAX_LIVE`. Each line has the name in the file, its default, and its meaning.\n\n")
 	c := Default(Env{Lookup: func(string) (string, bool) { return "", false }, UID: 0})
 	for _, s := range settings {
 		value := s.show(&c)
-		if value == "" {
-			value = "–"
+		name := "`" + s.name + "`"
+		if usual := "CRANNOG_" + strings.ToUpper(s.name); envName(s.name) != usual {
+			name += " (variable `" + envName(s.name) + "`)"
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", s.name, envName(s.name), value, s.help)
+		if value == "" {
+			value = "none"
+		}
+		b.WriteString(listItem(fmt.Sprintf("%s, default %s: %s.", name, value, s.help)))
 	}
 	b.WriteString("\nThe default of `state` is for root; other users have `~/.local/share/crannog`.\n")
 	if *update {
@@ -40,4 +45,21 @@ func TestDocument(t *testing.T) {
 	if err != nil || string(have) != b.String() {
 		t.Errorf("%s is stale; run: go test ./internal/config -update (%v)", documentPath, err)
 	}
+}
+
+// listItem returns a list item in lines of at most 100 columns.
+func listItem(text string) string {
+	var b strings.Builder
+	b.WriteByte('-')
+	column := 1
+	for word := range strings.FieldsSeq(text) {
+		if n := utf8.RuneCountInString(word); column+1+n > 100 {
+			b.WriteString("\n ")
+			column = 1 + 1 + n
+		} else {
+			column += 1 + n
+		}
+		b.WriteString(" " + word)
+	}
+	return b.String() + "\n"
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// maxFile bounds the settings file: it is a page of text.
+// maxFile bounds the settings file, which is normally about a page of text.
 const maxFile = 1 << 20
 
-// Load reads the file and the environment over the defaults. It reports every
-// problem at once. Flags come on top with Set.
+// Load reads the file and the environment over the defaults. It reports every problem at once. Set
+// applies flags afterwards.
 func Load(env Env, named string) (Config, error) {
 	c := Default(env)
 	var problems []error
@@ -43,8 +43,7 @@ func Load(env Env, named string) (Config, error) {
 	return c, errors.Join(problems...)
 }
 
-// findFile returns the file to read, or "" if there is none. A file that was
-// named must exist.
+// findFile returns the file to read, or "" if there is none. A file that was named must exist.
 func findFile(env Env, named string) (string, error) {
 	if named == "" {
 		named, _ = env.Lookup("CRANNOG_CONFIG")
@@ -92,8 +91,8 @@ func (c *Config) readFile(path string) []error {
 	return c.parse(data, path)
 }
 
-// parse sets what a file names. A key that is not a setting is an error: a
-// limit with a spelling mistake would otherwise silently not hold.
+// parse sets what a file names. An unknown key is an error: with a spelling mistake, a limit would
+// silently have no effect.
 func (c *Config) parse(data []byte, path string) []error {
 	var table map[string]any
 	if err := toml.Unmarshal(data, &table); err != nil {
@@ -123,8 +122,8 @@ func scalar(v any) (string, error) {
 	case bool:
 		return strconv.FormatBool(v), nil
 	case time.Time, map[string]any, []any:
-		return "", errors.New("the value must be a text, a number, true or false")
+		return "", errors.New("the value must be text, a number, true or false")
 	default:
-		return "", fmt.Errorf("a value of type %T has no meaning here", v)
+		return "", fmt.Errorf("a value of type %T is not allowed", v)
 	}
 }

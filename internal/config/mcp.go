@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// MCPHostNames are the names of mcp_hosts.
+// MCPHostNames returns the names in mcp_hosts.
 func (c Config) MCPHostNames() []string {
 	return strings.FieldsFunc(c.MCP.Hosts, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// checkMCP refuses what would let any web page reach /mcp, or leave in doubt
-// who answers an agent.
+// checkMCP refuses settings that would let any web page reach /mcp, or that do not define who
+// decides agents' requests.
 func (c Config) checkMCP() error {
 	var problems []error
 	for _, name := range c.MCPHostNames() {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Pool is the memory that warm sandboxes may use. The zero value is none.
+// Pool is the memory that warm sandboxes may use. The zero value means none.
 type Pool struct {
 	On    bool
-	Bytes int64 // 0 is a share of the available memory
+	Bytes int64 // 0 means a share of the available memory
 }
 
 const (

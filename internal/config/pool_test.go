@@ -17,7 +17,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("%s is shown as %s: %+v, %v", text, got, again, err)
 		}
 	}
-	// Nothing is without a bound.
+	// No value means unlimited.
 	for _, text := range []string{"", "on", "unlimited", "-1", "1k", "31m", "auto "} {
 		if got, err := parsePool(text); err == nil {
 			t.Errorf("%q is taken for %+v", text, got)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// setting is one row: how a value is read from text and shown as text.
+// setting is one row: how a value is parsed and printed.
 type setting struct {
-	name string // in the file; the environment has CRANNOG_ and capitals
+	name string // name in the file; the environment variable is CRANNOG_ and the name in capitals
 	help string
 	set  func(*Config, string) error
 	show func(*Config) string
@@ -30,13 +30,13 @@ var settings = []setting{
 	text("mcp_hosts", "further host names of /mcp and the console, separated by commas, besides addresses, localhost and the domain", func(c *Config) *string { return &c.MCP.Hosts }),
 	text("mcp_approver", "who decides requests of an agent on /mcp: person (through the console or the CLI), or any (also the person at the agent)", func(c *Config) *string { return &c.MCP.Approver }),
 	text("secrets_key", "key that encrypts secrets: file, keyring, or transit:mount/key in the Vault that VAULT_ADDR names", func(c *Config) *string { return &c.SecretsKey }),
-	text("mounts", "directories of the host that callers with a key may mount by name: NAME=/PATH[:ro|:cow], apart by semicolons", func(c *Config) *string { return &c.Mounts }),
+	text("mounts", "directories of the host that callers with a key may mount by name: NAME=/PATH[:ro|:cow], separated by semicolons", func(c *Config) *string { return &c.Mounts }),
 	text("secrets_exec", "command lines that secrets named exec: may run, separated by semicolons", func(c *Config) *string { return &c.SecretsExec }),
 	text("organisation_policy", "file with the policy that limits every sandbox; read once, at the start", func(c *Config) *string { return &c.OrganisationPolicy }),
 	text("project_policy", "file with a policy of this state directory's sandboxes, below the organisation's", func(c *Config) *string { return &c.ProjectPolicy }),
 	text("host_etc", "files and directories of the host's /etc that sandboxes also see, separated by commas (docs/reference/host-etc.md); none may contain a secret", func(c *Config) *string { return &c.HostEtc }),
-	text("default_level", "level of a sandbox that names none: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
-	text("default_engine", "engine of a sandbox that names none, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.DefaultEngine }),
+	text("default_level", "default level: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
+	text("default_engine", "default engine, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.DefaultEngine }),
 	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.MaxLive }),
 	count("starts_at_once", "sandboxes that start at the same time; 0 adapts to the machine", func(c *Config) *int64 { return &c.StartsAtOnce }),
 	count("max_queued", "requests that may wait for a sandbox; further ones are refused", func(c *Config) *int64 { return &c.MaxQueued }),
@@ -48,12 +48,12 @@ var settings = []setting{
 	duration("idle_timeout", "time without a further request, or without reading the answer, after which a connection is closed", func(c *Config) *time.Duration { return &c.IdleTimeout }),
 	count("max_paused", "paused sandboxes at the same time", func(c *Config) *int64 { return &c.MaxPaused }),
 	size("snapshot_budget", "disk space for snapshots and paused sandboxes; 0 is 20g or a fifth of the free space, whichever is less", func(c *Config) *int64 { return &c.SnapshotBudget }),
-	text("image_registries", "what images may come from and go to, apart by commas: registries, repositories, or all below a path (docker.io/library/*); empty is any", func(c *Config) *string { return &c.Images.Registries }),
-	text("image_mirrors", "registries to ask before another one, apart by commas: docker.io=mirror.example:5000", func(c *Config) *string { return &c.Images.Mirrors }),
-	text("image_insecure", "registries that may be reached without TLS or a known certificate, apart by commas", func(c *Config) *string { return &c.Images.Insecure }),
-	size("image_budget", "disk for images; 0 is 50g or half of what is free, whichever is less", func(c *Config) *int64 { return &c.Images.Budget }),
+	text("image_registries", "where images may come from and go to, separated by commas: registries, repositories, or all below a path (docker.io/library/*); empty is any", func(c *Config) *string { return &c.Images.Registries }),
+	text("image_mirrors", "mirrors to try before a registry, separated by commas: docker.io=mirror.example:5000", func(c *Config) *string { return &c.Images.Mirrors }),
+	text("image_insecure", "registries that may be used without TLS or with an unknown certificate, separated by commas", func(c *Config) *string { return &c.Images.Insecure }),
+	size("image_budget", "disk space for images; 0 is 50g or half of the free space, whichever is less", func(c *Config) *int64 { return &c.Images.Budget }),
 	duration("snapshot_retention", "time for which a snapshot is kept; 0 is until it is removed", func(c *Config) *time.Duration { return &c.SnapshotRetention }),
-	duration("default_timeout", "lifetime of a sandbox that names none", func(c *Config) *time.Duration { return &c.DefaultTimeout }),
+	duration("default_timeout", "default lifetime of a sandbox", func(c *Config) *time.Duration { return &c.DefaultTimeout }),
 	duration("max_timeout", "longest lifetime that a key may request", func(c *Config) *time.Duration { return &c.MaxTimeout }),
 	duration("retention", "how long the events of an ended sandbox are kept", func(c *Config) *time.Duration { return &c.Retention }),
 	{
@@ -77,10 +77,10 @@ var settings = []setting{
 	size("memory", "memory of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.MemoryBytes }),
 	{"cpus", "CPUs of a sandbox; 0 is the server's default", setCPUs, func(c *Config) string { return FormatCPUs(c.MilliCPU) }},
 	count("pids", "processes of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.PIDs }),
-	size("disk", "bytes that a sandbox may write; 0 is the server's default", func(c *Config) *int64 { return &c.DiskBytes }),
+	size("disk", "disk space for a sandbox's files; 0 is the server's default", func(c *Config) *int64 { return &c.DiskBytes }),
 	count("inodes", "files that a sandbox may create; 0 is the server's default", func(c *Config) *int64 { return &c.DiskInodes }),
 	size("shm", "size of /dev/shm, which counts against the memory; 0 is half of the memory", func(c *Config) *int64 { return &c.ShmBytes }),
-	duration("command_timeout", "time limit of a command that names none; 0 is the server's default", func(c *Config) *time.Duration { return &c.CommandTimeout }),
+	duration("command_timeout", "default time limit of a command; 0 is the server's default", func(c *Config) *time.Duration { return &c.CommandTimeout }),
 	size("max_output", "maximum output that one call returns", func(c *Config) *int64 { return &c.OutputBytes }),
 }
 
@@ -148,11 +148,11 @@ func (c Config) Values() []Value {
 	return values
 }
 
-// Set gives one setting a value, for a flag.
+// Set sets one setting, for a flag.
 func (c *Config) Set(name, value, origin string) error {
 	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no setting %q", name)
+		return fmt.Errorf("unknown setting %q", name)
 	}
 	if err := settings[i].set(c, value); err != nil {
 		return fmt.Errorf("%s: %w", origin, err)
@@ -163,7 +163,7 @@ func (c *Config) Set(name, value, origin string) error {
 
 func envName(setting string) string { return "CRANNOG_" + strings.ToUpper(setting) }
 
-// ParseDuration reads "90s", "1h30m" or whole seconds.
+// ParseDuration parses "90s", "1h30m" or whole seconds.
 func ParseDuration(v string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 && n < 1<<32 {
 		return time.Duration(n) * time.Second, nil

@@ -12,8 +12,7 @@ var units = []struct {
 	shift uint
 }{{"t", 40}, {"g", 30}, {"m", 20}, {"k", 10}}
 
-// ParseSize reads bytes as "512m", "1.5g", "64KiB" or a plain number. Units
-// are powers of 1024.
+// ParseSize parses bytes as "512m", "1.5g", "64KiB" or a plain number. Units are powers of 1024.
 func ParseSize(v string) (int64, error) {
 	bad := fmt.Errorf("%q is not a size such as 512m or 2g", v)
 	s := strings.ToLower(strings.TrimSpace(v))
@@ -35,7 +34,7 @@ func ParseSize(v string) (int64, error) {
 	return int64(f * float64(int64(1)<<shift)), nil
 }
 
-// FormatSize writes bytes so that ParseSize reads the same number.
+// FormatSize formats bytes so that ParseSize returns the same number.
 func FormatSize(n int64) string {
 	for _, u := range units {
 		if n >= 1<<u.shift && n%(1<<u.shift) == 0 {
@@ -45,7 +44,7 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// ParseCPUs reads CPUs such as "1.5" as thousandths.
+// ParseCPUs parses CPUs such as "1.5" as thousandths.
 func ParseCPUs(v string) (int64, error) {
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || math.IsNaN(f) || f < 0 || f > 100_000 {
@@ -57,7 +56,7 @@ func ParseCPUs(v string) (int64, error) {
 	return int64(math.Round(f * 1000)), nil
 }
 
-// FormatCPUs writes thousandths of a CPU so that ParseCPUs reads them.
+// FormatCPUs formats thousandths of a CPU so that ParseCPUs returns the same number.
 func FormatCPUs(milli int64) string {
 	return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64)
 }

@@ -16,8 +16,7 @@ import (
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-// Validate reports every setting that cannot work, before anything opens a
-// socket or a file.
+// Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
 	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
@@ -26,7 +25,7 @@ func (c Config) checkState() error {
 	if !filepath.IsAbs(c.State) {
 		return fmt.Errorf("state: %q is not an absolute path, such as /var/lib/crannog", c.State)
 	}
-	// It travels between our processes as JSON, which has no other bytes.
+	// The path travels between our processes as JSON, which must be UTF-8.
 	if !utf8.ValidString(c.State) {
 		return fmt.Errorf("state: %q is not UTF-8 text", c.State)
 	}
@@ -37,8 +36,8 @@ func (c Config) checkState() error {
 	return nil
 }
 
-// checkListen keeps the API off the network unless somebody asked for it in
-// words: there is no TLS, so that a key on the wire could be read.
+// checkListen keeps the API off the network unless the user allowed it explicitly: there is no TLS,
+// so a key on the network could be read.
 func (c Config) checkListen() error {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err != nil {
@@ -80,17 +79,17 @@ func (c Config) checkURL() error {
 	return nil
 }
 
-// maxLive is more than any machine holds.
+// maxLive is more sandboxes than any machine can hold.
 const maxLive = 100_000
 
-// minBudget is about what one idle sandbox leaves on disk, several times.
+// minBudget is several times the disk space of one idle sandbox.
 const minBudget = 64 << 20
 
-// minWebhookSecret is what cannot be guessed from signed calls.
+// minWebhookSecret is a length that cannot be guessed from signed calls.
 const minWebhookSecret = 16
 
-// checkWebhook keeps questions off the wire in the clear, and calls without a
-// signature away from a receiver, which could not tell them from forged ones.
+// checkWebhook refuses unencrypted addresses of other machines, and calls without a signature,
+// which a receiver could not tell from forged ones.
 func (c Config) checkWebhook() error {
 	if c.ApprovalWebhook == "" {
 		return nil
@@ -105,8 +104,8 @@ func (c Config) checkWebhook() error {
 	return nil
 }
 
-// checkPolicies refuses a path whose meaning changes with the directory in
-// which somebody stands: another file would be in force, or none.
+// checkPolicies refuses a relative path: it would depend on the current directory, and another
+// policy or none would be in force.
 func (c Config) checkPolicies() error {
 	var problems []error
 	for _, f := range []struct{ name, path string }{{"organisation_policy", c.OrganisationPolicy}, {"project_policy", c.ProjectPolicy}} {
@@ -117,13 +116,13 @@ func (c Config) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
-// HostEtcPaths are the paths of host_etc.
+// HostEtcPaths returns the paths in host_etc.
 func (c Config) HostEtcPaths() []string {
 	return strings.FieldsFunc(c.HostEtc, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// checkHostEtc refuses what is not a path below /etc. Which of these no sandbox
-// sees is known where sandboxes' files are put together.
+// checkHostEtc refuses paths outside of /etc. Package rootfs refuses those that sandboxes must not
+// see.
 func (c Config) checkHostEtc() error {
 	var problems []error
 	for _, name := range c.HostEtcPaths() {
@@ -134,7 +133,7 @@ func (c Config) checkHostEtc() error {
 	return errors.Join(problems...)
 }
 
-// Bounds of what waits to be started and of what starts at once.
+// Limits of waiting and concurrent starts.
 const (
 	maxStarts = 1000
 	maxQueued = 100_000
@@ -153,23 +152,23 @@ func (c Config) checkLives() error {
 		problems = append(problems, fmt.Errorf("max_queued: %d is not 1 to %d", c.MaxQueued, maxQueued))
 	}
 	if c.MaxQueueWait < time.Second {
-		problems = append(problems, fmt.Errorf("max_queue_wait: %s is too short; a time such as 1m", c.MaxQueueWait))
+		problems = append(problems, fmt.Errorf("max_queue_wait: %s is too short; use a time such as 1m", c.MaxQueueWait))
 	}
 	if c.MaxPaused < 1 || c.MaxPaused > maxLive {
 		problems = append(problems, fmt.Errorf("max_paused: %d is not 1 to %d", c.MaxPaused, maxLive))
 	}
 	if c.SnapshotBudget != 0 && c.SnapshotBudget < minBudget {
-		problems = append(problems, fmt.Errorf("snapshot_budget: %s does not hold one sandbox; at least %s, or 0 for the default", FormatSize(c.SnapshotBudget), FormatSize(minBudget)))
+		problems = append(problems, fmt.Errorf("snapshot_budget: %s is too little for one sandbox; use at least %s, or 0 for the default", FormatSize(c.SnapshotBudget), FormatSize(minBudget)))
 	}
 	if c.SnapshotRetention != 0 && c.SnapshotRetention < time.Minute {
-		problems = append(problems, fmt.Errorf("snapshot_retention: %s is too short; a time such as 168h, or 0 to keep them", c.SnapshotRetention))
+		problems = append(problems, fmt.Errorf("snapshot_retention: %s is too short; use a time such as 168h, or 0 to keep them", c.SnapshotRetention))
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{{"default_timeout", c.DefaultTimeout}, {"max_timeout", c.MaxTimeout}, {"retention", c.Retention}} {
 		if d.value < time.Second {
-			problems = append(problems, fmt.Errorf("%s: %s is too short; a time such as 10m", d.name, d.value))
+			problems = append(problems, fmt.Errorf("%s: %s is too short; use a time such as 10m", d.name, d.value))
 		}
 	}
 	if c.DefaultTimeout > c.MaxTimeout {
@@ -178,7 +177,7 @@ func (c Config) checkLives() error {
 	return errors.Join(problems...)
 }
 
-// Bounds of what clients take of a server.
+// Limits of clients' connections.
 const (
 	maxConnections = 1_000_000
 	minReserve     = 32
@@ -204,30 +203,30 @@ func (c Config) checkConnections() error {
 		value time.Duration
 	}{{"header_timeout", c.HeaderTimeout}, {"idle_timeout", c.IdleTimeout}} {
 		if d.value < time.Second {
-			problems = append(problems, fmt.Errorf("%s: %s is too short; a time such as 10s", d.name, d.value))
+			problems = append(problems, fmt.Errorf("%s: %s is too short; use a time such as 10s", d.name, d.value))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// minRecord is a few of the files that the record is dropped by.
+// minRecord is the size of a few files of the audit log, which are the units that are dropped.
 const minRecord = 256 << 20
 
-// minRecordings hold what a few commands print at most.
+// minRecordings is the maximum size of a few recordings.
 const minRecordings = 64 << 20
 
-// checkRecord rejects bounds under which entries of today would be dropped. It
-// rejects zero, so that it cannot be mistaken for unlimited.
+// checkRecord rejects limits that would drop today's entries. It rejects zero, so that it cannot be
+// mistaken for unlimited.
 func (c Config) checkRecord() error {
 	var problems []error
 	if c.RecordAge < time.Hour {
-		problems = append(problems, fmt.Errorf("record_age: %s is too short; a time such as 2160h", c.RecordAge))
+		problems = append(problems, fmt.Errorf("record_age: %s is too short; use a time such as 2160h", c.RecordAge))
 	}
 	if c.RecordBytes < minRecord {
-		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; at least %s", FormatSize(c.RecordBytes), FormatSize(minRecord)))
+		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; use at least %s", FormatSize(c.RecordBytes), FormatSize(minRecord)))
 	}
 	if c.RecordingBytes < minRecordings {
-		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; at least %s", FormatSize(c.RecordingBytes), FormatSize(minRecordings)))
+		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; use at least %s", FormatSize(c.RecordingBytes), FormatSize(minRecordings)))
 	}
 	return errors.Join(problems...)
 }
@@ -235,10 +234,10 @@ func (c Config) checkRecord() error {
 func (c Config) checkLimits() error {
 	var problems []error
 	if c.MemoryBytes != 0 && c.MemoryBytes < 128<<20 {
-		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; at least 128m", FormatSize(c.MemoryBytes)))
+		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; use at least 128m", FormatSize(c.MemoryBytes)))
 	}
 	if c.OutputBytes == 0 {
-		problems = append(problems, errors.New("max_output: 0 would return nothing; a size such as 1m"))
+		problems = append(problems, errors.New("max_output: 0 would return nothing; use a size such as 1m"))
 	}
 	return errors.Join(problems...)
 }

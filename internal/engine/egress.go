@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"os"
 	"slices"
 
@@ -28,13 +29,18 @@ type Egress struct {
 	// End is the sandbox's end. The engine hands on a copy: the caller keeps its own,
 	// and closes it after Create so that the sandbox's end is only the sandbox's.
 	End *os.File
+	// Attach takes the place of End for a kind whose ends are made where the sandbox is, as
+	// those of a Tap. Create calls it once with the gateway's end, before the guest runs,
+	// and gives the guest the configuration that it returns instead of that of Spec.Boot.
+	// The end stays the engine's, which closes it after the call.
+	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
 }
 
 // Packets returns the egress of kind EgressPackets over a socket.
 func Packets(end *os.File) Egress { return Egress{Kind: EgressPackets, End: end} }
 
 // Connected reports whether there is more than loopback.
-func (e Egress) Connected() bool { return e.End != nil }
+func (e Egress) Connected() bool { return e.End != nil || e.Attach != nil }
 
 // Check refuses an egress that an engine with these kinds cannot serve as it is
 // asked for. An end without a kind is refused as well: the engine would have to
@@ -44,15 +50,18 @@ func (e Egress) Check(kinds []EgressKind) error {
 	if kind == "" && e.End == nil {
 		kind = EgressNone
 	}
-	if connects := kind != EgressNone; connects != (e.End != nil) {
+	if connects := kind != EgressNone; connects != e.Connected() {
 		what := "has no end"
-		if e.End != nil {
+		if e.Connected() {
 			what = "has an end"
 		}
 		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q %s", kind, what)
 	}
 	if !slices.Contains(kinds, kind) {
 		return fault.Newf(fault.Unsupported, "egress_unsupported", "the engine cannot connect a sandbox by the kind %q", kind)
+	}
+	if made := e.Attach != nil; made != (kind == EgressTap) || made && e.End != nil {
+		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q has an end that is made elsewhere", kind)
 	}
 	return nil
 }

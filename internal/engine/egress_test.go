@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
@@ -16,6 +17,8 @@ func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end.Close()
+	attach := func(context.Context, *os.File) ([]byte, error) { return nil, nil }
+	tap := []engine.EgressKind{engine.EgressTap}
 	both := []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
 	for name, c := range map[string]struct {
 		egress engine.Egress
@@ -31,6 +34,10 @@ func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
 		"a kind of another engine":  {engine.Egress{Kind: engine.EgressTap, End: end}, both, "egress_unsupported"},
 		"a proxy of another engine": {engine.Egress{Kind: engine.EgressProxy, End: end}, both, "egress_unsupported"},
 		"a kind that is not there":  {engine.Egress{Kind: "pakets", End: end}, both, "egress_unsupported"},
+		"a tap that is attached":    {engine.Egress{Kind: engine.EgressTap, Attach: attach}, tap, ""},
+		"a tap with an end":         {engine.Egress{Kind: engine.EgressTap, End: end}, tap, "egress_invalid"},
+		"a tap with both":           {engine.Egress{Kind: engine.EgressTap, End: end, Attach: attach}, tap, "egress_invalid"},
+		"packets that are attached": {engine.Egress{Kind: engine.EgressPackets, Attach: attach}, both, "egress_invalid"},
 		"no loopback on the engine": {engine.Egress{}, both[1:], "egress_unsupported"},
 		"an engine without kinds":   {engine.Packets(end), nil, "egress_unsupported"},
 	} {

@@ -31,6 +31,9 @@ type Info struct {
 	// when all files that its guest can change are its own. Where one is not, the guest
 	// leaves the host's alone.
 	OwnNetwork, OwnFiles bool
+	// NoRoot is set when no program inside can be root: the guest has no rights that it
+	// could give. A request to act as root is refused.
+	NoRoot bool
 	// OwnRoot is set when root inside is no user of the host, whatever it does: a set-id
 	// program of an image may then give its rights, because they reach no further than the
 	// sandbox.

@@ -1,6 +1,5 @@
-// Package fault owns the error kinds that every surface shares: what went
-// wrong for the caller, under a stable code, apart from the cause that only
-// the log may show.
+// Package fault owns the error kinds that every API and command shares. An error has a stable code
+// and a text for the caller; its cause is shown in the log only.
 package fault
 
 import (
@@ -13,13 +12,13 @@ import (
 type Kind string
 
 const (
-	Internal        Kind = "internal"        // a fault of ours; reporting it is all a caller can do
-	Invalid         Kind = "invalid"         // the request can never work as it is
+	Internal        Kind = "internal"        // a defect of Crannog; the caller can only report it
+	Invalid         Kind = "invalid"         // the request is invalid and never succeeds as it is
 	Unauthenticated Kind = "unauthenticated" // no key, or a wrong one
-	Denied          Kind = "denied"          // the caller is known and may not
-	NotFound        Kind = "not_found"       // no such object, or not the caller's
-	Exists          Kind = "exists"          // the name is taken
-	Conflict        Kind = "conflict"        // the object is in a state that forbids this now
+	Denied          Kind = "denied"          // the caller is known and lacks permission
+	NotFound        Kind = "not_found"       // the object does not exist, or belongs to another caller
+	Exists          Kind = "exists"          // the name is in use
+	Conflict        Kind = "conflict"        // the object's current state forbids this
 	Exhausted       Kind = "exhausted"       // a limit or quota is reached
 	Unsupported     Kind = "unsupported"     // this server or engine cannot do this
 	Unavailable     Kind = "unavailable"     // trying again may work
@@ -40,14 +39,14 @@ type Error struct {
 	Code string // stable machine name, snake_case, e.g. "template_not_found"
 	Text string
 	Hint string // what to do about it, or ""
-	// After is how long a caller should wait before it tries again. Zero says
-	// nothing about that.
+	// After is how long a caller should wait before it tries again. Zero means that this is not
+	// known.
 	After time.Duration
 
 	cause error
 }
 
-// New makes an error without a cause.
+// New returns an error without a cause.
 func New(kind Kind, code, text string) *Error {
 	return &Error{Kind: kind, Code: code, Text: text}
 }
@@ -57,26 +56,26 @@ func Newf(kind Kind, code, format string, args ...any) *Error {
 	return New(kind, code, fmt.Sprintf(format, args...))
 }
 
-// Wrap makes an error whose cause goes to the log only.
+// Wrap returns an error with a cause, which is shown in the log only.
 func Wrap(cause error, kind Kind, code, text string) *Error {
 	return &Error{Kind: kind, Code: code, Text: text, cause: cause}
 }
 
-// WithHint returns a copy that tells the caller what to do.
+// WithHint returns a copy with advice on what the caller can do.
 func (e *Error) WithHint(hint string) *Error {
 	c := *e
 	c.Hint = hint
 	return &c
 }
 
-// WithRetryAfter returns a copy that tells the caller when to try again.
+// WithRetryAfter returns a copy with the time after which the caller may try again.
 func (e *Error) WithRetryAfter(d time.Duration) *Error {
 	c := *e
 	c.After = d
 	return &c
 }
 
-// Error is the text for logs: it includes the cause.
+// Error returns the text for logs, which includes the cause.
 func (e *Error) Error() string {
 	if e.cause == nil {
 		return e.Text
@@ -87,9 +86,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.cause }
 
-// KindOf returns the kind of the first classified error in the chain, and
-// Internal for all others, so that a forgotten classification hides text
-// rather than leaking it.
+// KindOf returns the kind of the first classified error in the chain, and Internal for all others.
+// So an error that was not classified hides its text instead of leaking it.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -97,7 +95,7 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// CodeOf returns the stable code, "internal" unless classified, and "" for nil.
+// CodeOf returns the stable code. It returns "internal" for an unclassified error and "" for nil.
 func CodeOf(err error) string {
 	if err == nil {
 		return ""
@@ -124,14 +122,14 @@ func HintOf(err error) string {
 	return ""
 }
 
-// RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as HTTP's header
-// Retry-After has it.
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as in HTTP's Retry-After
+// header.
 func RetryAfterSeconds(err error) int {
 	return int((RetryAfter(err) + time.Second - 1) / time.Second)
 }
 
-// RetryAfter returns how long the caller should wait before it tries again, or
-// zero if the error does not say.
+// RetryAfter returns how long the caller should wait before it tries again, or zero if the error
+// has no such time.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.After

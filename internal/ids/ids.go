@@ -1,5 +1,4 @@
-// Package ids owns identifiers: how they and tokens are made, and the form of a sandbox's
-// ID.
+// Package ids owns identifiers and tokens: how they are made, and the format of a sandbox's ID.
 package ids
 
 import (
@@ -13,11 +12,10 @@ const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 // length is the length of an identifier after its prefix: 98 bits.
 const length = 19
 
-// New returns an identifier that was never used: a prefix for its kind, and 19 letters and
-// digits.
+// New returns a new unique identifier: a prefix for its kind, and 19 letters and digits.
 func New(prefix string) string { return prefix + random(length) }
 
-// NewToken returns a secret of 40 letters and digits, which is 206 bits.
+// NewToken returns a secret of 40 random letters and digits (206 bits).
 func NewToken() string { return random(40) }
 
 // NewUUID returns the bytes of a random UUID, version 4.
@@ -27,8 +25,8 @@ func NewUUID() (id [16]byte) {
 	return id
 }
 
-// random draws each character with the same likelihood. A byte of 252 or more would favour
-// the first letters, so it is not used.
+// random draws each character with equal probability. It skips a byte of 252 or more, which would
+// favour the first letters.
 func random(n int) string {
 	out := make([]byte, 0, n)
 	var buf [64]byte
@@ -45,12 +43,11 @@ func random(n int) string {
 	}
 }
 
-// longestSandbox is the greatest number of letters in a sandbox's ID.
+// longestSandbox is the maximum length of a sandbox's ID.
 const longestSandbox = 40
 
-// ValidSandbox reports whether id has the form of a sandbox's ID: 1 to 40 of a-z and 0-9.
-// Such IDs are parts of paths and names in many places. With another alphabet "../" would
-// lead out of a directory.
+// ValidSandbox reports whether id has the format of a sandbox's ID: 1 to 40 of a-z and 0-9. Such
+// IDs are parts of paths and names in many places, and "../" would lead out of a directory.
 func ValidSandbox(id string) bool {
 	if len(id) == 0 || len(id) > longestSandbox {
 		return false
@@ -63,7 +60,7 @@ func ValidSandbox(id string) bool {
 	return true
 }
 
-// CheckSandbox returns an error if ValidSandbox does not hold for id.
+// CheckSandbox returns an error if ValidSandbox reports false for id.
 func CheckSandbox(id string) error {
 	if ValidSandbox(id) {
 		return nil

@@ -31,8 +31,8 @@ type accessOut struct {
 
 const (
 	usualAsk = 20.0
-	// mostAsk is how long one call waits for a person, below the minute after
-	// which clients commonly give up.
+	// mostAsk is how long one call waits for a person: less than the minute after which clients
+	// commonly give up.
 	mostAsk = 50.0
 )
 
@@ -40,7 +40,7 @@ func (w *view) addAccess() {
 	add(w, tool{
 		name: "request_access", title: "Ask for access", changes: true, repeats: true, reaches: true,
 		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The answer may take minutes: call again with the same target to wait on. " +
-			"What is denied stays denied; do not work around it.",
+			"A denial is final; do not work around it.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["kind"], "host")
 			usually(p["kind"], `"host"`)
@@ -68,9 +68,9 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	}
 	if c.answered() {
 		out, err := c.afterAnswer(ctx, b, ask)
-		if w.desk.o.Refused != nil && fault.CodeOf(err) == codeState {
-			// Somebody answers who was not asked, or not this.
-			w.desk.o.Refused("answer a question about "+ask.Host, codeState)
+		if w.tenant.o.Refused != nil && fault.CodeOf(err) == codeState {
+			// The client answered another prompt than the one that it was sent.
+			w.tenant.o.Refused("answer a prompt about "+ask.Host, codeState)
 		}
 		return out, err
 	}
@@ -78,7 +78,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	if here {
 		ask.WaitSeconds = 0
 	}
-	defer c.progress(ctx, func() string { return "waiting for a person's answer" })()
+	defer c.progress(ctx, func() string { return "waiting for a person's decision" })()
 	out, err := b.sb.AskAccess(ctx, ask)
 	if err != nil {
 		return accessOut{}, err
@@ -101,12 +101,12 @@ func (c *call) tellAccess(ctx context.Context, b *box, ask api.AskAccess, got ap
 		c.say("denied: %s\n", first(out.Reason, "without a reason"))
 	case approval.Pending:
 		until := ""
-		if a, err := c.view.desk.o.Client.Approval(ctx, got.Approval); err == nil {
+		if a, err := c.view.tenant.o.Client.Approval(ctx, got.Approval); err == nil {
 			out.Expires = a.ExpiresAt.UTC().Format(time.RFC3339)
 			until = ", until " + out.Expires
 		}
 		c.say("pending as %s%s: no decision yet. A person decides with: crannog approve %s\n"+
-			"Go on with what needs no %s, and call request_access again to wait for the answer.\n", got.Approval, until, got.Approval, where)
+			"Continue with work that does not need %s, and call request_access again to wait for the decision.\n", got.Approval, until, got.Approval, where)
 	case approval.Expired, approval.Spent:
 		c.say("%s: it was not decided in time\n", got.State)
 	}
@@ -116,7 +116,7 @@ func (c *call) tellAccess(ctx context.Context, b *box, ask api.AskAccess, got ap
 	return out
 }
 
-// hostPort reads a host with or without a port.
+// hostPort parses a host with or without a port.
 func hostPort(text string) (string, int, error) {
 	host, port, found := strings.Cut(strings.TrimSpace(text), ":")
 	n := 443

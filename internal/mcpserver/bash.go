@@ -20,7 +20,7 @@ type bashIn struct {
 	Stdin      string  `json:"stdin,omitempty" jsonschema:"Standard input. Without it the input is empty, except in the background, where process can send some."`
 }
 
-// ran is what came of a command.
+// ran is the result of a command.
 type ran struct {
 	ExitCode   *int   `json:"exit_code,omitempty" jsonschema:"The command's own, 128+N after signal N; absent while it runs."`
 	Stdout     string `json:"stdout"`
@@ -35,12 +35,12 @@ type ran struct {
 	Blocked []string `json:"blocked,omitempty" jsonschema:"Requests that the policy refused while it ran."`
 }
 
-// Waits of a command that names none, and the longest.
+// The default time to wait for a command, and the longest.
 const (
 	usualWait = 120 * time.Second
 	mostWait  = time.Hour
-	// silentWait bounds a call whose client gets no progress notifications: clients
-	// commonly give up after 60 s, and would give up the command with the call.
+	// silentWait bounds a call whose client gets no progress notifications: clients commonly give
+	// up after 60 s, and would cancel the command with the call.
 	silentWait = 50 * time.Second
 )
 
@@ -48,7 +48,7 @@ func (w *view) addBash() {
 	add(w, tool{
 		name: "bash", title: "Run a command", changes: true, destroys: true, reaches: true,
 		text: "Run a shell command in the sandbox. Working directory (at first /workspace), variables and functions persist between calls. " +
-			"A command that takes longer than timeout_seconds continues in the background with a process_id. Exit codes other than 0 are no errors of the tool.",
+			"A command that takes longer than timeout_seconds continues in the background with a process_id. An exit code other than 0 is not an error of the tool.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["timeout_seconds"], 0.1, mostWait.Seconds())
 			usually(p["timeout_seconds"], "120")
@@ -77,7 +77,7 @@ func (w *view) bash(ctx context.Context, c *call, in bashIn) (ran, error) {
 	return c.told(ctx, b, j, since)
 }
 
-// shell starts a command. Where there is no bash, sh has to do.
+// shell starts a command. Without bash it uses sh.
 func (b *box) shell(in bashIn) (*job, error) {
 	var err error
 	name := rand.Text()
@@ -95,7 +95,7 @@ func (b *box) shell(in bashIn) (*job, error) {
 	return nil, err
 }
 
-// patience is how long a call waits.
+// patience returns how long a call waits.
 func (c *call) patience(seconds float64) time.Duration {
 	wait := usualWait
 	if seconds > 0 {

@@ -13,31 +13,30 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// box is one sandbox at which a desk works.
+// box is one sandbox that a Tenant uses.
 type box struct {
-	desk *Desk
-	sb   *crannog.Sandbox
-	// editing is held while a file is read, changed and written back, so that
-	// two edits at once cannot undo each other.
+	tenant *Tenant
+	sb     *crannog.Sandbox
+	// editing is held while a file is read, changed and written, so that two concurrent edits
+	// cannot undo each other.
 	editing sync.Mutex
 
 	mu       sync.Mutex
 	jobs     map[int]*job
 	next     int
-	refused  uint64 // the last refusal that was seen
+	refused  uint64 // the last denial that was read
 	asked    map[string]bool
 	extended time.Time
 
-	heap heap // guarded by the desk's pictures
+	heap heap // guarded by Tenant.pictures
 }
 
-// labelDefault marks a key's default sandbox, so that it is found again by
-// another process.
+// labelDefault marks a key's default sandbox, so that another process finds it.
 var labelDefault = map[string]string{"crannog.mcp": "default"}
 
-// open finds the sandbox that a call is for: the one that ref names, else the
-// default one, which is made if there is none.
-func (d *Desk) open(ctx context.Context, ref string) (*box, error) {
+// open returns the sandbox for a call: the one that ref names, else the default one, which is
+// created if there is none.
+func (d *Tenant) open(ctx context.Context, ref string) (*box, error) {
 	if ref == "" {
 		return d.openDefault(ctx)
 	}
@@ -46,24 +45,25 @@ func (d *Desk) open(ctx context.Context, ref string) (*box, error) {
 		return nil, err
 	}
 	if !d.o.All && !d.ours(sb.Info()) {
-		// The same error as for one that does not exist: no caller learns of another's sandbox.
-		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or was not made here", ref).
-			WithHint("leave sandbox out for the default one; sandbox with action list shows which there are")
+		// The same error as for a sandbox that does not exist: no caller learns of another caller's
+		// sandbox.
+		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or was not created by these tools", ref).
+			WithHint("omit sandbox for the default one; the tool sandbox with action list shows all")
 	}
 	return d.use(ctx, sb)
 }
 
-// ours reports whether a sandbox was made here, or is the one that Name names.
-func (d *Desk) ours(info api.Sandbox) bool {
+// ours reports whether this Tenant created a sandbox, or Name names it.
+func (d *Tenant) ours(info api.Sandbox) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, made := d.made[info.ID]
 	return made || info.ID == d.first || d.o.Name != "" && info.Name == d.o.Name
 }
 
-// lasts reports whether use extends a sandbox's life: the default one that is
-// kept, or one that was made here and has no other holder.
-func (d *Desk) lasts(info api.Sandbox) bool {
+// lasts reports whether use extends a sandbox's life: it does so for a default sandbox that is
+// kept, and for one that was created here and that no other process keeps alive.
+func (d *Tenant) lasts(info api.Sandbox) bool {
 	if d.o.Fixed {
 		return false
 	}
@@ -77,7 +77,7 @@ func (d *Desk) lasts(info api.Sandbox) bool {
 }
 
 // openDefault returns the default sandbox.
-func (d *Desk) openDefault(ctx context.Context) (*box, error) {
+func (d *Tenant) openDefault(ctx context.Context) (*box, error) {
 	d.mu.Lock()
 	id := d.first
 	d.mu.Unlock()
@@ -107,8 +107,8 @@ func (d *Desk) openDefault(ctx context.Context) (*box, error) {
 	return d.use(ctx, sb)
 }
 
-// findDefault looks for a default sandbox that another call or process made.
-func (d *Desk) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
+// findDefault looks for a default sandbox that another call or process created.
+func (d *Tenant) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	d.mu.Lock()
 	ref := d.first
 	d.mu.Unlock()
@@ -127,7 +127,7 @@ func (d *Desk) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The oldest is everybody's, should two have been made at once.
+	// If two were created at once, all use the oldest.
 	for _, info := range slices.Backward(list) {
 		if sb, err := d.live(ctx, info.ID); err == nil {
 			return sb, nil
@@ -136,8 +136,8 @@ func (d *Desk) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	return nil, crannog.ErrNotFound
 }
 
-// live finds a sandbox that has not ended.
-func (d *Desk) live(ctx context.Context, ref string) (*crannog.Sandbox, error) {
+// live returns a sandbox that has not ended.
+func (d *Tenant) live(ctx context.Context, ref string) (*crannog.Sandbox, error) {
 	sb, err := d.o.Client.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -148,9 +148,8 @@ func (d *Desk) live(ctx context.Context, ref string) (*crannog.Sandbox, error) {
 	return sb, nil
 }
 
-// makeDefault makes the default sandbox. One that is kept is not of those that
-// end with the desk.
-func (d *Desk) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
+// makeDefault creates the default sandbox. If it is kept, Close does not end it.
+func (d *Tenant) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Name == "" && !d.o.Labelled {
 		return d.make(ctx, "", "")
 	}
@@ -158,12 +157,12 @@ func (d *Desk) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Labelled {
 		opts = append(opts, crannog.Metadata(labelDefault))
 	}
-	// After a cancelled call, no caller would know of the sandbox that it made.
+	// After a cancelled call, no caller would know of the created sandbox.
 	return d.o.Client.Create(context.WithoutCancel(ctx), append(opts, crannog.Name(d.o.Name))...)
 }
 
-// make makes a sandbox of what the operator said.
-func (d *Desk) make(ctx context.Context, name, from string) (*crannog.Sandbox, error) {
+// make creates a sandbox with the operator's options.
+func (d *Tenant) make(ctx context.Context, name, from string) (*crannog.Sandbox, error) {
 	opts := slices.Clone(d.o.Create)
 	if name != "" {
 		opts = append(opts, crannog.Name(name))
@@ -171,7 +170,7 @@ func (d *Desk) make(ctx context.Context, name, from string) (*crannog.Sandbox, e
 	if from != "" {
 		opts = append(opts, crannog.Template(from))
 	}
-	// After a cancelled call, no caller would know of the sandbox that it made.
+	// After a cancelled call, no caller would know of the created sandbox.
 	sb, err := d.o.Client.Create(context.WithoutCancel(ctx), opts...)
 	if err != nil {
 		return nil, err
@@ -180,8 +179,8 @@ func (d *Desk) make(ctx context.Context, name, from string) (*crannog.Sandbox, e
 	return sb, nil
 }
 
-// adopt notes that a sandbox was made here.
-func (d *Desk) adopt(sb *crannog.Sandbox) {
+// adopt notes that a sandbox was created here.
+func (d *Tenant) adopt(sb *crannog.Sandbox) {
 	rest := func() {}
 	if d.o.Hold != nil {
 		rest = d.o.Hold(sb)
@@ -191,9 +190,9 @@ func (d *Desk) adopt(sb *crannog.Sandbox) {
 	d.made[sb.ID()] = rest
 }
 
-// use makes a sandbox ready for a call: it resumes a paused one, and extends the life of one
-// that has an end.
-func (d *Desk) use(ctx context.Context, sb *crannog.Sandbox) (*box, error) {
+// use prepares a sandbox for a call: it resumes a paused one, and extends the life of one that
+// expires.
+func (d *Tenant) use(ctx context.Context, sb *crannog.Sandbox) (*box, error) {
 	switch info := sb.Info(); info.State {
 	case "running":
 	case "paused":
@@ -213,23 +212,23 @@ func notRunning(info api.Sandbox) error {
 		text += " (" + info.Reason + ")"
 	}
 	return fault.New(fault.Conflict, "not_running", text).
-		WithHint("sandbox with action list shows what runs; without a sandbox argument the default one is used")
+		WithHint("the tool sandbox with action list shows what runs; without the argument sandbox the default one is used")
 }
 
-// boxOf returns what is known of a sandbox.
-func (d *Desk) boxOf(sb *crannog.Sandbox) *box {
+// boxOf returns the state that is kept of a sandbox.
+func (d *Tenant) boxOf(sb *crannog.Sandbox) *box {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.boxes[sb.ID()]
 	if b == nil {
-		b = &box{desk: d, sb: sb, jobs: map[int]*job{}, asked: map[string]bool{}}
+		b = &box{tenant: d, sb: sb, jobs: map[int]*job{}, asked: map[string]bool{}}
 		d.boxes[sb.ID()] = b
 	}
 	return b
 }
 
-// forget drops what is known of a sandbox that has ended.
-func (d *Desk) forget(id string) {
+// forget drops the state of a sandbox that has ended.
+func (d *Tenant) forget(id string) {
 	d.mu.Lock()
 	rest, b := d.made[id], d.boxes[id]
 	delete(d.made, id)
@@ -246,9 +245,9 @@ func (d *Desk) forget(id string) {
 	}
 }
 
-// sweep forgets sandboxes that have ended by themselves, or by others. None is
-// forgotten of which that is not known.
-func (d *Desk) sweep(ctx context.Context) {
+// sweep drops the state of sandboxes that have ended by themselves or by others. It keeps the state
+// if it cannot determine that.
+func (d *Tenant) sweep(ctx context.Context) {
 	d.mu.Lock()
 	known := map[string]bool{}
 	for id := range d.boxes {
@@ -263,7 +262,7 @@ func (d *Desk) sweep(ctx context.Context) {
 	}
 	list, err := d.o.Client.List(ctx, crannog.ListOptions{States: []string{"creating", "running", "pausing", "paused", "resuming", "stopping"}})
 	if err != nil {
-		return // the next sweep may know more
+		return // the next sweep may succeed
 	}
 	for _, info := range list {
 		delete(known, info.ID)
@@ -275,13 +274,13 @@ func (d *Desk) sweep(ctx context.Context) {
 	}
 }
 
-// prolongEvery keeps a busy agent from asking for more time with each call.
+// prolongEvery limits how often the life of a busy sandbox is extended.
 const prolongEvery = time.Minute
 
-// prolong lets a sandbox that was made for agents live on after its use.
+// prolong extends the life of a sandbox after its use.
 func (b *box) prolong(ctx context.Context) error {
 	info := b.sb.Info()
-	mine := b.desk.lasts(info)
+	mine := b.tenant.lasts(info)
 	b.mu.Lock()
 	due := time.Since(b.extended) > prolongEvery
 	if due {
@@ -291,10 +290,10 @@ func (b *box) prolong(ctx context.Context) error {
 	if !mine || !due || info.EndsAt == nil {
 		return nil
 	}
-	return b.sb.Extend(ctx, b.desk.o.Idle)
+	return b.sb.Extend(ctx, b.tenant.o.Idle)
 }
 
-// busy reports whether something runs that only we can read or end.
+// busy reports whether a command runs that only this Tenant can read or end.
 func (b *box) busy() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -313,10 +312,10 @@ func label(info api.Sandbox) string {
 	return info.ID
 }
 
-// workspace is where an agent's relative paths begin.
+// workspace is the directory for relative paths of agents.
 const workspace = "/workspace"
 
-// fsName turns a path as an agent writes it into a name as package fs has it.
+// fsName converts an agent's path to a name of package fs.
 func fsName(path string) (string, error) {
 	if path == "" || strings.ContainsRune(path, 0) || len(path) > 4096 {
 		return "", fault.New(fault.Invalid, "invalid_path", "the path is empty, too long, or holds a NUL")

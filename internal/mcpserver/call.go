@@ -15,25 +15,25 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// call is one tool call while it is answered.
+// call is one tool call in progress.
 type call struct {
 	view *view
 	req  *mcp.CallToolRequest
 	text strings.Builder
-	more []mcp.Content // after the text
-	// ask, if set, is the answer: the client is to ask its user first.
+	more []mcp.Content // follow the text
+	// ask, if set, is the result: the client is to ask its user first.
 	ask *mcp.CallToolResult
 }
 
-// say adds to what the agent reads.
+// say appends to the text of the result.
 func (c *call) say(format string, args ...any) { fmt.Fprintf(&c.text, format, args...) }
 
-// box finds the sandbox that the call is for.
+// box returns the sandbox for the call.
 func (c *call) box(ctx context.Context, ref string) (*box, error) {
 	return c.view.box(ctx, c.req.Session, ref)
 }
 
-// result is the answer of a call that went well.
+// result returns the result of a successful call.
 func (c *call) result() *mcp.CallToolResult {
 	if c.ask != nil {
 		return c.ask
@@ -42,7 +42,7 @@ func (c *call) result() *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: append([]mcp.Content{&mcp.TextContent{Text: text}}, c.more...)}
 }
 
-// image is a picture from inside.
+// image is a picture from the sandbox.
 type image struct {
 	mime string
 	data []byte
@@ -54,10 +54,10 @@ func (c *call) show(images ...image) {
 	}
 }
 
-// metaError is where a result that is an error names its reason.
+// metaError is the field with the code of an error in a result.
 const metaError = "crannog/error"
 
-// failed is the answer of a call that did not go well, with what would help.
+// failed returns the result of a failed call, with advice.
 func failed(err error) *mcp.CallToolResult {
 	kind, code, text, hint := explain(err)
 	var b strings.Builder
@@ -72,14 +72,14 @@ func failed(err error) *mcp.CallToolResult {
 	}
 }
 
-// maxFailure is the most characters of an error: clients cut longer ones.
+// maxFailure is the maximum of characters of an error: clients cut longer ones.
 const maxFailure = 8_000
 
-// explain says of an error what a caller may know.
+// explain returns the text and code of an error for the caller.
 func explain(err error) (kind, code, text, hint string) {
 	if e, ok := errors.AsType[*crannog.Error](err); ok {
 		kind, code, text, hint = e.Kind, e.Code, e.Message, e.Hint
-		// A path says which of several files it was.
+		// A path identifies the file among several.
 		if p, ok := errors.AsType[*fs.PathError](err); ok {
 			text = shown(p.Path) + ": " + text
 		}
@@ -90,22 +90,22 @@ func explain(err error) (kind, code, text, hint string) {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return string(fault.Canceled), "canceled", "the call was given up", ""
+		return string(fault.Canceled), "canceled", "the call was cancelled", ""
 	case errors.Is(err, context.DeadlineExceeded):
 		return string(fault.Timeout), "timeout", "the call took too long", ""
 	case errors.Is(err, fs.ErrInvalid):
 		return string(fault.Invalid), "invalid_path", err.Error(), ""
 	}
 	// An error without a kind may contain anything, such as a path of the host.
-	return string(fault.Internal), "internal", "something went wrong in the server; its log says more", ""
+	return string(fault.Internal), "internal", "an internal error of the server; its log has the cause", ""
 }
 
-// progressEvery is how often a waiting call sends progress. Clients commonly give up after a
-// minute of silence.
+// progressEvery is how often a waiting call sends progress. Clients commonly give up after a minute
+// of silence.
 const progressEvery = 5 * time.Second
 
-// progress sends progress notifications until the returned function is called. Clients that did
-// not ask for progress get none.
+// progress sends progress notifications until the returned function is called. It sends none to
+// clients that did not request progress.
 func (c *call) progress(ctx context.Context, message func() string) func() {
 	token := c.req.Params.GetProgressToken()
 	if token == nil {
@@ -113,7 +113,7 @@ func (c *call) progress(ctx context.Context, message func() string) func() {
 	}
 	start := time.Now()
 	return ticker.Every(ctx, progressEvery, func(ctx context.Context) {
-		// A client that cannot be told is gone, which its call will see.
+		// If the client cannot be reached, its call ends by itself.
 		_ = c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: token, Progress: time.Since(start).Seconds(), Message: message(),
 		})

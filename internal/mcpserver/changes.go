@@ -37,8 +37,8 @@ type changedFile struct {
 
 func (w *view) addChanges() {
 	add(w, tool{
-		name: "fetch_changes", title: "Show what was changed",
-		text: "Show which files of the workspace are not as they were at the start or at a snapshot. Nothing of it leaves the sandbox until the user applies it with crannog apply.",
+		name: "fetch_changes", title: "Show changes",
+		text: "Show which files of the workspace differ from the start or from a snapshot. Changes stay in the sandbox until the user applies them with crannog apply.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			usually(p["since"], `"start"`)
 		},
@@ -76,12 +76,12 @@ func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, 
 		out.Changes = append(out.Changes, c.tellChange(ch))
 	}
 	if out.Truncated {
-		c.say("[more is left out]\n")
+		c.say("[more is omitted]\n")
 	}
 	return out, nil
 }
 
-// tellChange returns what happened to one file.
+// tellChange returns a line about one changed file.
 func (c *call) tellChange(ch api.Change) changedFile {
 	path := faithful(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
 	c.say("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)

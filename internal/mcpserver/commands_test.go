@@ -21,7 +21,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			d := p.desk(mcpserver.Options{})
+			d := p.tenant(mcpserver.Options{})
 			defer d.Close(context.Background())
 			a := inMemory(t, d, mcpserver.View{}, version, nil)
 			got := a.do("bash", args{"command": "echo begun; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo over; exit 4", "timeout_seconds": 0.5})
@@ -88,7 +88,7 @@ func TestProgress(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	for _, version := range versions {
 		said, began := make(chan string, 100), time.Now()
-		d := p.desk(mcpserver.Options{})
+		d := p.tenant(mcpserver.Options{})
 		defer d.Close(context.Background())
 		a := inMemory(t, d, mcpserver.View{}, version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { said <- r.Params.Message },
@@ -192,7 +192,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestBlockedRequestsAreTold(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	strict := []crannog.CreateOption{crannog.Level("strict"), crannog.Allow("example.org"), crannog.Timeout(time.Hour)}
-	d := p.desk(mcpserver.Options{Create: strict})
+	d := p.tenant(mcpserver.Options{Create: strict})
 	defer d.Close(context.Background())
 	a := inMemory(t, d, mcpserver.View{}, "2025-11-25", nil)
 	const fetch = `python3 -c "
@@ -208,7 +208,7 @@ except Exception as e: print(type(e).__name__)
 		t.Errorf("told of another call's: %+v", got)
 	}
 
-	none := p.desk(mcpserver.Options{Create: []crannog.CreateOption{crannog.Net("none"), crannog.Timeout(time.Hour)}})
+	none := p.tenant(mcpserver.Options{Create: []crannog.CreateOption{crannog.Net("none"), crannog.Timeout(time.Hour)}})
 	defer none.Close(context.Background())
 	a = inMemory(t, none, mcpserver.View{}, "2025-11-25", nil)
 	if got = a.do("bash", args{"command": fmt.Sprintf(fetch, "http://blocked.example/x") + "; false"}); !strings.Contains(got.text, "blocked.example: this sandbox has no network") {

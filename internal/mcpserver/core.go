@@ -1,7 +1,6 @@
 package mcpserver
 
-// addCore offers the tools to work in a sandbox, its files and logs, and
-// texts to start from.
+// addCore adds the tools for commands, files and logs in a sandbox, and prompts.
 func (w *view) addCore() {
 	w.addBash()
 	w.addProcess()
@@ -20,5 +19,5 @@ func (w *view) addCore() {
 	w.prompts()
 }
 
-// addAdmin offers the tool about sandboxes as a whole.
+// addAdmin adds the tool that manages sandboxes.
 func (w *view) addAdmin() { w.addSandbox() }

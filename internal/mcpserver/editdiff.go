@@ -10,15 +10,15 @@ import (
 	"github.com/aymanbagabas/go-udiff/lcs"
 )
 
-// Bounds of texts that are compared as a whole. The library takes some 60 bytes
-// for each line, which is that many times a file of newlines.
+// Limits of texts that are compared as a whole. The library needs some 60 bytes for each line, so a
+// file of newlines needs 60 times its size.
 const (
 	maxDiffBytes = 1 << 20
 	maxDiffLines = 50_000
 )
 
-// Bounds of a look at two large texts: how much of either is compared at once,
-// and how much of a difference is made, of which maxText is shown.
+// Limits for comparing two large texts: how much of each is compared at once, and the size of the
+// diff, of which maxText is shown.
 const (
 	windowLines = 2000
 	windowBytes = 256 << 10
@@ -26,8 +26,8 @@ const (
 	around      = 3 // lines of context
 )
 
-// difference is the unified diff of two texts. Of large ones it is made only
-// where they differ, and only as much as can be shown.
+// difference returns the unified diff of two texts. For large texts it compares only the parts that
+// differ, and stops when it has as much as can be shown.
 func difference(x, y, nameX, nameY string) string {
 	if small(x) && small(y) {
 		return udiff.Unified(nameX, nameY, x, y)
@@ -41,7 +41,7 @@ func difference(x, y, nameX, nameY string) string {
 	fmt.Fprintf(&b, "--- %s\n+++ %s\n", nameX, nameY)
 	f.write(&b)
 	if more {
-		b.WriteString("[more is changed than is shown]\n")
+		b.WriteString("[more changes are not shown]\n")
 	}
 	return b.String()
 }
@@ -50,7 +50,7 @@ func small(s string) bool {
 	return len(s) <= maxDiffBytes && strings.Count(s, "\n") <= maxDiffLines
 }
 
-// spot is a line of a text.
+// spot is a position in a text: a line and its offset.
 type spot struct{ at, line int }
 
 func (s spot) past(lines []string) spot {
@@ -61,19 +61,19 @@ func (s spot) past(lines []string) spot {
 	return s
 }
 
-// replaced says that lines of one text became others of the other.
+// replaced is a change: lines of one text became lines of the other.
 type replaced struct{ x, endX, y, endY spot }
 
-// finder looks for the lines in which two texts differ.
+// finder finds the lines in which two texts differ.
 type finder struct {
 	x, y       string
-	endX, endY int // behind them, both have the same lines
+	endX, endY int // after them, both have the same lines
 	atX, atY   spot
 	found      []replaced
 	amount     int
 }
 
-// find goes through both texts, and reports whether it stopped before their end.
+// find compares both texts, and reports whether it stopped before their end.
 func (f *finder) find() (more bool) {
 	f.endX, f.endY = len(f.x), len(f.y)
 	f.skip()
@@ -90,7 +90,7 @@ func (f *finder) find() (more bool) {
 	}
 }
 
-// skip passes lines that are equal.
+// skip moves past equal lines.
 func (f *finder) skip() {
 	x, y := f.x[f.atX.at:f.endX], f.y[f.atY.at:f.endY]
 	n := 0
@@ -105,8 +105,7 @@ func (f *finder) skip() {
 	f.atY.at, f.atY.line = f.atY.at+n, f.atY.line+lines
 }
 
-// trim leaves out the lines that are equal at the end, so that one change of
-// any size is found as what it is.
+// trim removes equal lines at the end, so that one change of any size is found exactly.
 func (f *finder) trim() {
 	x, y := f.x[f.atX.at:], f.y[f.atY.at:]
 	n := 0
@@ -118,8 +117,8 @@ func (f *finder) trim() {
 	}
 }
 
-// window compares the next lines of both. What differs up to the end of the
-// window may only look so, and is looked at again, unless it is all.
+// window compares the next lines of both. A difference that reaches the end of the window may be
+// only apparent, and is compared again, unless the texts end there.
 func (f *finder) window() {
 	x, y := firstLines(f.x[f.atX.at:f.endX]), firstLines(f.y[f.atY.at:f.endY])
 	beginX, beginY := f.atX, f.atY
@@ -148,7 +147,7 @@ func (f *finder) add(r replaced) {
 	f.found = append(f.found, r)
 }
 
-// firstLines are the first of a text, at least one if there is any.
+// firstLines returns the first lines of a text, at least one if there is any.
 func firstLines(s string) []string {
 	var lines []string
 	for left := windowBytes; len(s) > 0 && left > 0 && len(lines) < windowLines; {
@@ -162,8 +161,7 @@ func firstLines(s string) []string {
 	return lines
 }
 
-// write writes what was found with the lines around it. Differences that are
-// close to each other are shown together.
+// write writes the differences with context. Differences that are close to each other share a hunk.
 func (f *finder) write(b *strings.Builder) {
 	for i := 0; i < len(f.found); {
 		j := i + 1
@@ -188,7 +186,7 @@ func (f *finder) write(b *strings.Builder) {
 	}
 }
 
-// linesBefore are the last lines of a text that ends with one.
+// linesBefore returns the last lines of a text that ends with a newline.
 func linesBefore(s string) string {
 	at := len(s)
 	for range around {
@@ -199,7 +197,7 @@ func linesBefore(s string) string {
 	return s[at:]
 }
 
-// linesAfter are the first lines of a text.
+// linesAfter returns the first lines of a text.
 func linesAfter(s string) string {
 	at := 0
 	for range around {
@@ -212,7 +210,7 @@ func linesAfter(s string) string {
 	return s[:at]
 }
 
-// extent is a range of lines as in the head of a hunk.
+// extent formats a range of lines for the head of a hunk.
 func extent(from, count int) string {
 	switch count {
 	case 0:
@@ -223,8 +221,8 @@ func extent(from, count int) string {
 	return strconv.Itoa(from+1) + "," + strconv.Itoa(count)
 }
 
-// writeLines writes lines with a sign before each. One that is longer than all
-// that is shown is cut.
+// writeLines writes lines with a sign before each. It cuts a line that is longer than the limit of
+// the whole diff.
 func writeLines(b *strings.Builder, sign byte, text string) {
 	for len(text) > 0 {
 		line := text

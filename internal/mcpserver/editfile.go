@@ -37,7 +37,7 @@ type editFileOut struct {
 }
 
 const (
-	// maxEdited bounds a file that is edited: it is in memory a few times.
+	// maxEdited bounds the size of an edited file: several copies are in memory.
 	maxEdited = 8 << 20
 	maxEdits  = 200
 )
@@ -73,7 +73,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err != nil {
 		return editFileOut{}, err
 	}
-	// A link stays one: what it leads to is replaced.
+	// A symbolic link is kept: its target is replaced.
 	if entry, ok := info.Sys().(*crannog.Entry); ok && entry.Link != "" {
 		name = cleanName(entry.Link)
 	}
@@ -86,7 +86,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	return editFileOut{Path: shown(name), Diff: short, Replacements: n, Sandbox: b.sb.ID()}, nil
 }
 
-// readEdited reads a text file that is to be changed.
+// readEdited reads a text file for editing.
 func readEdited(files *crannog.FS, name string) (string, fs.FileInfo, error) {
 	f, err := files.Open(name)
 	if err != nil {
@@ -106,14 +106,14 @@ func readEdited(files *crannog.FS, name string) (string, fs.FileInfo, error) {
 		return "", nil, err
 	case len(data) > maxEdited:
 		return "", nil, fault.Newf(fault.Exhausted, "file_too_large", "%s is larger than %d bytes", shown(name), maxEdited).
-			WithHint("change it with a program, in bash")
+			WithHint("change it with a program, by the tool bash")
 	case !utf8.Valid(data):
-		return "", nil, fault.Newf(fault.Invalid, "not_text", "%s is not UTF-8 text", shown(name)).WithHint("change it with a program, in bash")
+		return "", nil, fault.Newf(fault.Invalid, "not_text", "%s is not UTF-8 text", shown(name)).WithHint("change it with a program, by the tool bash")
 	}
 	return string(data), info, nil
 }
 
-// replace makes the edits and counts what was replaced.
+// replace applies the edits and returns the number of replacements.
 func replace(text string, edits []edit, name string) (string, int, error) {
 	total := 0
 	for i, e := range edits {
@@ -127,11 +127,11 @@ func replace(text string, edits []edit, name string) (string, int, error) {
 		case e.Old == e.New:
 			return "", 0, fault.Newf(fault.Invalid, "no_change", "edit %d: old and new are equal", i+1)
 		case n == 0:
-			return "", 0, fault.Newf(fault.Conflict, "text_not_found", "edit %d: the text to replace is not in %s; nothing was changed", i+1, name).
+			return "", 0, fault.Newf(fault.Conflict, "text_not_found", "edit %d: %s does not contain the text to replace; nothing was changed", i+1, name).
 				WithHint("read_file shows the text as it is, with its spaces")
 		case n > 1 && !e.All:
-			return "", 0, fault.Newf(fault.Conflict, "text_not_unique", "edit %d: the text to replace is %d times in %s; nothing was changed", i+1, n, name).
-				WithHint("take more of the lines around it, or set replace_all")
+			return "", 0, fault.Newf(fault.Conflict, "text_not_unique", "edit %d: the text to replace occurs %d times in %s; nothing was changed", i+1, n, name).
+				WithHint("include more of the lines around it, or set replace_all")
 		}
 		if grown := len(text) + n*(len(e.New)-len(e.Old)); grown > maxEdited {
 			return "", 0, fault.Newf(fault.Exhausted, "file_too_large", "edit %d would make %s larger than %d bytes", i+1, name, maxEdited)
@@ -142,7 +142,7 @@ func replace(text string, edits []edit, name string) (string, int, error) {
 	return text, total, nil
 }
 
-// swap replaces a file as a whole, so that no reader sees half of it.
+// swap replaces a file atomically.
 func swap(files *crannog.FS, name, text string, mode fs.FileMode) error {
 	beside := path.Join(path.Dir(name), fmt.Sprintf(".%.80s.%s", path.Base(name), rand.Text()[:8]))
 	err := files.WriteFile(beside, []byte(text), mode)

@@ -14,32 +14,31 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// answerTime is how long a question before the agent's user is good for.
+// answerTime is how long a prompt for the agent's user is valid.
 const answerTime = 10 * time.Minute
 
-// inputName names the one thing that a client is to ask its user.
+// inputName names the input that a client is to request from its user.
 const inputName = "approval"
 
-// mayAskHere reports whether the agent's own user may answer: the operator has
-// said so, and the client can ask. Many clients cannot, and an answer that
-// asks for it would be an error for them.
+// mayAskHere reports whether the agent's own user may decide: the operator allows it, and the
+// client supports prompts. Many clients do not, and would report a prompt as an error.
 func (c *call) mayAskHere() bool {
 	caps := c.req.ClientCapabilities()
-	if c.view.desk.o.Approver != Any || caps == nil || caps.Elicitation == nil {
+	if c.view.tenant.o.Approver != Any || caps == nil || caps.Elicitation == nil {
 		return false
 	}
 	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
 }
 
-// question is what the agent's user reads and decides by. What an agent chose has nothing in it that is
-// not seen, which would make its words read as ours.
+// question returns the prompt for the agent's user. Text that the agent chose is made visible and
+// inert, so that it cannot pass for ours.
 func question(sandbox, where, reason string) string {
-	return fmt.Sprintf("An agent asks that sandbox %s may reach %s from now on. It says (unchecked): %s",
+	return fmt.Sprintf("An agent requests that sandbox %s may reach %s from now on. Its reason (not checked): %s",
 		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
 }
 
-// askHere makes the call's answer a question to the agent's user. It looks the
-// same for all versions of the protocol.
+// askHere turns the call's result into a prompt for the agent's user, for all versions of the
+// protocol.
 func (c *call) askHere(b *box, ask api.AskAccess, id string) {
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	c.ask = &mcp.CallToolResult{
@@ -54,33 +53,33 @@ func (c *call) askHere(b *box, ask api.AskAccess, id string) {
 				Required: []string{"allow"},
 			},
 		}},
-		RequestState: c.view.desk.state.sign(asked{
+		RequestState: c.view.tenant.state.sign(asked{
 			Sandbox: b.sb.ID(), Approval: id, Target: where, Until: time.Now().Add(answerTime).Unix(),
 		}),
 	}
 }
 
-// answered reports whether the client brings what its user said.
+// answered reports whether the call brings the user's answer.
 func (c *call) answered() bool {
 	return c.req.Params.RequestState != "" || len(c.req.Params.InputResponses) > 0
 }
 
-// afterAnswer hands on what the agent's user said.
+// afterAnswer processes the answer of the agent's user.
 func (c *call) afterAnswer(ctx context.Context, b *box, ask api.AskAccess) (accessOut, error) {
-	state, err := c.view.desk.state.check(c.req.Params.RequestState, time.Now())
+	state, err := c.view.tenant.state.check(c.req.Params.RequestState, time.Now())
 	if err != nil {
 		return accessOut{}, err
 	}
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	if state.Sandbox != b.sb.ID() || state.Target != where || !c.mayAskHere() {
-		// What was shown to the user is not what would be allowed.
-		return accessOut{}, fault.New(fault.Invalid, codeState, "the answer is to another question").WithHint("call the tool again without it")
+		// The host in the prompt is not the one that would be allowed.
+		return accessOut{}, fault.New(fault.Invalid, codeState, "the answer belongs to another prompt").WithHint("call the tool again without it")
 	}
-	client := c.view.desk.o.Client
+	client := c.view.tenant.o.Client
 	if yes, said := allowed(c.req.Params.InputResponses); yes {
-		_, err = client.Approve(ctx, state.Approval, "said before the agent", false)
+		_, err = client.Approve(ctx, state.Approval, "approved at the agent's client", false)
 	} else if said {
-		_, err = client.Deny(ctx, state.Approval, "refused before the agent")
+		_, err = client.Deny(ctx, state.Approval, "denied at the agent's client")
 	}
 	if err != nil && crannog.Code(err) != "approval_over" {
 		return accessOut{}, err
@@ -93,8 +92,8 @@ func (c *call) afterAnswer(ctx context.Context, b *box, ask api.AskAccess) (acce
 	return c.tellAccess(ctx, b, ask, out), nil
 }
 
-// allowed reads the answer: yes only if it was accepted with allow ticked. A
-// user who closes the question has not said no.
+// allowed reads the answer: an approval only if the prompt was accepted with allow ticked. decided
+// is false if the user closed the prompt.
 func allowed(answers mcp.InputResponseMap) (yes, said bool) {
 	r, ok := answers[inputName].(*mcp.ElicitResult)
 	if !ok || r == nil {

@@ -45,7 +45,7 @@ func (s states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Sandboxes that end by their timeout leave nothing at a desk, with no tool
+// Sandboxes that end by their timeout leave nothing at a tenant, with no tool
 // having ended them.
 func TestEndedBoxesAreForgotten(t *testing.T) {
 	known := states{"runs": "running", "sleeps": "paused", "ended": "stopped", "late": "running", "ending": "stopping"}
@@ -62,12 +62,12 @@ func TestEndedBoxesAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	d, err := h.desk("k")
+	d, err := h.tenant("k")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "sleeps", "ended", "gone", "late", "ending"} {
-		d.boxes[id] = &box{desk: d.Desk, jobs: map[int]*job{}}
+		d.boxes[id] = &box{tenant: d.Tenant, jobs: map[int]*job{}}
 	}
 	rested := 0
 	d.made["ended"], d.made["copy"], d.first = func() { rested++ }, func() { rested++ }, "gone"
@@ -96,7 +96,7 @@ func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDesk(Options{Client: client, Log: slog.New(slog.DiscardHandler), Name: "default"})
+	d, err := NewTenant(Options{Client: client, Log: slog.New(slog.DiscardHandler), Name: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// keyDesk is the desk of one key, with the HTTP endpoints that serve it.
-type keyDesk struct {
-	*Desk
-	links *links
+// keyTenant is the Tenant of one key, with its HTTP endpoints.
+type keyTenant struct {
+	*Tenant
+	conns *apiConns
 	said  *replay
 
 	mu        sync.Mutex
@@ -24,15 +24,15 @@ type keyDesk struct {
 	arriving  int                  // sessions that are about to begin
 }
 
-// endpoint serves one view of one key. Sessions are its own: an ID that was
-// overheard opens nothing with another key, or at another address.
+// endpoint serves one view of one key. Its sessions are its own: a stolen session ID is useless
+// with another key or at another address.
 type endpoint struct {
 	*mcp.StreamableHTTPHandler
 	srv *mcp.Server
 }
 
-// endpoint returns what serves a view.
-func (d *keyDesk) endpoint(v View) (*endpoint, error) {
+// endpoint returns the endpoint of a view.
+func (d *keyTenant) endpoint(v View) (*endpoint, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.endpoints[v.key()]; e != nil {
@@ -47,16 +47,16 @@ func (d *keyDesk) endpoint(v View) (*endpoint, error) {
 	}
 	srv.AddReceivingMiddleware(d.counted)
 	o := &mcp.StreamableHTTPOptions{
-		// The library's own time limit for sessions counts neither calls whose
-		// connection broke nor clients that listen. Ours does: endIdle.
+		// The library's time limit for sessions counts neither calls whose connection broke nor
+		// clients that listen. endIdle counts them.
 		Stateless: v.Stateless, MaxRequestBodyBytes: maxBody,
 		PropagateRequestCancellation: true,
-		// Ours holds for every address, and knows names of our own.
+		// Our own check (guard.go) covers every address, and knows the configured names.
 		DisableLocalhostProtection: true,
 	}
 	if !v.Stateless {
-		// A client whose connection broke gets what it missed. The library looks
-		// only for the session's own streams, and sessions are this endpoint's.
+		// A client whose connection broke can fetch missed messages. The library checks only the
+		// session's own streams, and sessions belong to this endpoint.
 		o.EventStore = d.said
 	}
 	e := &endpoint{srv: srv, StreamableHTTPHandler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return srv }, o)}
@@ -64,9 +64,8 @@ func (d *keyDesk) endpoint(v View) (*endpoint, error) {
 	return e, nil
 }
 
-// dropView makes room by forgetting an endpoint without sessions. d.mu must be
-// held.
-func (d *keyDesk) dropView() bool {
+// dropView makes room by removing an endpoint without sessions. The caller holds d.mu.
+func (d *keyTenant) dropView() bool {
 next:
 	for key, e := range d.endpoints {
 		for range e.srv.Sessions() {
@@ -78,54 +77,54 @@ next:
 	return false
 }
 
-// idle is how long nothing was asked, zero while there are sessions.
-func (d *keyDesk) idle() time.Duration {
+// idle returns how long no request has come, or zero while there are sessions.
+func (d *keyTenant) idle() time.Duration {
 	d.mu.Lock()
 	n := d.sessions()
 	d.mu.Unlock()
 	if n > 0 {
 		return 0
 	}
-	return d.Desk.idle()
+	return d.Tenant.idle()
 }
 
-// close ends the sessions and closes the connections to the API. Programs in
-// sandboxes go on running.
-func (d *keyDesk) close() {
+// close ends the sessions and closes the connections to the API. Programs in sandboxes keep
+// running.
+func (d *keyTenant) close() {
 	d.mu.Lock()
 	var open []*mcp.ServerSession
 	d.open(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
 	d.mu.Unlock()
-	// Closing the connections ends the calls that sessions would wait for.
-	d.links.close()
+	// Close the connections first: this ends calls for which sessions would wait.
+	d.conns.close()
 	for _, s := range open {
 		_ = s.Close() // its client may have disconnected
 	}
 	// It does not end sandboxes that have a label, so it cannot fail.
-	_ = d.Desk.Close(context.Background())
+	_ = d.Tenant.Close(context.Background())
 	d.said.close()
 }
 
-// links are the connections of one desk to the API.
-type links struct {
+// apiConns are the connections of one Tenant to the API.
+type apiConns struct {
 	dial func(ctx context.Context) (net.Conn, error)
 
 	mu     sync.Mutex
-	conns  map[*link]struct{}
+	conns  map[*apiConn]struct{}
 	closed bool
 }
 
-func newLinks(dial func(ctx context.Context) (net.Conn, error)) *links {
-	return &links{dial: dial, conns: map[*link]struct{}{}}
+func newAPIConns(dial func(ctx context.Context) (net.Conn, error)) *apiConns {
+	return &apiConns{dial: dial, conns: map[*apiConn]struct{}{}}
 }
 
-func (l *links) transport() *http.Transport {
+func (l *apiConns) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: l.connect, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, DisableCompression: true,
 	}
 }
 
-func (l *links) connect(ctx context.Context, _, _ string) (net.Conn, error) {
+func (l *apiConns) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	c, err := l.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -136,29 +135,29 @@ func (l *links) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 		_ = c.Close() // nothing was sent on it
 		return nil, net.ErrClosed
 	}
-	k := &link{Conn: c, of: l}
+	k := &apiConn{Conn: c, of: l}
 	l.conns[k] = struct{}{}
 	return k, nil
 }
 
-func (l *links) close() {
+func (l *apiConns) close() {
 	l.mu.Lock()
 	l.closed = true
 	conns := l.conns
-	l.conns = map[*link]struct{}{}
+	l.conns = map[*apiConn]struct{}{}
 	l.mu.Unlock()
 	for c := range conns {
-		_ = c.Conn.Close() // it is cut in any case
+		_ = c.Conn.Close() // it is closed in any case
 	}
 }
 
-// link is one connection, which its links can cut.
-type link struct {
+// apiConn is one connection, which apiConns can close.
+type apiConn struct {
 	net.Conn
-	of *links
+	of *apiConns
 }
 
-func (k *link) Close() error {
+func (k *apiConn) Close() error {
 	k.of.mu.Lock()
 	delete(k.of.conns, k)
 	k.of.mu.Unlock()

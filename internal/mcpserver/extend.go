@@ -2,15 +2,14 @@ package mcpserver
 
 import "github.com/modelcontextprotocol/go-sdk/mcp"
 
-// Extension adds to what servers of the protocol offer. It is how the layer
-// below the tools is tried with abilities that no tool of ours uses. The zero
-// value adds nothing.
+// Extension changes the MCP servers in tests. Tests use it for features of the library that none of
+// our tools uses. The zero value changes nothing.
 type Extension struct {
-	Options func(*mcp.ServerOptions) // changes what a server is made of
-	Server  func(*mcp.Server)        // is given each server that was made
+	Options func(*mcp.ServerOptions) // changes the options of a server
+	Server  func(*mcp.Server)        // is called with each created server
 }
 
-// server makes a server with all that is added.
+// server creates a server with the extension.
 func (e Extension) server(impl *mcp.Implementation, o *mcp.ServerOptions) *mcp.Server {
 	if e.Options != nil {
 		e.Options(o)

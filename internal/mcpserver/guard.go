@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// guard refuses requests that a web page could have sent. A page's own name
-// may lead to this server's address (DNS rebinding), and the browser then
-// takes the server for the page's; but the page's name is in the request.
-// Addresses cannot be rebound, and localhost is no web page's name.
+// guard refuses requests that a web page could have sent. With DNS rebinding, a page's own name
+// leads to this server's address, and the browser sends it the page's requests. But the page's name
+// is in the request, so guard accepts only known names. Addresses cannot be rebound, and localhost
+// is not a web page's name.
 type guard struct{ names []string }
 
 func newGuard(names ...string) guard {
@@ -29,11 +29,11 @@ func newGuard(names ...string) guard {
 
 func (g guard) check(r *http.Request) error {
 	if !g.knows(hostOnly(r.Host)) {
-		return fault.New(fault.Denied, "host_refused", "this server is not known by the name in the request").
-			WithHint("the setting mcp_hosts lists names; addresses and localhost are always known")
+		return fault.New(fault.Denied, "host_refused", "the host name of the request is not allowed").
+			WithHint("the setting mcp_hosts lists allowed names; addresses and localhost are always allowed")
 	}
-	// Browsers always say where a request comes from, unless it is of the
-	// server's own page. Other programs say nothing.
+	// Browsers always send the origin of a request, unless it is the server's own page. Other
+	// programs send none.
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !g.knows(hostOnly(u.Host)) {
@@ -50,7 +50,7 @@ func (g guard) knows(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.Contains(g.names, host)
 }
 
-// hostOnly is a host without its port and brackets, in lower case.
+// hostOnly returns a host without its port and brackets, in lower case.
 func hostOnly(hostport string) string {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {

@@ -21,55 +21,52 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// HTTPOptions say what an HTTP endpoint stands on. Authenticate, Dial, Refused
-// and Log are required.
+// HTTPOptions configure NewHTTP. Authenticate, Dial, Refused and Log are required.
 type HTTPOptions struct {
-	// Authenticate returns the ID of the key that a request shows, or fails
-	// with Unauthenticated, or with Denied if the key is for something else.
+	// Authenticate returns the ID of a request's key. It fails with Unauthenticated, or with Denied
+	// if the key is for another purpose.
 	Authenticate func(*http.Request) (string, error)
-	// Dial reaches the server's API. What comes that way is done by the holder
-	// of a key, which it names by its ID, and has that key's rights alone.
+	// Dial connects to the server's API. Requests on the connection are made by the holder of the
+	// key with this ID, and have only that key's rights.
 	Dial func(ctx context.Context, key string) (net.Conn, error)
-	// Refused writes an audit entry about a request, or an answer to an approval
-	// request, that was turned away. actor is "" if the caller is unknown.
+	// Refused writes an audit entry about a refused request, or about a refused decision of an
+	// approval request. actor is "" if the caller is unknown.
 	Refused  func(actor, what, code string)
 	Log      *slog.Logger
 	Version  string
-	Hosts    []string // names of this server, besides addresses and localhost
+	Hosts    []string // names of this server, in addition to addresses and localhost
 	Approver Approver
-	// Idle is how long a default sandbox lives after its last use; zero is an
-	// hour.
+	// Idle is how long a default sandbox lives after its last use; zero means an hour.
 	Idle time.Duration
 	// Extend adds to each server of the protocol.
 	Extend Extension
 }
 
-// Bounds of the endpoint. Each holds memory, and a key's holder may be an
-// agent in a loop.
+// Limits of the endpoint. Each needs memory, and the holder of a key may be an agent in a loop.
 const (
-	maxKeys    = 256     // keys at work at once
-	maxBody    = 8 << 20 // a message; files go in one
-	maxViews   = 64      // ways in which a key looks at its desk
+	maxKeys    = 256     // keys in use at once
+	maxBody    = 8 << 20 // size of a message; it may contain a file
+	maxViews   = 64      // views of a key
 	maxQuery   = 4 << 10 // of a URL
 	deskIdle   = 2 * time.Hour
 	sweepEvery = time.Minute
 )
 
-// HTTP serves MCP over streamable HTTP, below /mcp. Each key has a Desk of its
-// own, and nothing of one key is reached by another.
+// HTTP serves MCP over streamable HTTP, below /mcp. Each key has a Tenant of its own, and cannot
+// reach that of another key.
 type HTTP struct {
 	o        HTTPOptions
 	guard    guard
 	said     *replays
 	pictures *pictures
-	stop     func() // the sweeping
+	stop     func() // ends the periodic sweep
 
-	mu     sync.Mutex
-	desks  map[string]*keyDesk // by the key's ID
-	closed bool
+	mu      sync.Mutex
+	tenants map[string]*keyTenant // by the key's ID
+	closed  bool
 }
 
-// NewHTTP returns an endpoint. Close ends it.
+// NewHTTP returns an HTTP. Close ends it.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Authenticate == nil || o.Dial == nil || o.Refused == nil || o.Log == nil {
 		return nil, errors.New("mcpserver: an option is missing")
@@ -77,19 +74,19 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
 	}
-	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), pictures: newPictures(), desks: map[string]*keyDesk{}}
+	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), pictures: newPictures(), tenants: map[string]*keyTenant{}}
 	h.stop = ticker.Every(context.Background(), sweepEvery, h.sweep)
 	return h, nil
 }
 
-// Close ends all sessions. Sandboxes and what runs in them live on.
+// Close ends all sessions. Sandboxes and their programs keep running.
 func (h *HTTP) Close() {
 	h.stop()
 	h.mu.Lock()
-	desks := h.desks
-	h.desks, h.closed = map[string]*keyDesk{}, true
+	tenants := h.tenants
+	h.tenants, h.closed = map[string]*keyTenant{}, true
 	h.mu.Unlock()
-	for _, d := range desks {
+	for _, d := range tenants {
 		d.close()
 	}
 }
@@ -116,7 +113,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, httpstatus.Of(err), err)
 		return
 	}
-	d, err := h.desk(id)
+	d, err := h.tenant(id)
 	if err == nil {
 		defer d.enter()()
 		var e *endpoint
@@ -136,16 +133,16 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, status, err)
 }
 
-// turnAway refuses a request of somebody who is not let in, on record.
+// turnAway refuses a request and writes an audit entry.
 func (h *HTTP) turnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
 	h.o.Refused("", r.Method+" "+r.URL.Path, fault.CodeOf(err))
 	refuse(w, status, err)
 }
 
-// stateless is the first version of the protocol that has no sessions.
+// stateless is the first version of the protocol without sessions.
 const stateless = "2026-07-28"
 
-// viewOf reads what a request wants to see from its path and query.
+// viewOf returns the view for a request's path and query.
 func viewOf(r *http.Request) (View, error) {
 	v := View{Stateless: r.Header.Get("Mcp-Protocol-Version") >= stateless}
 	if len(r.URL.RawQuery) > maxQuery {
@@ -159,7 +156,7 @@ func viewOf(r *http.Request) (View, error) {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		// What is passed over could have been read_only.
+		// An unread part of the query could have been read_only.
 		return v, fault.New(fault.Invalid, "invalid_query", "the query cannot be read")
 	}
 	for name, values := range query {
@@ -169,101 +166,101 @@ func viewOf(r *http.Request) (View, error) {
 		case name == "read_only" && len(values) == 1 && (values[0] == "true" || values[0] == "false"):
 			v.ReadOnly = values[0] == "true"
 		default:
-			// A misspelt read_only must not be a client that may write.
+			// A client with a misspelt read_only must not be able to write.
 			return v, fault.Newf(fault.Invalid, "invalid_query", "%q is not tools=core,admin or read_only=true", oneLine(name))
 		}
 	}
 	return v, v.Check()
 }
 
-// refuse answers as the rest of the API does.
+// refuse answers in the API's format.
 func refuse(w http.ResponseWriter, status int, err error) {
 	kind, code, text, hint := explain(err)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	// A write error means that the client has left.
+	// A write error means that the client has gone.
 	_ = json.NewEncoder(w).Encode(api.Problem{
 		Kind: kind, Code: code, Title: http.StatusText(status), Detail: text, Hint: hint, Status: status,
 	})
 }
 
-// dropDesk makes room by forgetting the desk that has been idle for longest. One
-// that was used a short time ago stays. h.mu must be held.
-func (h *HTTP) dropDesk() bool {
+// dropTenant makes room by removing the Tenant that has been idle for longest. It removes none that
+// was used a short time ago. The caller holds h.mu.
+func (h *HTTP) dropTenant() bool {
 	var key string
 	longest := sessionIdle
-	for id, d := range h.desks {
+	for id, d := range h.tenants {
 		if idle := d.idle(); idle > longest {
 			key, longest = id, idle
 		}
 	}
-	d := h.desks[key]
+	d := h.tenants[key]
 	if d == nil {
 		return false
 	}
-	delete(h.desks, key)
+	delete(h.tenants, key)
 	d.close()
 	return true
 }
 
-// desk returns the desk of a key.
-func (h *HTTP) desk(id string) (*keyDesk, error) {
+// tenant returns the Tenant of a key.
+func (h *HTTP) tenant(id string) (*keyTenant, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, fault.New(fault.Exhausted, "closing", "the server ends")
+		return nil, fault.New(fault.Exhausted, "closing", "the server shuts down")
 	}
-	if d := h.desks[id]; d != nil {
+	if d := h.tenants[id]; d != nil {
 		return d, nil
 	}
-	if len(h.desks) >= maxKeys && !h.dropDesk() {
-		return nil, fault.New(fault.Exhausted, "too_many_keys", "too many keys are at work")
+	if len(h.tenants) >= maxKeys && !h.dropTenant() {
+		return nil, fault.New(fault.Exhausted, "too_many_keys", "too many keys are in use")
 	}
-	d, err := h.newDesk(id)
+	d, err := h.newTenant(id)
 	if err != nil {
 		return nil, err
 	}
-	h.desks[id] = d
+	h.tenants[id] = d
 	return d, nil
 }
 
-// stay follows no redirect: a hostile guest could send a call to the server's own API.
+// stay follows no redirect: a hostile guest could redirect a call to the server's own API.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-func (h *HTTP) newDesk(id string) (*keyDesk, error) {
-	links := newLinks(func(ctx context.Context) (net.Conn, error) { return h.o.Dial(ctx, id) })
-	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: links.transport(), CheckRedirect: stay}))
+func (h *HTTP) newTenant(id string) (*keyTenant, error) {
+	conns := newAPIConns(func(ctx context.Context) (net.Conn, error) { return h.o.Dial(ctx, id) })
+	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: conns.transport(), CheckRedirect: stay}))
 	if err != nil {
 		return nil, err
 	}
-	desk, err := NewDesk(Options{
+	tenant, err := NewTenant(Options{
 		Client: client, Log: h.o.Log, Version: h.o.Version, Labelled: true, All: true, Idle: h.o.Idle, Approver: h.o.Approver, Extend: h.o.Extend,
 		Refused: func(what, code string) { h.o.Refused("key:"+id, what, code) },
-		// With a link, what an agent asks for can be allowed while it works.
+		// With a network, approval requests of an agent can be granted while it works.
 		Create: []crannog.CreateOption{crannog.Net("policy"), crannog.Timeout(h.o.Idle)},
 	})
 	if err != nil {
 		return nil, err
 	}
-	desk.pictures = h.pictures
-	return &keyDesk{Desk: desk, links: links, said: h.said.key(), endpoints: map[string]*endpoint{}, uses: map[string]*use{}}, nil
+	tenant.pictures = h.pictures
+	return &keyTenant{Tenant: tenant, conns: conns, said: h.said.key(), endpoints: map[string]*endpoint{}, uses: map[string]*use{}}, nil
 }
 
-// sweep ends sessions that have been idle for too long. It forgets desks that
-// have not been used for long, and of the others the sandboxes that have ended.
+// sweep ends sessions and removes Tenants that have been idle for too long. For the other Tenants
+// it drops the state of ended sandboxes.
 func (h *HTTP) sweep(ctx context.Context) {
 	h.said.sweep()
 	h.mu.Lock()
-	desks := slices.Collect(maps.Values(h.desks))
+	tenants := slices.Collect(maps.Values(h.tenants))
 	h.mu.Unlock()
-	for _, d := range desks {
+	for _, d := range tenants {
 		d.endIdle()
 	}
-	var gone, stay []*keyDesk
+	var gone, stay []*keyTenant
 	h.mu.Lock()
-	for id, d := range h.desks {
+	for id, d := range h.tenants {
 		if d.idle() > deskIdle {
-			delete(h.desks, id)
+			delete(h.tenants, id)
 			gone = append(gone, d)
 		} else {
 			stay = append(stay, d)
@@ -273,8 +270,7 @@ func (h *HTTP) sweep(ctx context.Context) {
 	for _, d := range gone {
 		d.close()
 	}
-	// Of a map, so that one desk that is slow to learn of its sandboxes keeps
-	// others from it now and then and not for ever.
+	// The order is random, so one slow Tenant does not always delay the same others.
 	ctx, cancel := context.WithTimeout(ctx, sweepEvery)
 	defer cancel()
 	for _, d := range stay {

@@ -7,18 +7,17 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// maxText is the most characters of a result that an agent gets to read.
-// Clients cut or spill longer ones in ways of their own.
+// maxText is the maximum of characters in a result. Clients shorten longer results in different
+// ways.
 const maxText = 30_000
 
-// inert is what an agent reads of text from inside a sandbox.
+// inert makes text from a sandbox safe to show to an agent.
 func inert(s string) string { return text.Output(s) }
 
-// faithful is what an agent reads of a file that it may edit.
+// faithful is inert for a file that the agent may edit.
 func faithful(s string) string { return text.InPlace(s) }
 
-// cut shortens text in the middle to most characters, and reports whether it
-// did.
+// cut shortens text in the middle to most characters, and reports whether it did.
 func cut(s string, most int) (string, bool) {
 	n := utf8.RuneCountInString(s)
 	if n <= most {
@@ -26,7 +25,7 @@ func cut(s string, most int) (string, bool) {
 	}
 	head, tail := most/2, most-most/2
 	h, t := prefix(s, head), suffix(s, tail)
-	return fmt.Sprintf("%s\n… %d characters left out …\n%s", h, n-head-tail, t), true
+	return fmt.Sprintf("%s\n… %d characters omitted …\n%s", h, n-head-tail, t), true
 }
 
 func prefix(s string, runes int) string {

@@ -15,23 +15,23 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// job is something that runs in a sandbox, or ran.
+// job is a running or ended command in a sandbox.
 type job struct {
 	id      int
 	what    string // one line of it
 	started time.Time
-	both    *tape // all output, as it came
-	out     *tape
-	err     *tape
-	// input is nil if it reads none of ours.
+	both    *outputBuffer // all output, in order of arrival
+	out     *outputBuffer
+	err     *outputBuffer
+	// input is nil if the command does not read our input.
 	input io.WriteCloser
-	// feeding holds a token while something is sent to it: one after the other,
-	// so that only one unread input is in memory.
+	// feeding holds a token while input is sent: one piece after the other, so that only one unread
+	// input is in memory.
 	feeding chan struct{}
 	kill    func() error
 	done    chan struct{} // closed at the end of all its output
-	// back is closed when the command itself has returned; what it left in the
-	// background may print on. The code is known then.
+	// back is closed when the command itself has returned and its code is known. Processes that it
+	// left in the background may still print.
 	back chan struct{}
 
 	mu     sync.Mutex
@@ -42,17 +42,17 @@ type job struct {
 	fail   error
 	finish time.Time
 
-	wall wall // guarded by the desk's pictures
+	wall wall // guarded by Tenant.pictures
 }
 
-// streamBytes is what is kept of the beginning and of the end of one stream,
-// for a result that has them apart.
+// streamBytes is how much of the beginning and of the end of one stream is kept, for a result with
+// separate streams.
 const streamBytes = 4 * maxText / 2
 
 const (
-	// maxJobs is how many things may run in a sandbox at once.
+	// maxJobs bounds the running commands in a sandbox.
 	maxJobs = 32
-	// maxKept is how much output of what has ended is kept for a sandbox.
+	// maxKept bounds the kept output of ended commands in a sandbox.
 	maxKept = 16 << 20
 )
 
@@ -65,7 +65,7 @@ func (j *job) ended() bool {
 	}
 }
 
-// returned notes that the command has returned. The first word counts.
+// returned notes that the command has returned. Only the first call counts.
 func (j *job) returned(code int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -98,7 +98,7 @@ func (j *job) finished(code int, err error) {
 
 func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes were not kept …\n", n) }
 
-// begin makes room for a job and numbers it.
+// begin registers a job and assigns its number.
 func (b *box) begin(what string) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,31 +109,30 @@ func (b *box) begin(what string) (*job, error) {
 		}
 	}
 	if running >= maxJobs {
-		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands run already", running).
-			WithHint("process with action list shows them, action kill ends one")
+		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands are running already", running).
+			WithHint("the tool process with action list shows them, and with action kill ends one")
 	}
 	b.trim()
 	b.next++
 	j := &job{
 		id: b.next, what: oneLine(what), started: time.Now(), done: make(chan struct{}), back: make(chan struct{}), kill: func() error { return nil },
 		feeding: make(chan struct{}, 1),
-		both:    newTape(keptBytes), out: newTape(streamBytes), err: newTape(streamBytes),
+		both:    newOutputBuffer(keptBytes), out: newOutputBuffer(streamBytes), err: newOutputBuffer(streamBytes),
 	}
 	b.jobs[j.id] = j
 	return j, nil
 }
 
-// size is how much output of the job is in memory. Its pictures are counted
-// with those of all others.
+// size returns how much output of the job is in memory. Pictures are counted separately.
 func (j *job) size() (kept int) {
-	for _, t := range []*tape{j.both, j.out, j.err} {
+	for _, t := range []*outputBuffer{j.both, j.out, j.err} {
 		_, n := t.size()
 		kept += n
 	}
 	return kept
 }
 
-// trim forgets the oldest output of what has ended. b.mu must be held.
+// trim drops the oldest output of ended commands. The caller holds b.mu.
 func (b *box) trim() {
 	kept := 0
 	for _, j := range b.jobs {
@@ -151,48 +150,48 @@ func (b *box) trim() {
 		if j := b.jobs[id]; j.ended() {
 			kept -= j.size()
 			delete(b.jobs, id)
-			b.desk.pictures.forgetJob(j)
+			b.tenant.pictures.forgetJob(j)
 		}
 	}
 }
 
-// job finds what a number stands for.
+// job returns the job with a number.
 func (b *box) job(id int) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if j := b.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, fault.Newf(fault.NotFound, "process_not_found", "there is no process %d, or its output is not kept any more", id).
-		WithHint("process with action list shows what there is")
+	return nil, fault.Newf(fault.NotFound, "process_not_found", "process %d does not exist, or its output is not kept any more", id).
+		WithHint("the tool process with action list shows all")
 }
 
-// drop removes a job whose output will not be asked for.
+// drop removes a job whose output will not be read.
 func (b *box) drop(j *job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.jobs, j.id)
-	b.desk.pictures.forgetJob(j)
+	b.tenant.pictures.forgetJob(j)
 }
 
-// command says how a program runs.
+// command describes how to run a program.
 type command struct {
 	what  string
 	argv  []string
 	stdin string
 	// keepInput leaves the input open for more.
 	keepInput bool
-	// name is what the shell says at its end, "" if it is no shell.
+	// name is the text that the shell prints at its end, "" if it is not a shell.
 	name string
 }
 
-// run starts a program, whose life is not that of the call that starts it.
+// run starts a program that outlives the call.
 func (b *box) run(c command) (*job, error) {
 	j, err := b.begin(c.what)
 	if err != nil {
 		return nil, err
 	}
-	cmd := b.sb.CommandContext(b.desk.life(), c.argv[0], c.argv[1:]...)
+	cmd := b.sb.CommandContext(b.tenant.life(), c.argv[0], c.argv[1:]...)
 	out, errs := &stream{to: io.MultiWriter(j.both, j.out), end: c.name, job: j}, &stream{to: io.MultiWriter(j.both, j.err), end: c.name, job: j}
 	cmd.Stdout, cmd.Stderr = out, errs
 	switch {
@@ -210,7 +209,7 @@ func (b *box) run(c command) (*job, error) {
 	j.kill = func() error { return cmd.Signal(syscall.SIGKILL) }
 	if c.keepInput && c.stdin != "" {
 		j.feeding <- struct{}{}
-		j.send(c.stdin, false) // it may read none of it
+		j.send(c.stdin, false) // the program may read none of it
 	}
 	go func() {
 		err := cmd.Wait()
@@ -225,29 +224,27 @@ func (b *box) run(c command) (*job, error) {
 	return j, nil
 }
 
-// life is a context that does not end: a program ends by a kill or with its
-// sandbox, and not because we do.
-func (d *Desk) life() context.Context { return context.Background() }
+// life returns a context that does not end: a program ends by a kill or with its sandbox, and not
+// because we end.
+func (d *Tenant) life() context.Context { return context.Background() }
 
-// Bounds of how long output may come after a command has returned. What comes
-// later is of what it left in the background.
+// Limits of the time for output after a command has returned. Later output comes from processes
+// that it left in the background.
 const (
 	lastWords     = 100 * time.Millisecond
 	mostLastWords = 2 * time.Second
 )
 
-// lastWords is what is left of that time after a command has returned. It goes
-// by how long the command took: where everything is slow, the rest of its
-// output is, too.
+// lastWords returns what is left of that time after a command has returned. It grows with the
+// command's duration: on a slow machine the rest of its output is late too.
 func (j *job) lastWords() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return min(max(lastWords, j.backAt.Sub(j.started)/2), mostLastWords) - time.Since(j.backAt)
 }
 
-// wait waits until a job has ended, or has returned and left something in the
-// background, for at most a time. A call that is given up ends what it waits
-// for: a client that cancels wants the command to stop.
+// wait waits until a job has ended, or has returned and left a process in the background, at most
+// for a time. If the call is cancelled, wait ends the command: the client wants it to stop.
 func (j *job) wait(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -267,7 +264,7 @@ func (j *job) wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// settle gives a command that has returned a moment for its end.
+// settle waits a moment for the end of a command that has returned.
 func (j *job) settle() {
 	if _, back := j.exit(); !back || j.ended() {
 		return

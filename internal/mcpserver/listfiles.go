@@ -36,16 +36,16 @@ type fileInfo struct {
 }
 
 const (
-	// maxListed is the most files of a list; more are of no use to a reader.
+	// maxListed is the maximum of files in a list; a longer one is of no use to its reader.
 	maxListed = 1000
-	// maxVisited bounds the directories that are looked into for one list.
+	// maxVisited bounds the directories that are read for one list.
 	maxVisited = 2000
 )
 
 func (w *view) addListFiles() {
 	add(w, tool{
 		name: "list_files", title: "List files",
-		text: "List a directory and what is below it, at most 1000 files. Into .git and node_modules it looks only if they are named.",
+		text: "List a directory and all files below it, at most 1000. The content of .git and node_modules is listed only if the path names them.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["depth"], 1, 50)
 		},
@@ -103,7 +103,7 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 	return out, nil
 }
 
-// lister collects files, level by level, so that what is near comes first.
+// lister collects files level by level, so that those nearest to the directory come first.
 type lister struct {
 	fs      *crannog.FS
 	depth   int
@@ -129,7 +129,7 @@ func (l *lister) walk(root string) error {
 		entries, err := l.fs.ReadDir(d.name)
 		switch {
 		case d.rel != "" && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist)):
-			continue // it is listed without what is in it
+			continue // it is listed without its content
 		case err != nil:
 			return err
 		}
@@ -146,7 +146,7 @@ func (l *lister) walk(root string) error {
 	return nil
 }
 
-// take lists an entry, and reports whether more may follow.
+// take adds an entry, and reports whether more may follow.
 func (l *lister) take(rel string, e fs.DirEntry) bool {
 	if l.glob != nil && (e.IsDir() || !l.glob.MatchString(rel)) {
 		return true

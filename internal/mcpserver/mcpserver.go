@@ -1,8 +1,7 @@
-// Package mcpserver owns Crannog as agents see it over the Model Context
-// Protocol: the tools, what they remember between calls, and their way over
-// HTTP. It reaches sandboxes through the public client alone, so that a remote
-// server, a local one and an engine in this process are the same to it, and
-// rules, quotas and records are theirs.
+// Package mcpserver owns the Model Context Protocol server: the tools of agents, their state
+// between calls, and the HTTP endpoint. It uses only the public client, so that a remote server, a
+// local one and an engine in this process behave the same, with the same rules, quotas and audit
+// entries.
 package mcpserver
 
 import (
@@ -15,78 +14,74 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// Options say for whom a Desk works. Client and Log are required.
+// Options configure NewTenant. Client and Log are required.
 type Options struct {
 	Client  *crannog.Client
 	Log     *slog.Logger
 	Version string
-	// Create is what a sandbox is made of that a tool makes. An agent has no
-	// say in it but for a name and what it starts from: it could widen its own
-	// policy otherwise.
+	// Create are the options of sandboxes that tools create. An agent chooses only a name and what
+	// the sandbox starts from; otherwise it could widen its own policy.
 	Create []crannog.CreateOption
-	// Keep is what the default sandbox is made of besides, if Name or Labelled
-	// keeps it.
+	// Keep are further options of the default sandbox, if Name or Labelled keeps it.
 	Keep []crannog.CreateOption
-	// Name keeps the default sandbox under a name, and takes the one that has
-	// it. Without it the default sandbox is one of this process's own.
+	// Name keeps the default sandbox under a name, and uses an existing one with that name. Without
+	// it, the default sandbox belongs to this process only.
 	Name string
-	// Labelled makes the default sandbox one that any process finds again by
-	// its label. It is kept alive by use. It excludes Name.
+	// Labelled marks the default sandbox with a label by which any process finds it. Use keeps it
+	// alive. It excludes Name.
 	Labelled bool
-	// Hold keeps a sandbox of this process's own alive until what it returns
-	// is called.
+	// Hold keeps a sandbox of this process alive until the returned function is called.
 	Hold func(*crannog.Sandbox) func()
-	// All lets a tool name any sandbox that the client may see. Otherwise it
-	// may name those that were made here.
+	// All lets a tool name any sandbox that the client may see. Otherwise it may name only those
+	// that were created here.
 	All bool
-	// Idle is how long a sandbox that is kept lives after its last
-	// use; zero is an hour. With Fixed its end stays where it was.
+	// Idle is how long a kept sandbox lives after its last use; zero means an hour. With Fixed, use
+	// does not change its end.
 	Idle  time.Duration
 	Fixed bool
-	// Approver says who answers what an agent asks; the zero value is a
-	// person elsewhere.
+	// Approver is the person who decides requests of the agent. The zero value is a person outside
+	// of the agent's client.
 	Approver Approver
-	// Refused, if set, puts on record that an answer to a question was turned
-	// away.
+	// Refused, if set, writes an audit entry about a refused decision of an approval request.
 	Refused func(what, code string)
 	// Extend adds to each server.
 	Extend Extension
 }
 
-// Approver says who may answer an agent's question.
+// Approver is the person who may decide an agent's requests.
 type Approver string
 
-// Approvers. The agent's own host may answer for its user without asking
-// anybody, so that it is not asked unless somebody has said so.
+// Approvers. The agent's client may answer for its user without asking, so it is not used unless
+// the operator has allowed it.
 const (
 	Person Approver = "person" // in the console, by the CLI or a webhook
 	Any    Approver = "any"    // also the person at the agent's client
 )
 
-// defaultIdle is how long a sandbox lives after its last use. An agent's user
-// thinks for minutes, and goes home for hours.
+// defaultIdle is how long a sandbox lives after its last use. An agent's user thinks for minutes,
+// and goes home for hours.
 const defaultIdle = time.Hour
 
-// Desk is what one caller's agents work at: the sandboxes that they use, and
-// what runs in them. It is safe for concurrent use.
-type Desk struct {
+// Tenant is the state of one caller's agents: the sandboxes that they use, and the commands that run
+// in them. It is safe for concurrent use.
+type Tenant struct {
 	o        Options
 	state    *stateKey
-	making   chan struct{} // holds one token: one default sandbox is made at a time
-	pictures *pictures     // those of a server's desks are together
+	making   chan struct{} // holds one token: only one call creates the default sandbox
+	pictures *pictures     // shared by all Tenants of a server
 	heap     heap          // guarded by pictures
 
 	mu      sync.Mutex
 	boxes   map[string]*box
-	made    map[string]func() // IDs of what was made here, with what ends the hold
-	first   string            // ID of the default sandbox, once there is one
-	coming  int               // sandboxes that are being made
+	made    map[string]func() // IDs of created sandboxes, with the function that ends Hold
+	first   string            // ID of the default sandbox, or ""
+	coming  int               // sandboxes that are being created
 	lastUse time.Time
 	calls   int
 }
 
-// NewDesk returns a Desk. Close ends it.
-func NewDesk(o Options) (*Desk, error) {
+// NewTenant returns a Tenant. Close ends it.
+func NewTenant(o Options) (*Tenant, error) {
 	if o.Client == nil || o.Log == nil {
 		return nil, errors.New("mcpserver: an option is missing")
 	}
@@ -99,7 +94,7 @@ func NewDesk(o Options) (*Desk, error) {
 	if o.Approver == "" {
 		o.Approver = Person
 	}
-	d := &Desk{
+	d := &Tenant{
 		o: o, state: newStateKey(), making: make(chan struct{}, 1), pictures: newPictures(),
 		boxes: map[string]*box{}, made: map[string]func(){}, lastUse: time.Now(),
 	}
@@ -107,9 +102,9 @@ func NewDesk(o Options) (*Desk, error) {
 	return d, nil
 }
 
-// Close ends the sandboxes that were made here, except a default one that is kept, and all of a
-// Desk that is Labelled: another process continues to use those.
-func (d *Desk) Close(ctx context.Context) error {
+// Close ends the sandboxes that were created here. It keeps a default sandbox with a name, and all
+// sandboxes if Labelled is set, because another process continues to use those.
+func (d *Tenant) Close(ctx context.Context) error {
 	d.mu.Lock()
 	made, boxes := d.made, d.boxes
 	d.made, d.boxes = map[string]func(){}, map[string]*box{}
@@ -134,8 +129,8 @@ func (d *Desk) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// enter notes that a call is under way, until the returned function is called.
-func (d *Desk) enter() func() {
+// enter notes that a call is in progress, until the returned function is called.
+func (d *Tenant) enter() func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
@@ -148,9 +143,9 @@ func (d *Desk) enter() func() {
 	}
 }
 
-// idle returns how long nothing has been asked of the desk, zero while something
-// runs that only it can read or end.
-func (d *Desk) idle() time.Duration {
+// idle returns how long no call has come, or zero while a command runs that only this Tenant can read
+// or end.
+func (d *Tenant) idle() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.calls > 0 {

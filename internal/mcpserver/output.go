@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// told returns the result of a command, which has ended or still runs.
+// told returns the result of a command that has ended or still runs.
 func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, error) {
 	over := j.ended()
 	code, back := j.exit()
@@ -43,7 +43,7 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 		if back {
 			who = "what it started runs"
 		}
-		c.say("[%s on in the background as process %d: process with id %d shows more]\n", who, j.id, j.id)
+		c.say("[%s on in the background as process %d: the tool process with id %d shows more]\n", who, j.id, j.id)
 	}
 	if out.Truncated || !over {
 		out.LogURI = logURI(b.sb.ID(), j.id)
@@ -58,7 +58,7 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 	return out, nil
 }
 
-// both shares the room of a result between two streams.
+// both divides the room of a result between two streams.
 func both(stdout, stderr string) (string, string, bool) {
 	o, e := utf8.RuneCountInString(stdout), utf8.RuneCountInString(stderr)
 	if o+e <= maxText {
@@ -70,7 +70,7 @@ func both(stdout, stderr string) (string, string, bool) {
 	return stdout, stderr, true
 }
 
-// fate says why a command's stream broke off: often its sandbox has ended.
+// fate explains why a command's stream broke: often its sandbox has ended.
 func (b *box) fate(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -81,7 +81,7 @@ func (b *box) fate(ctx context.Context, err error) error {
 	return notRunning(info)
 }
 
-// took is how long the job ran, so far or in all.
+// took returns how long the job ran, so far or in all.
 func (j *job) took() time.Duration {
 	if j.ended() {
 		return j.finish.Sub(j.started)
@@ -89,7 +89,7 @@ func (j *job) took() time.Duration {
 	return time.Since(j.started)
 }
 
-// progress says in a line how far the job is.
+// progress describes the job's progress in one line.
 func (j *job) progress() string {
 	total, _ := j.both.size()
 	return fmt.Sprintf("running for %d s, %d bytes of output", int(j.took().Seconds()), total)

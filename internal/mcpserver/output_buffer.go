@@ -2,25 +2,25 @@ package mcpserver
 
 import "sync"
 
-// keptBytes is what is kept of the beginning of a command's output, and of its
-// end. What a noisy program prints between is counted and not kept.
+// keptBytes is how much of the beginning of a command's output is kept, and of its end. Output
+// between these is counted and dropped.
 const keptBytes = 512 << 10
 
-// tape keeps what a program prints, within bounds. Positions count from the
-// first byte, also of what was not kept.
-type tape struct {
-	most int // of head, and of tail
+// outputBuffer keeps a program's output, within limits. Positions count from the first byte, dropped ones
+// included.
+type outputBuffer struct {
+	most int // size of head, and of tail
 
 	mu    sync.Mutex
 	head  []byte
 	tail  []byte
 	total int64
-	grown chan struct{} // closed when something is written; nil if no reader waits
+	grown chan struct{} // closed at the next write; nil if no reader waits
 }
 
-func newTape(most int) *tape { return &tape{most: most} }
+func newOutputBuffer(most int) *outputBuffer { return &outputBuffer{most: most} }
 
-func (t *tape) Write(p []byte) (int, error) {
+func (t *outputBuffer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(p)
@@ -30,12 +30,12 @@ func (t *tape) Write(p []byte) (int, error) {
 		t.head = append(t.head, p[:k]...)
 		p = p[k:]
 	}
-	// The room for a piece of many MiB, as the interpreter sends them, would stay.
+	// Otherwise the buffer for a piece of many MiB, as the interpreter sends them, would stay.
 	if len(p) > t.most {
 		t.tail, p = t.tail[:0], p[len(p)-t.most:]
 	}
 	t.tail = append(t.tail, p...)
-	// Moved only now and then, so that each byte is moved about once.
+	// Move rarely, so that each byte is moved about once.
 	if len(t.tail) > 2*t.most {
 		t.tail = append(t.tail[:0], t.tail[len(t.tail)-t.most:]...)
 	}
@@ -46,15 +46,15 @@ func (t *tape) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// size is how much was written, and how much of it is in memory.
-func (t *tape) size() (total int64, kept int) {
+// size returns how much was written, and how much is in memory.
+func (t *outputBuffer) size() (total int64, kept int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.total, len(t.head) + len(t.tail)
 }
 
-// more returns a channel that is closed when something is written after now.
-func (t *tape) more() <-chan struct{} {
+// more returns a channel that is closed at the next write.
+func (t *outputBuffer) more() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.grown == nil {
@@ -63,9 +63,9 @@ func (t *tape) more() <-chan struct{} {
 	return t.grown
 }
 
-// read returns at most so many bytes from a position on, where the next begin,
-// and how many were skipped because they are not kept.
-func (t *tape) read(from int64, most int) (data []byte, next, skipped int64) {
+// read returns at most the given number of bytes from a position on, the next position, and how
+// many bytes were skipped because they were dropped.
+func (t *outputBuffer) read(from int64, most int) (data []byte, next, skipped int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from = max(0, min(from, t.total))
@@ -83,8 +83,8 @@ func (t *tape) read(from int64, most int) (data []byte, next, skipped int64) {
 	return append([]byte(nil), data...), from + int64(len(data)), skipped
 }
 
-// text returns all that is kept; what is missing between is said.
-func (t *tape) text() string {
+// text returns all that is kept, with a note about dropped bytes.
+func (t *outputBuffer) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	gap := t.total - int64(len(t.head)) - int64(len(t.tail))

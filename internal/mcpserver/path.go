@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// cleanName makes a path relative to the root of the sandbox, without dots. It
-// is opened inside, as the sandbox's user; the host opens none of it.
+// cleanName makes a path relative to the root of the sandbox, without dots. The path is opened
+// inside, as the sandbox's user; the host does not open it.
 func cleanName(p string) string {
 	if !strings.HasPrefix(p, "/") {
 		p = path.Join(workspace, p)
@@ -18,7 +18,7 @@ func cleanName(p string) string {
 	return p
 }
 
-// shown is a name as people and agents write it.
+// shown returns a name as people and agents write it.
 func shown(name string) string {
 	if name == "." {
 		return "/"

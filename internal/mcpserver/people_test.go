@@ -213,7 +213,7 @@ func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := p.desk(mcpserver.Options{})
+	d := p.tenant(mcpserver.Options{})
 	defer d.Close(context.Background())
 	a := inMemory(t, d, mcpserver.View{}, "2026-07-28", nil)
 	a.do("bash", args{"command": "true"})
@@ -227,10 +227,10 @@ func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
 	if list := a.do("sandbox", args{"action": "list"}); strings.Contains(list.text, "private") {
 		t.Errorf("%s", list.text)
 	}
-	all := p.desk(mcpserver.Options{All: true}) // positive control
+	all := p.tenant(mcpserver.Options{All: true}) // positive control
 	defer all.Close(context.Background())
 	inMemory(t, all, mcpserver.View{}, "2026-07-28", nil).do("bash", args{"command": "true", "sandbox": "private"})
-	bound := p.desk(mcpserver.Options{All: true})
+	bound := p.tenant(mcpserver.Options{All: true})
 	defer bound.Close(context.Background())
 	a = inMemory(t, bound, mcpserver.View{Bound: "private"}, "2025-11-25", nil)
 	if got := a.do("bash", args{"command": "true"}); got.out["sandbox"] != theirs.ID() {

@@ -6,20 +6,19 @@ import (
 	"sync"
 )
 
-// Bounds of the pictures that have not been shown yet. What one costs besides
-// its bytes is counted, so that tiny ones are bounded as well.
+// Limits of pictures that have not been shown yet. Overhead is counted too, so that tiny pictures
+// are bounded as well.
 const (
-	// maxImages bounds the pictures of one call, which an agent pays for.
+	// maxImages bounds the pictures of one call: they cost the agent tokens.
 	maxImages    = 8
 	pictureCost  = 16 << 10
 	pictureShare = maxImages * (maxImage + pictureCost) // of a sandbox
-	pictureTotal = 128 << 20                            // of all desks of a server
+	pictureTotal = 128 << 20                            // of all Tenants of a server
 )
 
-// pictures are what code has shown in the sandboxes of all desks of a server,
-// oldest first, until a caller is shown it. Where all of them are too much, the
-// desk that has most loses its oldest: an agent that lets them pile up takes
-// none from another key's.
+// pictures are the pictures from code in the sandboxes of all Tenants of a server, oldest first,
+// until a caller gets them. If their total is too large, the Tenant with the most loses its oldest:
+// an agent that does not fetch its pictures does not displace those of another key.
 type pictures struct {
 	share, total int
 
@@ -37,13 +36,13 @@ type unseen struct {
 	job *job
 }
 
-// heap is what a sandbox, or a desk, has among the pictures.
+// heap is the share of a sandbox or a Tenant.
 type heap struct {
 	cost int
 	gone bool // no more pictures will be shown
 }
 
-// wall is what of a job waits to be shown.
+// wall is the waiting pictures of a job.
 type wall struct {
 	count, lost int
 	gone        bool
@@ -67,27 +66,27 @@ func (p *pictures) keep(b *box, j *job, i image) {
 		p.lose(func(k unseen) bool { return k.box == b })
 	}
 	for p.cost > p.total {
-		most := b.desk
+		most := b.tenant
 		for _, k := range p.kept {
-			if k.box.desk.heap.cost > most.heap.cost {
-				most = k.box.desk
+			if k.box.tenant.heap.cost > most.heap.cost {
+				most = k.box.tenant
 			}
 		}
-		p.lose(func(k unseen) bool { return k.box.desk == most })
+		p.lose(func(k unseen) bool { return k.box.tenant == most })
 	}
 }
 
-// count notes that a picture came, or with -1 that it went. p.mu must be held,
-// as for what follows.
+// count counts a picture that was added, or with -1 removed. The caller holds p.mu, as for all
+// methods below.
 func (p *pictures) count(k unseen, sign int) {
 	cost := sign * (len(k.data) + pictureCost)
 	p.cost += cost
 	k.box.heap.cost += cost
-	k.box.desk.heap.cost += cost
+	k.box.tenant.heap.cost += cost
 	k.job.wall.count += sign
 }
 
-// lose drops the oldest of some pictures, which must have one.
+// lose drops the oldest of some pictures. There must be one.
 func (p *pictures) lose(of func(unseen) bool) {
 	at := slices.IndexFunc(p.kept, of)
 	p.count(p.kept[at], -1)
@@ -108,8 +107,7 @@ func (p *pictures) drop(of func(unseen) bool) (dropped []image) {
 	return dropped
 }
 
-// take returns what waits of a job, which is then on its way to a caller and
-// not kept any more, and how many pictures were not kept for it.
+// take removes and returns the waiting pictures of a job, and the number of its dropped ones.
 func (p *pictures) take(j *job) (images []image, lost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +115,7 @@ func (p *pictures) take(j *job) (images []image, lost int) {
 	return p.drop(func(k unseen) bool { return k.job == j }), lost
 }
 
-// forgetJob drops what waits of a job, and keeps no more of it.
+// forgetJob drops the pictures of a job, and keeps no more of it.
 func (p *pictures) forgetJob(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +123,7 @@ func (p *pictures) forgetJob(j *job) {
 	p.drop(func(k unseen) bool { return k.job == j })
 }
 
-// forgetBox is the same of a sandbox.
+// forgetBox does the same for a sandbox.
 func (p *pictures) forgetBox(b *box) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,9 +131,9 @@ func (p *pictures) forgetBox(b *box) {
 	p.drop(func(k unseen) bool { return k.box == b })
 }
 
-// showOf shows the pictures of a job that have not been shown yet.
+// showOf adds the waiting pictures of a job to the result.
 func (c *call) showOf(b *box, j *job) {
-	images, lost := b.desk.pictures.take(j)
+	images, lost := b.tenant.pictures.take(j)
 	c.show(images...)
 	if lost > 0 {
 		c.say("%s", notKept(lost))

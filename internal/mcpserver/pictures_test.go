@@ -15,8 +15,8 @@ import (
 )
 
 func newTestBox(p *pictures) *box {
-	d := &Desk{pictures: p, boxes: map[string]*box{}, made: map[string]func(){}}
-	return &box{desk: d, jobs: map[int]*job{}}
+	d := &Tenant{pictures: p, boxes: map[string]*box{}, made: map[string]func(){}}
+	return &box{tenant: d, jobs: map[int]*job{}}
 }
 
 func result(t testing.TB, size int) crannog.Event {
@@ -57,7 +57,7 @@ func TestPicturesAreBounded(t *testing.T) {
 	mine := show(modest)
 	greedy := newTestBox(p)
 	for range 10 {
-		b := &box{desk: greedy.desk, jobs: map[int]*job{}}
+		b := &box{tenant: greedy.tenant, jobs: map[int]*job{}}
 		for range 10 {
 			show(b)
 			if n := p.inMemory(); n > p.total || n != p.cost {
@@ -70,11 +70,11 @@ func TestPicturesAreBounded(t *testing.T) {
 	}
 	for _, j := range []*job{mine, show(modest)} {
 		if images, lost := p.take(j); len(images) != maxImages || lost != 2 {
-			t.Errorf("another desk has lost pictures: %d are left, %d lost", len(images), lost)
+			t.Errorf("another tenant has lost pictures: %d are left, %d lost", len(images), lost)
 		}
 	}
-	if modest.desk.heap.cost != 0 || p.cost != p.inMemory() {
-		t.Errorf("what was taken is counted: %+v", modest.desk.heap)
+	if modest.tenant.heap.cost != 0 || p.cost != p.inMemory() {
+		t.Errorf("what was taken is counted: %+v", modest.tenant.heap)
 	}
 }
 
@@ -111,10 +111,10 @@ func TestPicturesAreShownOnce(t *testing.T) {
 func TestForgottenPictures(t *testing.T) {
 	p := newPictures()
 	for name, forget := range map[string]func(b *box, j *job){
-		"one job":   func(b *box, j *job) { b.drop(j) },
-		"its box":   func(b *box, _ *job) { b.desk.boxes["x"] = b; b.desk.forget("x") },
-		"its desk":  func(b *box, _ *job) { b.desk.boxes["x"] = b; _ = b.desk.Close(t.Context()) },
-		"many more": func(b *box, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
+		"one job":    func(b *box, j *job) { b.drop(j) },
+		"its box":    func(b *box, _ *job) { b.tenant.boxes["x"] = b; b.tenant.forget("x") },
+		"its tenant": func(b *box, _ *job) { b.tenant.boxes["x"] = b; _ = b.tenant.Close(t.Context()) },
+		"many more":  func(b *box, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
 	} {
 		b := newTestBox(p)
 		j, err := b.begin("code")
@@ -127,7 +127,7 @@ func TestForgottenPictures(t *testing.T) {
 		}
 		forget(b, j)
 		b.keepResult(j, io.Discard, result(t, 10))
-		if len(p.kept) != 0 || p.cost != 0 || b.heap.cost != 0 || b.desk.heap.cost != 0 {
+		if len(p.kept) != 0 || p.cost != 0 || b.heap.cost != 0 || b.tenant.heap.cost != 0 {
 			t.Errorf("%s: %d are kept, counted as %d", name, len(p.kept), p.cost)
 		}
 	}
@@ -165,7 +165,7 @@ func TestOutputIsBounded(t *testing.T) {
 	b.trim()
 	kept, room := 0, 0
 	for _, j := range b.jobs {
-		for _, tape := range []*tape{j.both, j.out, j.err} {
+		for _, tape := range []*outputBuffer{j.both, j.out, j.err} {
 			kept += len(tape.head) + len(tape.tail)
 			room += cap(tape.head) + cap(tape.tail)
 		}
@@ -174,7 +174,7 @@ func TestOutputIsBounded(t *testing.T) {
 		t.Errorf("of %d jobs %d bytes are kept, which take %d", len(b.jobs), kept, room)
 	}
 	for _, size := range []int{1, 9, 10, 11, 25, 1000} {
-		tp := newTape(10)
+		tp := newOutputBuffer(10)
 		put(tp, "0123456789abcdefghij")
 		put(tp, fmt.Sprintf("%*d", size, 7))
 		data, next, _ := tp.read(int64(20+size-5), 100)

@@ -19,7 +19,7 @@ type policyOut struct {
 func (w *view) addPolicy() {
 	add(w, tool{
 		name: "policy", title: "Show the policy",
-		text: "Show what the sandbox may reach and change, and what a person is asked about.",
+		text: "Show what the sandbox may reach and change, and which actions a person must approve.",
 	}, w.policy)
 }
 
@@ -42,7 +42,7 @@ func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, err
 	return policyOut{Level: p.Level, Net: net.Net, Digest: p.Digest, Document: text, Sandbox: b.sb.ID()}, nil
 }
 
-// standing says in a line where the sandbox stands.
+// standing describes the sandbox's network in a line.
 func standing(net api.Network, p api.Policy) string {
 	switch {
 	case !net.Attached:
@@ -50,5 +50,5 @@ func standing(net api.Network, p api.Policy) string {
 	case net.Lost:
 		return "This sandbox has lost its network and reaches nothing any more."
 	}
-	return "Network: " + net.Net + ", level: " + p.Level + ". What the document below does not allow is refused, or asked about."
+	return "Network: " + net.Net + ", level: " + p.Level + ". What the document below does not allow is denied, or needs an approval."
 }

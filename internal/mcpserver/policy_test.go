@@ -37,11 +37,11 @@ func TestPolicyTellsOfTheNetworkAsItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDesk(Options{Client: client, Log: slog.New(slog.DiscardHandler)})
+	d, err := NewTenant(Options{Client: client, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &view{View: View{Bound: "dev"}, desk: d}
+	w := &view{View: View{Bound: "dev"}, tenant: d}
 	for _, want := range []string{"Network: policy", "has lost its network"} {
 		c := &call{view: w, req: &mcp.CallToolRequest{}}
 		if _, err := w.policy(t.Context(), c, policyIn{}); err != nil || !strings.Contains(c.text.String(), want) {

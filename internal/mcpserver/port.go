@@ -27,7 +27,7 @@ type exposePortOut struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// probeTime is how long a program may take to answer when it is looked at.
+// probeTime is how long a program may take to answer the probe.
 const probeTime = 3 * time.Second
 
 func (w *view) addPort() {
@@ -43,13 +43,13 @@ func (w *view) exposePort(ctx context.Context, c *call, in exposePortIn) (expose
 	if err != nil {
 		return exposePortOut{}, err
 	}
-	version, err := w.desk.o.Client.Version(ctx)
+	version, err := w.tenant.o.Client.Version(ctx)
 	if err != nil {
 		return exposePortOut{}, err
 	}
 	if version.Domain == "" {
-		return exposePortOut{}, fault.New(fault.Unsupported, "no_preview", "no server runs that could show a port").
-			WithHint("the user can start one with crannog serve, and then these tools again")
+		return exposePortOut{}, fault.New(fault.Unsupported, "no_preview", "this engine has no server that could show a port").
+			WithHint("the user can start crannog serve, and then these tools again")
 	}
 	out := exposePortOut{
 		URL: previewURL(version.Domain, in.Port, b.sb.ID()), Port: in.Port, Answers: b.answers(ctx, in.Port),
@@ -66,7 +66,7 @@ func (w *view) exposePort(ctx context.Context, c *call, in exposePortIn) (expose
 	return out, nil
 }
 
-// previewURL is the address of a port. On this machine there is no TLS.
+// previewURL returns the address of a port. On this machine there is no TLS.
 func previewURL(domain string, port int, id string) string {
 	host, _, err := net.SplitHostPort(domain)
 	if err != nil {
@@ -79,7 +79,7 @@ func previewURL(domain string, port int, id string) string {
 	return fmt.Sprintf("%s://%d-%s.%s/", scheme, port, id, domain)
 }
 
-// answers reports whether something speaks HTTP there.
+// answers reports whether a program answers HTTP on the port.
 func (b *box) answers(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

@@ -44,7 +44,7 @@ type processInfo struct {
 func (w *view) addProcess() {
 	add(w, tool{
 		name: "process", title: "Follow a background command", changes: true, destroys: true, reaches: false,
-		text: "Follow, feed or end commands that run in the background: those started with background, and those that took longer than their timeout.",
+		text: "Read output of, send input to, or end commands in the background: those started with background, and those that took longer than their timeout.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["action"], "output", "input", "kill", "list")
 			within(p["id"], 1, 1<<31)
@@ -86,16 +86,16 @@ func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, 
 }
 
 const (
-	// killWait is how long a killed program may take to be gone.
+	// killWait bounds the wait for a killed program's end.
 	killWait = 5 * time.Second
-	// feedWait is how long a program may take to read what it is sent.
+	// feedWait bounds the wait until a program reads its input.
 	feedWait = 10 * time.Second
 )
 
-// feed sends input. A program that does not read does not hold the call.
+// feed sends input. A program that does not read does not block the call.
 func (j *job) feed(ctx context.Context, text string, eof bool) error {
 	if j.input == nil {
-		return fault.New(fault.Conflict, "no_input", "this process has no input that could be sent to").
+		return fault.New(fault.Conflict, "no_input", "this process does not take input").
 			WithHint("start it with background: true")
 	}
 	timer := time.NewTimer(feedWait)
@@ -111,7 +111,7 @@ func (j *job) feed(ctx context.Context, text string, eof bool) error {
 			sent = j.send(text, eof)
 		case err := <-sent:
 			if err != nil {
-				return fault.Wrap(err, fault.Conflict, "input_closed", "the process reads no more")
+				return fault.Wrap(err, fault.Conflict, "input_closed", "the process has closed its input")
 			}
 			return nil
 		case <-j.done:
@@ -127,8 +127,8 @@ func (j *job) feed(ctx context.Context, text string, eof bool) error {
 	}
 }
 
-// send begins to write to the input, and says when it was read. The token of
-// feeding must be held, and goes back then.
+// send starts to write to the input, and reports when it was read. The caller holds the token of
+// feeding, which send returns then.
 func (j *job) send(text string, eof bool) <-chan error {
 	sent := make(chan error, 1)
 	go func() {
@@ -142,7 +142,7 @@ func (j *job) send(text string, eof bool) <-chan error {
 	return sent
 }
 
-// follow returns what a job printed from an offset on, and waits for some.
+// follow returns output of a job from an offset on, and waits for some.
 func (c *call) follow(ctx context.Context, b *box, j *job, in processIn) (processOut, error) {
 	offset := in.Offset
 	if total, _ := j.both.size(); offset < 0 {
@@ -186,14 +186,14 @@ wait:
 	case next < total:
 		c.say("[more output: next_offset %d]\n", next)
 	case !over && back:
-		c.say("[what it started runs on; next_offset %d]\n", next)
+		c.say("[processes that it started still run; next_offset %d]\n", next)
 	case !over:
-		c.say("[it runs; next_offset %d]\n", next)
+		c.say("[it still runs; next_offset %d]\n", next)
 	}
 	return out, nil
 }
 
-// patienceFor is how long a poll waits, zero being not at all.
+// patienceFor returns how long a poll waits; zero means not at all.
 func (c *call) patienceFor(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return 0

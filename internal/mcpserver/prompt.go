@@ -6,20 +6,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// prompts offers texts that a user may start from.
+// prompts adds prompts that a user may start from.
 func (w *view) prompts() {
 	w.srv.AddPrompt(&mcp.Prompt{
-		Name: "review_changes", Title: "Review what was changed",
-		Description: "Have the agent explain and check what it changed in the sandbox before anything is taken over",
-	}, fixed("Review everything that was changed in the sandbox's /workspace since the start. Use the tools of crannog: "+
-		"fetch_changes with diff, then read_file where more is needed. For each changed file say in a sentence what changed and why, "+
-		"then name what could be wrong with it: missing tests, changed behaviour, files that run by themselves such as hooks and CI workflows, secrets. "+
-		"Run the tests in the sandbox and say what they show. Change nothing."))
+		Name: "review_changes", Title: "Review changes",
+		Description: "Have the agent explain and check its changes in the sandbox before they are applied",
+	}, fixed("Review all changes in the sandbox's /workspace since the start. Use the tools of crannog: "+
+		"fetch_changes with diff, then read_file if you need more. For each changed file say in a sentence what changed and why, "+
+		"then name possible problems: missing tests, changed behaviour, files that run by themselves such as hooks and CI workflows, secrets. "+
+		"Run the tests in the sandbox and report the results. Change nothing."))
 	w.srv.AddPrompt(&mcp.Prompt{
 		Name: "explain_blocked", Title: "Explain what was blocked",
-		Description: "Have the agent say what the policy refused, and what it needs",
+		Description: "Have the agent list the policy's denials, and what it needs",
 	}, fixed("Say which requests from the sandbox the policy has blocked so far and what each was for. Use the tool policy to see what is allowed. "+
-		"For each, say whether the task can be done without it. Ask with request_access only for what it cannot be done without, with the reason in one sentence."))
+		"For each, say whether the task can be done without it. Use request_access only for hosts that the task needs, with the reason in one sentence."))
 }
 
 func fixed(text string) mcp.PromptHandler {

@@ -42,8 +42,8 @@ func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
 	if err != nil {
 		return ran{}, err
 	}
-	life, cancel := context.WithCancel(b.desk.life())
-	// Breaking off interrupts the code and leaves its variables.
+	life, cancel := context.WithCancel(b.tenant.life())
+	// A cancelled call interrupts the code and keeps its variables.
 	j.kill = func() error { cancel(); return nil }
 	go func() {
 		defer cancel()
@@ -84,23 +84,23 @@ func (b *box) cell(ctx context.Context, j *job, in pythonIn) (int, error) {
 	return code, nil
 }
 
-// exitKilled is the code of what a kill has ended, as of a command.
+// exitKilled is the exit code of killed code, as of a command.
 const exitKilled = 128 + 9
 
-func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // a tape takes everything
+func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
 
 // keepResult keeps a value: its picture if it has one, else its text.
 func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	for _, form := range []string{"png", "jpeg"} {
 		letters := e.Result[form]
 		if len(letters) > 2*maxImage {
-			continue // more than its picture has in base64, in lines or in one
+			continue // larger than its picture in base64, in lines or in one
 		}
 		data, err := base64.StdEncoding.DecodeString(jsonText(letters))
 		if err != nil || len(data) == 0 || len(data) > maxImage {
 			continue
 		}
-		b.desk.pictures.keep(b, j, image{"image/" + form, data})
+		b.tenant.pictures.keep(b, j, image{"image/" + form, data})
 		return
 	}
 	for _, form := range []string{"text", "markdown", "json", "latex"} {
@@ -112,7 +112,7 @@ func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	}
 }
 
-// jsonText reads a JSON string; other values are their JSON.
+// jsonText returns the content of a JSON string; other values are returned as JSON.
 func jsonText(raw json.RawMessage) string {
 	var s string
 	if len(raw) > 0 && json.Unmarshal(raw, &s) != nil {

@@ -35,20 +35,20 @@ type readFileOut struct {
 }
 
 const (
-	// usualLines is how many lines a read returns that names no limit.
+	// usualLines is the default limit of lines.
 	usualLines = 2000
-	// maxRead is how much of a file is looked at to find lines in it.
+	// maxRead bounds how much of a file is read to find lines in it.
 	maxRead = 64 << 20
-	// maxImage bounds a picture. Models take no larger ones.
+	// maxImage bounds a picture. Models accept no larger ones.
 	maxImage = 5 << 20
-	// maxTail is the most lines that a negative offset may ask for.
+	// maxTail bounds the lines of a negative offset.
 	maxTail = 100_000
 )
 
 func (w *view) addReadFile() {
 	add(w, tool{
 		name: "read_file", title: "Read a file",
-		text: "Read a text file, or look at a picture (PNG, JPEG, GIF, WebP). Text comes as it is, without line numbers, at most 2000 lines and 30,000 characters at a time.",
+		text: "Read a text file, or look at a picture (PNG, JPEG, GIF, WebP). Text is returned unchanged, without line numbers, at most 2000 lines and 30,000 characters at a time.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["offset"], -maxTail, 1<<40)
 			within(p["limit"], 1, maxTail)
@@ -77,13 +77,13 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	}
 	if !info.Mode().IsRegular() {
 		if link := info.Mode()&fs.ModeSymlink != 0; !link {
-			return readFileOut{}, fault.Newf(fault.Invalid, "not_a_file", "%s is no file with a content", shown(name)).
+			return readFileOut{}, fault.Newf(fault.Invalid, "not_a_file", "%s is not a regular file", shown(name)).
 				WithHint("list_files shows what is in a directory")
 		}
 	}
 	out := readFileOut{Path: shown(name), Bytes: info.Size(), Sandbox: b.sb.ID()}
 	r := bufio.NewReaderSize(f, 64<<10)
-	// What it is called says nothing about what is in it.
+	// The file's name does not determine its type.
 	start, err := r.Peek(8 << 10)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return out, err
@@ -124,7 +124,7 @@ func (c *call) readImage(r io.Reader, mime, path string) error {
 	return nil
 }
 
-// readLines returns the lines that were asked for.
+// readLines returns the requested lines.
 func (c *call) readLines(r *bufio.Reader, in readFileIn, out *readFileOut) error {
 	limit := in.Limit
 	if limit == 0 {
@@ -201,7 +201,7 @@ func (c *call) sayLines(lines []string, from int, out *readFileOut) {
 	out.Content = b.String()
 	c.say("%s", out.Content)
 	if n == 0 {
-		c.say("[no lines there; the file has %d bytes]\n", out.Bytes)
+		c.say("[no lines at this offset; the file has %d bytes]\n", out.Bytes)
 		return
 	}
 	out.FirstLine, out.LastLine = from, from+n-1
@@ -209,12 +209,11 @@ func (c *call) sayLines(lines []string, from int, out *readFileOut) {
 		if !strings.HasSuffix(out.Content, "\n") {
 			c.say("\n")
 		}
-		c.say("[lines %d to %d; go on with offset %d]\n", out.FirstLine, out.LastLine, out.LastLine+1)
+		c.say("[lines %d to %d; continue with offset %d]\n", out.FirstLine, out.LastLine, out.LastLine+1)
 	}
 }
 
-// lineScan reads lines with their newlines. A line is cut at a length that no
-// result could hold anyway.
+// lineScan reads lines with their newlines. It cuts a line that is longer than a result can be.
 type lineScan struct {
 	r    *bufio.Reader
 	left int64 // bytes that may still be read
@@ -228,7 +227,7 @@ func (s *lineScan) next() (string, error) {
 	for {
 		part, err := s.r.ReadSlice('\n')
 		if s.left -= int64(len(part)); s.left < 0 {
-			return "", fault.Newf(fault.Exhausted, "file_too_large", "the file's lines cannot be found in its first %d bytes", maxRead).
+			return "", fault.Newf(fault.Exhausted, "file_too_large", "the requested lines are not in the first %d bytes of the file", maxRead).
 				WithHint("use bash, with tail or sed -n")
 		}
 		if room := 4*maxText - len(line); len(part) <= room {

@@ -54,7 +54,7 @@ func newPlace(t *testing.T, settings sandbox.Settings) *place {
 	}
 	d, err := standard.Open(t.Context(), standard.Options{
 		State: state, Log: log, Server: true, Version: "test", Settings: settings, Domain: "localhost:7070",
-		Doors: []server.Opening{{Path: "/mcp", Open: func(in server.Inside) server.Door {
+		Frontends: []server.FrontendMount{{Path: "/mcp", Open: func(in server.Backend) server.Frontend {
 			h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
 				Authenticate: in.Server.AgentKey,
 				Dial: func(ctx context.Context, key string) (net.Conn, error) {
@@ -159,8 +159,8 @@ func connect(t *testing.T, transport mcp.Transport, version string, o *mcp.Clien
 	return &agent{t, s}
 }
 
-// desk is a desk in this process, which speaks in memory.
-func (p *place) desk(o mcpserver.Options) *mcpserver.Desk {
+// tenant is a tenant in this process, which speaks in memory.
+func (p *place) tenant(o mcpserver.Options) *mcpserver.Tenant {
 	p.t.Helper()
 	if o.Client == nil {
 		o.Client = p.local
@@ -169,14 +169,14 @@ func (p *place) desk(o mcpserver.Options) *mcpserver.Desk {
 	if o.Create == nil {
 		o.Create = []crannog.CreateOption{crannog.Net("policy"), crannog.Timeout(time.Hour)}
 	}
-	d, err := mcpserver.NewDesk(o)
+	d, err := mcpserver.NewTenant(o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return d
 }
 
-func inMemory(t *testing.T, d *mcpserver.Desk, v mcpserver.View, version string, o *mcp.ClientOptions) *agent {
+func inMemory(t *testing.T, d *mcpserver.Tenant, v mcpserver.View, version string, o *mcp.ClientOptions) *agent {
 	t.Helper()
 	srv, err := d.Server(v)
 	if err != nil {
@@ -255,7 +255,7 @@ func (a *agent) fail(code, name string, in args) answer {
 	return got
 }
 
-// optionsFor are those of a key's desk on another server.
+// optionsFor are those of a key's tenant on another server.
 func optionsFor(c *crannog.Client) mcpserver.Options {
 	return mcpserver.Options{Client: c, Labelled: true, All: true}
 }

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// mostRefused bounds what a result says of refusals: a program in a loop
-	// must not bury its own output.
+	// mostRefused bounds the denials in a result: a program in a loop must not bury its own output.
 	mostRefused = 10
-	// refusedTime is how long looking for refusals may take. They are kept,
-	// and the next call's result says nothing false without them.
+	// refusedTime bounds reading the denials. Without them the result is still correct, and net log
+	// has them.
 	refusedTime = 3 * time.Second
 )
 
-// sinceNow returns the number of the last refusal so far, so that a call tells
-// of those that it caused.
+// sinceNow returns the number of the last denial so far, so that a result lists those that its call
+// caused.
 func (b *box) sinceNow(ctx context.Context) uint64 {
 	b.mu.Lock()
 	after := b.refused
@@ -46,8 +45,8 @@ func (b *box) seen(seq uint64) {
 	b.refused = max(b.refused, seq)
 }
 
-// tellRefused tells of what the policy refused after a record. Where there is
-// no network, the names that were asked for are told if the command failed.
+// tellRefused adds the denials after a flow to the result. Without a network it adds the names that
+// programs tried to resolve, if the command failed.
 func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed bool) []string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedTime)
 	defer cancel()
@@ -70,7 +69,7 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 		})
 		b.seen(last)
 	} else if failed {
-		names, _ := b.sb.Asked(ctx) // without them nothing is said
+		names, _ := b.sb.Asked(ctx) // nothing is added after an error
 		b.mu.Lock()
 		for _, name := range names {
 			if !b.asked[name] {
@@ -94,7 +93,7 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 	return list
 }
 
-// refusal is one refused thing in a line.
+// refusal returns a line about one denial.
 func refusal(r api.FlowRecord) string {
 	var b strings.Builder
 	if r.Method != "" {
@@ -110,7 +109,7 @@ func refusal(r api.FlowRecord) string {
 	}
 	b.WriteString(": " + text.Strict(first(r.Reason, "not allowed"), 300) + " (rule " + text.Strict(r.Rule, 100) + ")")
 	if r.Approval != "" {
-		b.WriteString("; a person was asked, as " + text.Strict(r.Approval, 40))
+		b.WriteString("; approval request " + text.Strict(r.Approval, 40))
 	}
 	return b.String()
 }

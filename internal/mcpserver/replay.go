@@ -12,9 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of what is kept for clients whose connection broke. What a stream and
-// a message cost besides their bytes is counted, so that empty ones are bounded
-// as well.
+// Limits of messages that are kept for clients whose connection broke. The overhead of a stream and
+// of a message is counted too, so that empty ones are bounded as well.
 const (
 	keptShare   = 8 << 20   // of a key: a result with the largest picture fits
 	keptInAll   = 128 << 20 // of all keys
@@ -23,9 +22,9 @@ const (
 	messageCost = 64
 )
 
-// replays are the messages that were sent to clients with sessions and may be asked for again.
-// Each key has a share of its own: where all of them are too much, the key that has most is cut
-// first, so that no key loses less than an equal part because another uses too much.
+// replays holds messages that clients with sessions may request again. If the total is too large,
+// the key with the most loses messages first, so that no key loses less than an equal share because
+// of another.
 type replays struct {
 	share, total int
 
@@ -47,7 +46,7 @@ func (a *replays) key() *replay {
 	return r
 }
 
-// sweep forgets streams on which nothing was said for long.
+// sweep drops streams that have had no message for long.
 func (a *replays) sweep() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +57,7 @@ func (a *replays) sweep() {
 	}
 }
 
-// fit drops what is too much after r has grown. a.mu must be held.
+// fit drops the excess after r has grown. The caller holds a.mu.
 func (a *replays) fit(r *replay) {
 	for r.cost > a.share && r.order.Len() > 0 {
 		r.drop(r.order.Front())
@@ -77,23 +76,22 @@ func (a *replays) fit(r *replay) {
 	}
 }
 
-// replay is what is kept for one key, an mcp.EventStore. Streams go as a whole,
-// that first on which nothing was said for longest: what is gone in part cannot
-// be taken up.
+// replay is the store of one key, an mcp.EventStore. It drops whole streams, starting with the one
+// that has had no message for longest: an incomplete stream cannot be resumed.
 type replay struct {
 	of *replays
 
 	// Guarded by of.mu.
 	cost    int
 	streams map[streamID]*list.Element
-	order   *list.List // of *kept, that first which was used least recently
+	order   *list.List // of *kept, least recently used first
 	closed  bool
 }
 
 var _ mcp.EventStore = (*replay)(nil)
 
-// streamID is a stream of a session. Both are the library's, and random but
-// for the stream "", on which a session's client listens.
+// streamID is a stream of a session. The library creates both IDs at random, except for the stream
+// "", on which a session's client listens.
 type streamID struct{ session, stream string }
 
 // kept is one stream.
@@ -104,7 +102,7 @@ type kept struct {
 	last     time.Time
 }
 
-// errNotKept says that a stream cannot be taken up.
+// errNotKept means that a stream cannot be resumed.
 var errNotKept = errors.New("the stream is not kept any more")
 
 // Open begins a stream.
@@ -122,19 +120,19 @@ func (r *replay) Open(_ context.Context, session, stream string) error {
 	return nil
 }
 
-// Append keeps a message that is said on a stream.
+// Append stores a message of a stream.
 func (r *replay) Append(_ context.Context, session, stream string, data []byte) error {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	e := r.streams[streamID{session, stream}]
 	if e == nil {
-		// A stream that begins in its middle would be counted wrongly, and a
-		// client be given another message than the one that it missed.
+		// Do not store a stream from its middle: the numbers would be wrong, and a client would get
+		// a message other than the one that it missed.
 		return errNotKept
 	}
 	k := e.Value.(*kept)
 	if k.cost+messageCost+len(data) > r.of.share {
-		r.drop(e) // the others need not go for what does not fit in any case
+		r.drop(e) // do not drop others for a stream that is too large in any case
 		return errNotKept
 	}
 	k.messages = append(k.messages, data) // not changed any more
@@ -145,14 +143,14 @@ func (r *replay) Append(_ context.Context, session, stream string, data []byte) 
 	return nil
 }
 
-// After returns what was said after a message.
+// After returns the messages after a given one.
 func (r *replay) After(_ context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	e := r.streams[streamID{session, stream}]
 	switch {
 	case e == nil && index < 0:
-		// A client begins to listen, and has missed nothing that it knows of.
+		// The client starts to listen, and has missed nothing.
 		return func(func([]byte, error) bool) {}
 	case e == nil:
 		return func(yield func([]byte, error) bool) { yield(nil, errNotKept) }
@@ -168,7 +166,7 @@ func (r *replay) After(_ context.Context, session, stream string, index int) ite
 	}
 }
 
-// SessionClosed forgets the streams of a session.
+// SessionClosed drops the streams of a session.
 func (r *replay) SessionClosed(_ context.Context, session string) error {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -180,7 +178,7 @@ func (r *replay) SessionClosed(_ context.Context, session string) error {
 	return nil
 }
 
-// close forgets all streams, and keeps none that come later.
+// close drops all streams, and stores no later ones.
 func (r *replay) close() {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -191,7 +189,7 @@ func (r *replay) close() {
 	delete(r.of.keys, r)
 }
 
-// grow and drop keep account. of.mu must be held.
+// grow and drop keep the totals. The caller holds of.mu.
 func (r *replay) grow(k *kept, by int) {
 	k.cost += by
 	r.cost += by

@@ -18,18 +18,17 @@ import (
 )
 
 const (
-	// maxPage bounds one reading of a log or of a text file. The next begins
-	// where _meta says.
+	// maxPage bounds one read of a log or of a text file. _meta names the next page.
 	maxPage = 256 << 10
-	// metaNext names the resource that continues where a page ends.
+	// metaNext is the field with the resource that continues a page.
 	metaNext = "crannog/next"
 )
 
-// resources offers files and logs of sandboxes.
+// resources adds the files and logs of sandboxes.
 func (w *view) resources() {
 	w.srv.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "log", Title: "Output of a command", URITemplate: "sandbox://{id}/logs/{n}{?offset}", MIMEType: "text/plain",
-		Description: "What a command printed, as far as it is kept, 256 KiB at a time",
+		Description: "The kept output of a command, 256 KiB at a time",
 	}, w.readResource)
 	w.srv.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "file", Title: "File of a sandbox", URITemplate: "sandbox://{id}/{+path}",
@@ -37,7 +36,7 @@ func (w *view) resources() {
 	}, w.readResource)
 }
 
-// address is what a URI names: a log, or else a file.
+// address is the content of a URI: a log or a file.
 type address struct {
 	sandbox string
 	log     int
@@ -45,7 +44,7 @@ type address struct {
 	path    string
 }
 
-// parseURI reads a resource's URI, which a client may have made up.
+// parseURI parses a resource's URI. The client may have made it up.
 func parseURI(text string) (address, error) {
 	wrong := fault.Newf(fault.Invalid, "invalid_uri", "%q is not sandbox://ID/logs/N or sandbox://ID/PATH", oneLine(text))
 	u, err := url.Parse(text)
@@ -74,7 +73,7 @@ func parseURI(text string) (address, error) {
 }
 
 func (w *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	defer w.desk.enter()()
+	defer w.tenant.enter()()
 	a, err := parseURI(req.Params.URI)
 	if err != nil {
 		return nil, plain(err)
@@ -99,7 +98,7 @@ func (w *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	return nil, plain(err)
 }
 
-// plain is an error as a client may see it.
+// plain returns an error for the client.
 func plain(err error) error {
 	_, code, text, _ := explain(err)
 	return errors.New(inert(text) + " (" + code + ")")
@@ -123,7 +122,7 @@ func (b *box) readLog(a address) (*mcp.ResourceContents, error) {
 	return c, nil
 }
 
-// readAny reads a file: its text, or its bytes if it is none.
+// readAny reads a file as text, or as bytes if it is not text.
 func (b *box) readAny(ctx context.Context, name string) (*mcp.ResourceContents, error) {
 	f, err := b.sb.FS().WithContext(ctx).Open(name)
 	if err != nil {

@@ -16,7 +16,7 @@ type sandboxIn struct {
 	target
 	Action string `json:"action" jsonschema:"info: describe it; create: make one; use: take it for this session; list: show all; stop: end it with everything in it."`
 	Name   string `json:"name,omitempty" jsonschema:"create: a name for it."`
-	From   string `json:"from,omitempty" jsonschema:"create: a snapshot or template to start from."`
+	From   string `json:"from,omitempty" jsonschema:"create: a snapshot, template or local image."`
 }
 
 type sandboxOut struct {
@@ -38,7 +38,7 @@ type sandboxInfo struct {
 
 func (w *view) addSandbox() {
 	actions := []string{"info", "create", "use", "list", "stop"}
-	text := "Describe, make, choose, list or end sandboxes. Tools that name none use the default one, so that this is seldom needed."
+	text := "Describe, create, choose, list or end sandboxes. Without the argument sandbox all tools use the default one, so this tool is seldom needed."
 	switch {
 	case w.ReadOnly:
 		actions, text = []string{"info", "list"}, "Describe or list sandboxes."
@@ -79,63 +79,63 @@ func (w *view) sandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, 
 		if err := b.sb.Kill(ctx); err != nil && !errors.Is(err, crannog.ErrNotFound) {
 			return sandboxOut{}, err
 		}
-		w.desk.forget(info.ID)
+		w.tenant.forget(info.ID)
 		info.State = "stopped"
 	}
 	return c.described(info), nil
 }
 
 func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
-	list, err := w.desk.o.Client.List(ctx, crannog.ListOptions{States: []string{"running", "pausing", "paused", "resuming"}})
+	list, err := w.tenant.o.Client.List(ctx, crannog.ListOptions{States: []string{"running", "pausing", "paused", "resuming"}})
 	if err != nil {
 		return sandboxOut{}, err
 	}
 	out := sandboxOut{Sandboxes: []sandboxInfo{}}
 	for _, info := range list {
-		if !w.desk.o.All && !w.desk.ours(info) {
+		if !w.tenant.o.All && !w.tenant.ours(info) {
 			continue
 		}
 		out.Sandboxes = append(out.Sandboxes, c.described(info).Sandboxes...)
 	}
 	if len(out.Sandboxes) == 0 {
-		c.say("none runs; the default one is made when it is needed\n")
+		c.say("none runs; the default one is created when it is needed\n")
 	}
 	return out, nil
 }
 
 func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, error) {
 	if w.Bound != "" {
-		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools are for one sandbox alone")
+		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools can use one sandbox only")
 	}
-	made, err := w.desk.room(ctx, 1)
+	made, err := w.tenant.room(ctx, 1)
 	if err != nil {
 		return sandboxOut{}, err
 	}
 	defer made()
 	from := in.From
 	if from != "" {
-		snap, err := w.desk.snapshot(ctx, from)
+		snap, err := w.tenant.snapshot(ctx, from)
 		switch {
 		case err == nil:
 			from = snap.ID
 		case !errors.Is(err, crannog.ErrNotFound) && fault.KindOf(err) != fault.NotFound:
 			return sandboxOut{}, err
-		case !w.desk.o.All:
-			// A template of this name, and not somebody's snapshot.
-			if _, err := w.desk.o.Client.FindSnapshot(ctx, from); err == nil {
-				return sandboxOut{}, fault.Newf(fault.NotFound, "template_not_found", "there is no template or snapshot %q", oneLine(from))
+		case !w.tenant.o.All:
+			// A template with this name, but not another owner's snapshot.
+			if _, err := w.tenant.o.Client.FindSnapshot(ctx, from); err == nil {
+				return sandboxOut{}, fault.Newf(fault.NotFound, "template_not_found", "unknown template or snapshot %q", oneLine(from))
 			}
 		}
 	}
-	sb, err := w.desk.make(ctx, in.Name, from)
+	sb, err := w.tenant.make(ctx, in.Name, from)
 	if err != nil {
 		return sandboxOut{}, err
 	}
-	c.say("made; name it as the argument sandbox, or choose it with action use\n")
+	c.say("created; name it as the argument sandbox, or choose it with action use\n")
 	return c.described(sb.Info()), nil
 }
 
-// described tells of a sandbox, without its tokens.
+// described describes a sandbox, without its tokens.
 func (c *call) described(info api.Sandbox) sandboxOut {
 	out := sandboxInfo{
 		ID: info.ID, Name: info.Name, State: info.State, Template: info.Template, Boundary: info.Boundary, Net: info.Network.Net,

@@ -39,18 +39,18 @@ type match struct {
 const (
 	usualMatches = 100
 	maxMatches   = 1000
-	// searchTime bounds a search; what was found until then is shown.
+	// searchTime bounds a search; matches until then are shown.
 	searchTime = 30 * time.Second
-	// maxFound bounds what a search prints in all.
+	// maxFound bounds the output of a search.
 	maxFound = 4 << 20
-	// guestProgram is what searches, inside. The sandbox cannot change it.
+	// guestProgram is the guest's program that searches. The sandbox cannot change it.
 	guestProgram = "/.crannog/crannog-guest"
 )
 
 func (w *view) addSearchFiles() {
 	add(w, tool{
 		name: "search_files", title: "Search in files",
-		text: "Find lines that match a regular expression in the files below a directory. Binary files, .git and node_modules are left out.",
+		text: "Find lines that match a regular expression in the files below a directory. Binary files, .git and node_modules are skipped.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["max_results"], 1, maxMatches)
 			usually(p["max_results"], "100")
@@ -97,13 +97,13 @@ func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (sear
 	return out, nil
 }
 
-// checkQuery tells what could never work before anything is started.
+// checkQuery reports mistakes before the search starts.
 func checkQuery(q search.Query) error {
 	if len(q.Pattern) == 0 || len(q.Pattern) > 4096 {
 		return fault.New(fault.Invalid, "invalid_pattern", "the pattern is empty or too long")
 	}
 	if _, err := regexp.Compile(q.Pattern); err != nil {
-		return fault.New(fault.Invalid, "invalid_pattern", err.Error()).WithHint("RE2 has no look-around and no references back")
+		return fault.New(fault.Invalid, "invalid_pattern", err.Error()).WithHint("RE2 has no look-around and no back-references")
 	}
 	if q.Glob != "" {
 		if _, err := search.Glob(q.Glob); err != nil {
@@ -113,7 +113,7 @@ func checkQuery(q search.Query) error {
 	return nil
 }
 
-// search runs the guest's own program inside.
+// search runs the guest's program inside.
 func (b *box) search(ctx context.Context, q search.Query, each func(search.Match)) (search.End, error) {
 	cmd := b.sb.CommandContext(ctx, guestProgram, q.Args()...)
 	cmd.Timeout = searchTime
@@ -122,7 +122,7 @@ func (b *box) search(ctx context.Context, q search.Query, each func(search.Match
 	cmd.Stdout = out
 	err := cmd.Run()
 	if errors.Is(err, crannog.ErrTimeout) {
-		end, _ := search.Read(&out.buf, q.Most, each) // it has no end
+		end, _ := search.Read(&out.buf, q.Most, each) // it does not end
 		end.More = true
 		return end, nil
 	}
@@ -140,7 +140,7 @@ func (b *box) search(ctx context.Context, q search.Query, each func(search.Match
 	return end, nil
 }
 
-// limited refuses more than it may hold, which ends the program.
+// limited is a buffer that returns an error when it is full, which ends the program.
 type limited struct {
 	buf  bytes.Buffer
 	most int

@@ -11,25 +11,24 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Bounds of sessions. Few clients end theirs: most just leave.
+// Limits of sessions. Most clients leave without ending theirs.
 const (
 	maxSessions = 32 // of a key
-	// sessionIdle is how long a session lives without a call and without a
-	// client that listens. It is longer than what was said is kept, so that a
-	// client whose connection broke can take all of that up.
+	// sessionIdle is how long a session lives without a call and without a listening client. It is
+	// longer than messages are kept, so that a client whose connection broke can fetch all of them.
 	sessionIdle = 15 * time.Minute
 )
 
-// use is what is known of how a session is used.
+// use is how a session is used.
 type use struct {
 	last    time.Time // the end of the last request or call
-	calls   int       // POST and DELETE requests, and calls, that are under way
+	calls   int       // POST and DELETE requests, and calls, in progress
 	streams int       // GET requests, on which a client listens
-	ended   bool      // it was chosen to end: it takes no more requests
+	ended   bool      // it is about to be ended and takes no more requests
 }
 
-// before reports whether a session makes room before another: one whose client
-// is not connected first, then the longest idle.
+// before reports whether a session is ended before another to make room: one without a connected
+// client first, then the longest idle.
 func (u *use) before(other *use) bool {
 	if (u.streams == 0) != (other.streams == 0) {
 		return u.streams == 0
@@ -37,17 +36,17 @@ func (u *use) before(other *use) bool {
 	return u.last.Before(other.last)
 }
 
-// open calls do for each session of each endpoint that has had a call and has
-// not been chosen to end. d.mu must be held.
-func (d *keyDesk) open(do func(*mcp.ServerSession, *use)) {
+// open calls do for each session of each endpoint that has had a call and is not about to be ended.
+// The caller holds d.mu.
+func (d *keyTenant) open(do func(*mcp.ServerSession, *use)) {
 	for _, e := range d.endpoints {
 		for s := range e.srv.Sessions() {
 			if s.ID() == "" {
 				continue // it ends with its request
 			}
-			// One without a call is still being connected, and counts as arriving.
-			// The library fails with a panic when such a session is closed; if it
-			// gets no call, the library closes it itself.
+			// A session without a call is still being connected, and counts as an arrival. The
+			// library panics when such a session is closed; if it gets no call, the library closes
+			// it itself.
 			if u := d.uses[s.ID()]; u != nil && !u.ended {
 				do(s, u)
 			}
@@ -55,22 +54,22 @@ func (d *keyDesk) open(do func(*mcp.ServerSession, *use)) {
 	}
 }
 
-// sessions counts those that are open. d.mu must be held.
-func (d *keyDesk) sessions() (n int) {
+// sessions returns the number of open sessions. The caller holds d.mu.
+func (d *keyTenant) sessions() (n int) {
 	d.open(func(*mcp.ServerSession, *use) { n++ })
 	return n
 }
 
-// arrival is a session that is about to begin. It counts as one until it does,
-// so that many that begin at once are bounded as well.
+// arrival is a session that is about to begin. It counts as a session, so that many that begin at
+// once are bounded too.
 type arrival struct{ done func() }
 
 type arrivalKey struct{}
 
-// admit notes that a request is under way, until leave is called. A request
-// that begins a session needs room for it, for which the session that has been
-// idle for longest is ended. One with a call under way never is.
-func (d *keyDesk) admit(v View, r *http.Request) (_ *http.Request, leave func(), err error) {
+// admit notes that a request is in progress, until leave is called. For a request that begins a
+// session, it makes room by ending the longest idle one. It never ends a session with a call in
+// progress.
+func (d *keyTenant) admit(v View, r *http.Request) (_ *http.Request, leave func(), err error) {
 	id := r.Header.Get("Mcp-Session-Id")
 	switch {
 	case v.Stateless:
@@ -94,7 +93,7 @@ func (d *keyDesk) admit(v View, r *http.Request) (_ *http.Request, leave func(),
 	d.arriving++
 	d.mu.Unlock()
 	if out != nil {
-		_ = out.Close() // its client has left, or begins anew
+		_ = out.Close() // its client has left, or begins again
 	}
 	once := sync.OnceFunc(func() {
 		d.mu.Lock()
@@ -104,9 +103,8 @@ func (d *keyDesk) admit(v View, r *http.Request) (_ *http.Request, leave func(),
 	return r.WithContext(context.WithValue(r.Context(), arrivalKey{}, arrival{once})), once, nil
 }
 
-// idlest returns the session that makes room, nil if all have a call under way.
-// d.mu must be held.
-func (d *keyDesk) idlest() (out *mcp.ServerSession) {
+// idlest returns the session to end, or nil if all have a call in progress. The caller holds d.mu.
+func (d *keyTenant) idlest() (out *mcp.ServerSession) {
 	var first *use
 	d.open(func(s *mcp.ServerSession, u *use) {
 		if u.calls == 0 && (first == nil || u.before(first)) {
@@ -116,9 +114,9 @@ func (d *keyDesk) idlest() (out *mcp.ServerSession) {
 	return out
 }
 
-// visit notes that a request of a session is under way. An unknown session
-// leaves no trace: its ID is whatever the client sent.
-func (d *keyDesk) visit(id string, listens bool) (leave func(), err error) {
+// visit notes that a request of a session is in progress. It stores nothing about an unknown
+// session: the client may send any ID.
+func (d *keyTenant) visit(id string, listens bool) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u := d.uses[id]
@@ -142,9 +140,9 @@ func (d *keyDesk) visit(id string, listens bool) (leave func(), err error) {
 	}, nil
 }
 
-// counted notes that a call is under way for as long as it is, which may be
-// longer than its request: a call continues when its connection breaks.
-func (d *keyDesk) counted(next mcp.MethodHandler) mcp.MethodHandler {
+// counted notes that a call is in progress. That may be longer than its request: a call continues
+// when its connection breaks.
+func (d *keyTenant) counted(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		s := req.GetSession()
 		if s == nil || s.ID() == "" {
@@ -172,9 +170,8 @@ func (d *keyDesk) counted(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// endIdle ends sessions that have been idle for too long, and forgets those
-// that are not there any more.
-func (d *keyDesk) endIdle() {
+// endIdle ends sessions that have been idle for too long, and drops the state of ended ones.
+func (d *keyTenant) endIdle() {
 	var idle []*mcp.ServerSession
 	there := map[string]bool{}
 	d.mu.Lock()

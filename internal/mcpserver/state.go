@@ -11,9 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// stateKey signs what a client is to bring back. The client chooses what it
-// brings: without a signature it could claim that another question was put to
-// its user, or put none at all.
+// stateKey signs the state that a client has to send back. Without a signature, the client could
+// claim that its user had answered another prompt, or none at all.
 type stateKey struct{ secret [32]byte }
 
 func newStateKey() *stateKey {
@@ -23,29 +22,29 @@ func newStateKey() *stateKey {
 	return &k
 }
 
-// asked is the question that a client is to put to its user.
+// asked is the prompt that a client has to show to its user.
 type asked struct {
 	Sandbox  string `json:"s"`
 	Approval string `json:"a"`
 	Target   string `json:"t"`
-	Until    int64  `json:"u"` // seconds since 1970
+	Until    int64  `json:"u"` // Unix time in seconds
 }
 
-// codeState says that what a client brings back is not ours.
+// codeState is the fault code of a state that was not signed here.
 const codeState = "invalid_state"
 
-// maxState bounds what is looked at.
+// maxState bounds the state that is parsed.
 const maxState = 2048
 
 func (k *stateKey) sign(a asked) string {
-	// A struct of texts and a number always marshals.
+	// a struct of strings and a number always marshals
 	body, _ := json.Marshal(a)
 	return base64.RawURLEncoding.EncodeToString(append(k.sum(body), body...))
 }
 
-// check reads what sign made, if its time is not over.
+// check parses a state of sign, if it has not expired.
 func (k *stateKey) check(text string, now time.Time) (asked, error) {
-	wrong := fault.New(fault.Invalid, codeState, "requestState is not one of ours, or too old").
+	wrong := fault.New(fault.Invalid, codeState, "requestState was not issued by this server, or has expired").
 		WithHint("call the tool again without it")
 	if len(text) > maxState {
 		return asked{}, wrong

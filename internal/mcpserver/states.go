@@ -49,19 +49,19 @@ const maxForks = 10
 
 func (w *view) addStates() {
 	add(w, tool{
-		name: "snapshot", title: "Keep the sandbox's state", changes: true,
-		text: "Keep the sandbox as it is now, files, memory and running programs, so that rollback can bring it back. Do it before something risky.",
+		name: "snapshot", title: "Save the sandbox's state", changes: true,
+		text: "Save the sandbox's files, memory and running programs, so that rollback can restore them. Use it before a risky step.",
 	}, w.snapshot)
 	add(w, tool{
-		name: "rollback", title: "Go back to a kept state", changes: true, destroys: true, repeats: true,
-		text: "Put the sandbox back to a snapshot. Everything that happened in it since is lost, running commands too.",
+		name: "rollback", title: "Go back to a saved state", changes: true, destroys: true, repeats: true,
+		text: "Restore the sandbox from a snapshot. All later changes and running commands are lost.",
 	}, w.rollback)
 	if w.Bound != "" {
 		return // a copy would be another sandbox
 	}
 	add(w, tool{
 		name: "fork", title: "Copy the sandbox", changes: true,
-		text: "Copy the sandbox as it is now, files, memory and running programs, to try several ways at once. Use a copy by its ID as the argument sandbox.",
+		text: "Copy the sandbox with its files, memory and running programs, to try several ways at once. Use a copy by its ID as the argument sandbox.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			within(p["count"], 1, maxForks)
 			usually(p["count"], "1")
@@ -78,7 +78,7 @@ func (w *view) snapshot(ctx context.Context, c *call, in snapshotIn) (snapshotOu
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	c.say("kept as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
+	c.say("saved as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
 	return snapshotOut{Snapshot: snap.ID, Name: snap.Name, Bytes: snap.Bytes, Sandbox: b.sb.ID()}, nil
 }
 
@@ -105,10 +105,10 @@ func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOu
 	return out, nil
 }
 
-// snapshotFor finds a snapshot to use with a sandbox. Tools that are for one
-// sandbox alone take its own: one of another holds the other's files and memory.
+// snapshotFor returns a snapshot for a sandbox. Tools that are bound to one sandbox may use only
+// its own snapshots: others contain files and memory of other sandboxes.
 func (w *view) snapshotFor(ctx context.Context, b *box, ref string) (api.Snapshot, error) {
-	snap, err := w.desk.snapshot(ctx, ref)
+	snap, err := w.tenant.snapshot(ctx, ref)
 	if err == nil && w.Bound != "" && snap.Sandbox != b.sb.ID() {
 		return api.Snapshot{}, noSnapshot(ref)
 	}
@@ -116,12 +116,12 @@ func (w *view) snapshotFor(ctx context.Context, b *box, ref string) (api.Snapsho
 }
 
 func noSnapshot(ref string) error {
-	return fault.Newf(fault.NotFound, "snapshot_not_found", "there is no snapshot %q of these sandboxes", oneLine(ref))
+	return fault.Newf(fault.NotFound, "snapshot_not_found", "these sandboxes have no snapshot %q", oneLine(ref))
 }
 
-// snapshot finds a snapshot that the agent may use. The machine's user sees
-// everybody's, with what was in their memory; an agent must not.
-func (d *Desk) snapshot(ctx context.Context, ref string) (api.Snapshot, error) {
+// snapshot returns a snapshot that the agent may use. The machine's user sees all snapshots, with
+// their memory; an agent must not.
+func (d *Tenant) snapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	snap, err := d.o.Client.FindSnapshot(ctx, ref)
 	if errors.Is(err, crannog.ErrNotFound) {
 		return snap, noSnapshot(ref)
@@ -143,31 +143,31 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	if err != nil {
 		return forkOut{}, err
 	}
-	made, err := w.desk.room(ctx, max(in.Count, 1))
+	made, err := w.tenant.room(ctx, max(in.Count, 1))
 	if err != nil {
 		return forkOut{}, err
 	}
 	defer made()
-	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.desk.copies(max(in.Count, 1)))
+	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.tenant.copies(max(in.Count, 1)))
 	if err != nil && len(copies) == 0 {
 		return forkOut{}, err
 	}
 	out := forkOut{Copies: []string{}, Sandbox: b.sb.ID()}
 	for _, sb := range copies {
-		w.desk.adopt(sb)
+		w.tenant.adopt(sb)
 		out.Copies = append(out.Copies, sb.ID())
 		c.say("%s\n", sb.ID())
 	}
 	if err != nil {
 		_, _, out.Failed, _ = explain(err)
-		c.say("[not all copies were made: %s]\n", inert(out.Failed))
+		c.say("[not all copies were created: %s]\n", inert(out.Failed))
 	}
 	return out, nil
 }
 
-// copies asks for copies that live as long as what is made here does: with a
-// life of their own they would outlast tools that were killed.
-func (d *Desk) copies(n int) api.CreateFork {
+// copies creates copies that end with this Tenant, as other sandboxes do. With a lifetime of their
+// own they would outlive tools that were killed.
+func (d *Tenant) copies(n int) api.CreateFork {
 	var as api.CreateSandbox
 	for _, o := range d.o.Create {
 		o(&as)
@@ -178,13 +178,12 @@ func (d *Desk) copies(n int) api.CreateFork {
 	return api.CreateFork{Count: n, TimeoutSeconds: as.TimeoutSeconds, Forever: as.Forever, Ephemeral: as.Ephemeral}
 }
 
-// maxMade bounds the sandboxes that one agent may have at a time.
+// maxMade bounds the sandboxes of one agent.
 const maxMade = 20
 
-// room keeps room for so many more sandboxes, until the returned function is
-// called: what is being made counts, so that calls at once do not pass the
-// bound together.
-func (d *Desk) room(ctx context.Context, more int) (made func(), err error) {
+// room reserves places for more sandboxes, until the returned function is called. Sandboxes that
+// are being created count, so that concurrent calls do not exceed the limit together.
+func (d *Tenant) room(ctx context.Context, more int) (made func(), err error) {
 	if made, ok := d.reserve(more); ok {
 		return made, nil
 	}
@@ -193,10 +192,10 @@ func (d *Desk) room(ctx context.Context, more int) (made func(), err error) {
 		return made, nil
 	}
 	return nil, fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxMade).
-		WithHint("sandbox with action stop ends one")
+		WithHint("the tool sandbox with action stop ends one")
 }
 
-func (d *Desk) reserve(more int) (made func(), ok bool) {
+func (d *Tenant) reserve(more int) (made func(), ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	have := len(d.made) + d.coming

@@ -6,16 +6,15 @@ import (
 	"strconv"
 )
 
-// stream hands a program's output on, without the word that a shell says at
-// its end.
+// stream passes a program's output on, without the text that the shell prints at its end.
 type stream struct {
 	to   io.Writer
-	end  string // what the shell says, "" for no shell
+	end  string // that text, "" for no shell
 	job  *job
-	held []byte // may be the beginning of that word
+	held []byte // may be the beginning of that text
 }
 
-// sign is what a shell's last word begins and ends with.
+// sign is the first and the last byte of that text.
 const sign = 0x1e
 
 func (s *stream) Write(p []byte) (int, error) {
@@ -60,10 +59,10 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, s.pass(data)
 }
 
-// maxCode is how many bytes an exit code has at most, with its space.
+// maxCode is the maximum length of an exit code with its space.
 const maxCode = 8
 
-// last reads what follows the name: a space and the code.
+// last parses what follows the name: a space and the code.
 func (s *stream) last(text []byte) bool {
 	code, err := strconv.ParseUint(string(bytes.TrimPrefix(text, []byte(" "))), 10, 8)
 	if err != nil {
@@ -81,9 +80,9 @@ func (s *stream) pass(p []byte) error {
 	return err
 }
 
-// flush hands on what was held back, when nothing more comes.
+// flush passes on held back output when no more follows.
 func (s *stream) flush() {
 	held := s.held
 	s.held = nil
-	_ = s.pass(held) // a tape takes everything
+	_ = s.pass(held) // the buffer accepts all writes
 }

@@ -58,8 +58,8 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-func TestTape(t *testing.T) {
-	tp := newTape(10)
+func TestOutputBuffer(t *testing.T) {
+	tp := newOutputBuffer(10)
 	for i := range 100 {
 		put(tp, string(rune('a'+i%26)))
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// tool describes a tool. Every hint is said: some clients take a missing one
-// for the worst, others for the best.
+// tool describes a tool. Every hint is given: some clients assume the worst for a missing one,
+// others the best.
 type tool struct {
 	name, title, text string
-	// changes reports whether it changes anything, destroys whether that can
-	// lose what was there, repeats whether twice is as once, and reaches
-	// whether it may come to what is outside of the sandbox.
+	// changes reports whether it changes anything, destroys whether that can lose existing data,
+	// repeats whether calling it twice has the effect of once, and reaches whether it may reach
+	// anything outside of the sandbox.
 	changes, destroys, repeats, reaches bool
-	// shape sets what a struct's tags cannot say of the input.
+	// shape sets properties of the input that a struct's tags cannot express.
 	shape func(properties map[string]*jsonschema.Schema)
 }
 
-// add offers a tool, unless it changes something and nothing may be changed.
+// add adds a tool, unless the view is read-only and the tool changes something.
 func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (Out, error)) {
 	if w.ReadOnly && t.changes {
 		return
@@ -39,7 +39,7 @@ func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (
 			IdempotentHint: t.repeats || !t.changes, OpenWorldHint: &t.reaches,
 		},
 	}, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		defer w.desk.enter()()
+		defer w.tenant.enter()()
 		c := &call{view: w, req: req}
 		out, err := handle(ctx, c, in)
 		if err != nil {
@@ -53,23 +53,23 @@ func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (
 	})
 }
 
-// report logs what is our fault, with the cause that the answer hides.
+// report logs internal errors, with the cause that the result hides.
 func (w *view) report(ctx context.Context, name string, err error) {
 	if kind, _, _, _ := explain(err); kind == string(fault.Internal) {
-		w.desk.o.Log.ErrorContext(ctx, "tool failed", "tool", name, "err", err)
+		w.tenant.o.Log.ErrorContext(ctx, "tool failed", "tool", name, "err", err)
 	}
 }
 
-// schemaOf describes a type of ours.
+// schemaOf returns the schema of a type.
 func schemaOf[T any]() *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic("mcpserver: " + err.Error()) // the types are ours
+		panic("mcpserver: " + err.Error()) // cannot fail for our types
 	}
 	return s
 }
 
-// notFound names what an agent asked for.
+// notFound names the missing object in the error.
 func notFound(err error, ref string) error {
 	if !errors.Is(err, crannog.ErrNotFound) {
 		return err
@@ -77,20 +77,20 @@ func notFound(err error, ref string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you have no access", ref)
 }
 
-// among limits a text to some values.
+// among restricts a string to some values.
 func among(s *jsonschema.Schema, values ...string) {
 	for _, v := range values {
 		s.Enum = append(s.Enum, v)
 	}
 }
 
-// within limits a number.
+// within restricts a number.
 func within(s *jsonschema.Schema, least, most float64) { s.Minimum, s.Maximum = &least, &most }
 
-// usually sets the default of an absent value.
+// usually sets the default value.
 func usually(s *jsonschema.Schema, json string) { s.Default = []byte(json) }
 
-// target is what every tool takes.
+// target is the input that all tools have.
 type target struct {
 	Sandbox string `json:"sandbox,omitempty" jsonschema:"Sandbox to use, by name or ID. Leave it out for the default one."`
 }

@@ -63,7 +63,7 @@ var steps = []step{
 	{tool: "fetch_changes", in: args{}, text: "src/a.go", out: args{"since": "start", "dir": "/workspace"}},
 	{tool: "fetch_changes", in: args{"diff": true}, text: "+func F() int { return 2 }"},
 	{tool: "fetch_changes", in: args{"since": "nobodys"}, code: "snapshot_not_found"},
-	{tool: "snapshot", in: args{"name": "before"}, text: "kept as before"},
+	{tool: "snapshot", in: args{"name": "before"}, text: "saved as before"},
 	{tool: "bash", in: args{"command": "rm -rf /workspace/src"}},
 	{tool: "rollback", in: args{"snapshot": "nobodys"}, code: "snapshot_not_found"},
 	{tool: "rollback", in: args{"snapshot": "before"}, text: "as it was"},
@@ -80,7 +80,7 @@ func TestToolsInEveryVersion(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			d := p.desk(mcpserver.Options{})
+			d := p.tenant(mcpserver.Options{})
 			a := inMemory(t, d, mcpserver.View{}, version, nil)
 			for _, s := range steps {
 				got, err := a.try(s.tool, s.in)
@@ -128,7 +128,7 @@ func forked(t *testing.T, a *agent) {
 
 func TestEveryHintIsSaid(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
-	a := inMemory(t, p.desk(mcpserver.Options{}), mcpserver.View{}, "2025-11-25", nil)
+	a := inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{}, "2025-11-25", nil)
 	names := func(a *agent) []string {
 		var list []string
 		for tool, err := range a.Tools(t.Context(), nil) {
@@ -149,7 +149,7 @@ func TestEveryHintIsSaid(t *testing.T) {
 	if got := names(a); len(got) != 16 {
 		t.Errorf("%d tools: %v", len(got), got)
 	}
-	readers := names(inMemory(t, p.desk(mcpserver.Options{}), mcpserver.View{ReadOnly: true}, "2025-11-25", nil))
+	readers := names(inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{ReadOnly: true}, "2025-11-25", nil))
 	for _, writer := range []string{"bash", "python", "process", "write_file", "edit_file", "rollback", "snapshot", "fork", "request_access"} {
 		if slices.Contains(readers, writer) {
 			t.Errorf("%s changes something and is offered to readers", writer)
@@ -158,7 +158,7 @@ func TestEveryHintIsSaid(t *testing.T) {
 	if !slices.Contains(readers, "read_file") {
 		t.Error("read_file is missing")
 	}
-	if core := names(inMemory(t, p.desk(mcpserver.Options{}), mcpserver.View{Tools: []string{"core"}}, "2025-11-25", nil)); slices.Contains(core, "sandbox") {
+	if core := names(inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{Tools: []string{"core"}}, "2025-11-25", nil)); slices.Contains(core, "sandbox") {
 		t.Error("admin's tools are in core")
 	}
 }
@@ -166,7 +166,7 @@ func TestEveryHintIsSaid(t *testing.T) {
 func TestImagesAndResources(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	for _, version := range versions {
-		a := inMemory(t, p.desk(mcpserver.Options{}), mcpserver.View{}, version, nil)
+		a := inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{}, version, nil)
 		a.do("write_file", args{"path": "p.png", "base64": pixel})
 		if got := a.do("read_file", args{"path": "p.png"}); !slices.Contains(got.kinds, "ImageContent") {
 			t.Errorf("no picture: %v", got.kinds)

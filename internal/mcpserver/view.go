@@ -13,24 +13,22 @@ import (
 
 // Toolsets are the groups of tools that a client may choose from.
 const (
-	// Core are the tools to work in a sandbox.
+	// Core has the tools for work in a sandbox.
 	Core = "core"
-	// Admin adds what is done to sandboxes as a whole: making, choosing,
-	// listing and ending them.
+	// Admin adds the tool that creates, chooses, lists and ends sandboxes.
 	Admin = "admin"
 )
 
-// View is what one endpoint shows of a Desk.
+// View is the part of a Tenant that one endpoint shows.
 type View struct {
-	// Bound is the only sandbox that tools reach, by name or ID; "" is the
-	// default one, and others by their name.
+	// Bound is the only sandbox that tools may use, by name or ID; "" means the default one, and
+	// others by their name.
 	Bound string
-	// Tools are the toolsets; none is Core and Admin.
+	// Tools are the toolsets; none means Core and Admin.
 	Tools []string
-	// ReadOnly leaves out what changes a sandbox.
+	// ReadOnly omits tools that change a sandbox.
 	ReadOnly bool
-	// Stateless says that there are no sessions that could remember which
-	// sandbox was chosen.
+	// Stateless means that there are no sessions that could remember the chosen sandbox.
 	Stateless bool
 }
 
@@ -38,7 +36,7 @@ type View struct {
 func (v View) Check() error {
 	for _, t := range v.Tools {
 		if t != Core && t != Admin {
-			return fault.Newf(fault.Invalid, "unknown_toolset", "there is no toolset %q", oneLine(t)).
+			return fault.Newf(fault.Invalid, "unknown_toolset", "unknown toolset %q", oneLine(t)).
 				WithHint("toolsets are core and admin")
 		}
 	}
@@ -47,7 +45,7 @@ func (v View) Check() error {
 
 func (v View) has(set string) bool { return len(v.Tools) == 0 || slices.Contains(v.Tools, set) }
 
-// key tells views apart.
+// key identifies the view.
 func (v View) key() string {
 	sets := slices.Clone(v.Tools)
 	slices.Sort(sets)
@@ -61,36 +59,36 @@ func (v View) key() string {
 	return strings.Join(parts, "\x00")
 }
 
-// view is a View of a desk that is served.
+// view is a View of a Tenant that is being served.
 type view struct {
 	View
-	desk *Desk
-	srv  *mcp.Server
+	tenant *Tenant
+	srv    *mcp.Server
 
 	mu     sync.Mutex
 	chosen map[string]string // by session, the sandbox that was chosen
 }
 
-// instructions tell an agent what this is.
-const instructions = `Commands, code and file tools run in a sandbox: a Linux machine of its own, apart from the user's computer. ` +
-	`Without a sandbox argument all tools use the same one, which is made at the first call. ` +
-	`The working directory is /workspace. What happens there changes nothing outside; fetch_changes shows what changed. ` +
-	`The network is limited by a policy: the tool policy shows it, and what was blocked is said in the result of the call that tried it. ` +
-	`Ask for more with request_access and say why; a person decides. ` +
-	`A command that takes long is moved to the background and not killed: follow it with process.`
+// instructions explain the tools to an agent.
+const instructions = `Commands, code and file tools run in a sandbox: a Linux machine of its own, separate from the user's computer. ` +
+	`Without the argument sandbox all tools use the same one, which is created at the first call. ` +
+	`The working directory is /workspace. Changes there do not change files outside; fetch_changes lists them. ` +
+	`The network is limited by a policy: the tool policy shows it, and the result of a call lists the requests that were blocked. ` +
+	`Request further hosts with request_access and give the reason; a person decides. ` +
+	`A command that takes long continues in the background: follow it with the tool process.`
 
-// Server returns an MCP server that shows a part of the desk.
-func (d *Desk) Server(v View) (*mcp.Server, error) {
+// Server returns an MCP server that shows a part of the Tenant.
+func (d *Tenant) Server(v View) (*mcp.Server, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
 	}
-	w := &view{View: v, desk: d, chosen: map[string]string{}}
+	w := &view{View: v, tenant: d, chosen: map[string]string{}}
 	w.srv = d.o.Extend.server(&mcp.Implementation{Name: "crannog", Title: "Crannog sandboxes", Version: d.o.Version}, &mcp.ServerOptions{
 		Instructions: instructions, SchemaCache: schemas(),
-		// The library would log session IDs, which open sessions, and what clients
-		// do wrong. No log messages to clients either: what an operator should know is in the server's log.
+		// The library would log session IDs, which are credentials, and mistakes of clients.
+		// Clients get no log messages either: messages for the operator are in the server's log.
 		Capabilities: &mcp.ServerCapabilities{},
-		// What is in a sandbox is its owner's: nothing between may keep it.
+		// Content of a sandbox belongs to its owner: caches on the way must not store it.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
 	if v.has(Core) {
@@ -102,33 +100,33 @@ func (d *Desk) Server(v View) (*mcp.Server, error) {
 	return w.srv, nil
 }
 
-// schemas are shared by all servers: making them takes longer than a call.
+// schemas are shared by all servers, because creating them takes longer than a call.
 var schemas = sync.OnceValue(mcp.NewSchemaCache)
 
-// box finds the sandbox that a call is for: the endpoint's, the one that it
-// names, the session's, or the default one.
+// box returns the sandbox for a call: the endpoint's, the one that the call names, the session's,
+// or the default one.
 func (w *view) box(ctx context.Context, s *mcp.ServerSession, ref string) (*box, error) {
 	if w.Bound == "" {
 		if ref == "" {
 			ref = w.choice(s)
 		}
-		return w.desk.open(ctx, ref)
+		return w.tenant.open(ctx, ref)
 	}
-	sb, err := w.desk.live(ctx, w.Bound)
+	sb, err := w.tenant.live(ctx, w.Bound)
 	if err != nil {
 		return nil, notFound(err, w.Bound)
 	}
 	if info := sb.Info(); ref != "" && ref != info.ID && ref != info.Name {
-		return nil, fault.Newf(fault.Denied, "sandbox_bound", "these tools are for sandbox %s alone", label(info)).
-			WithHint("leave the argument sandbox out")
+		return nil, fault.Newf(fault.Denied, "sandbox_bound", "these tools can use sandbox %s only", label(info)).
+			WithHint("omit the argument sandbox")
 	}
-	return w.desk.use(ctx, sb)
+	return w.tenant.use(ctx, sb)
 }
 
-// choose remembers a session's sandbox.
+// choose stores a session's sandbox.
 func (w *view) choose(s *mcp.ServerSession, id string) error {
 	if w.Stateless {
-		return fault.New(fault.Unsupported, "no_session", "this protocol version has no session that could remember a choice").
+		return fault.New(fault.Unsupported, "no_session", "this version of the protocol has no sessions, so a choice cannot be stored").
 			WithHint("name the sandbox in each call, or connect to /mcp/s/NAME")
 	}
 	w.mu.Lock()

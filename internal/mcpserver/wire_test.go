@@ -108,7 +108,7 @@ func TestDefaultIsFoundAgain(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	first := p.over(key, "/mcp", "2026-07-28", nil).do("bash", args{"command": "cd /usr; X=7"})
-	d := p.desk(optionsFor(p.client(key)))
+	d := p.tenant(optionsFor(p.client(key)))
 	a := inMemory(t, d, view(), "2025-11-25", nil)
 	if got := a.do("bash", args{"command": "pwd; echo $X"}); got.out["sandbox"] != first.out["sandbox"] || !strings.HasPrefix(got.text, "/usr\n7\n") {
 		t.Errorf("%+v", got)
@@ -133,7 +133,7 @@ func TestDefaultIsFoundAgain(t *testing.T) {
 		t.Error(err)
 	}
 	if list, err := p.local.List(t.Context(), crannog.ListOptions{}); err != nil || len(list) != 1 {
-		t.Errorf("it ended with its desk: %v %v", list, err)
+		t.Errorf("it ended with its tenant: %v %v", list, err)
 	}
 }
 

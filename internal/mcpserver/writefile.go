@@ -27,7 +27,7 @@ type writeFileOut struct {
 func (w *view) addWriteFile() {
 	add(w, tool{
 		name: "write_file", title: "Write a file", changes: true, destroys: true, repeats: true,
-		text: "Write a whole file, replacing what it held. To change a part of a file use edit_file.",
+		text: "Write a whole file, replacing its content. To change a part of a file use edit_file.",
 	}, w.writeFile)
 }
 
@@ -52,7 +52,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 	_, statErr := files.Stat(name)
 	b.editing.Lock()
 	defer b.editing.Unlock()
-	// Without a mode of its own, a file that is there keeps the one it has.
+	// Without the argument mode, an existing file keeps its mode.
 	if err := files.WriteFile(name, data, 0o644); err != nil {
 		return writeFileOut{}, err
 	}
@@ -66,7 +66,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 	return out, nil
 }
 
-// data is what is to be written: one of both forms.
+// data returns the content to write, given in one of two forms.
 func (in writeFileIn) data() ([]byte, error) {
 	switch {
 	case in.Content != nil && in.Base64 != nil:
@@ -80,18 +80,17 @@ func (in writeFileIn) data() ([]byte, error) {
 		}
 		return data, nil
 	}
-	return nil, fault.New(fault.Invalid, "no_content", "content or base64 is missing").WithHint(`an empty file has content ""`)
+	return nil, fault.New(fault.Invalid, "no_content", "content or base64 is missing").WithHint(`use content "" for an empty file`)
 }
 
-// octal reads permissions. Bits that lend a program's owner to its caller are
-// none.
+// octal parses permissions. Setuid and setgid bits are refused.
 func octal(text string) (fs.FileMode, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 8, 16)
 	if err != nil || n > 0o777 {
-		return 0, fault.New(fault.Invalid, "invalid_mode", "mode is not three octal digits, such as 0755")
+		return 0, fault.New(fault.Invalid, "invalid_mode", "mode must be three octal digits, such as 0755")
 	}
 	return fs.FileMode(n), nil
 }

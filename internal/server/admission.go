@@ -7,22 +7,22 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// Starts bound how sandboxes are started. Zero in a field is the default.
+// Starts bound how sandboxes are started. A zero field means its default.
 type Starts struct {
-	AtOnce    int // most that start at once; zero adapts to what is measured
-	MaxQueued int // most requests that wait
-	// MaxWait is the longest expected wait with which a request is queued.
+	AtOnce    int // maximum of concurrent starts; zero adapts to measurements
+	MaxQueued int // maximum of waiting requests
+	// MaxWait is the longest expected wait for which a request is queued.
 	MaxWait time.Duration
 }
 
-// openAdmission makes the queue of starts. It shares the machine with other
-// processes of this user where it can, and otherwise says so.
+// openAdmission creates the queue of starts. If possible it shares the machine with other processes
+// of this user; otherwise it logs that.
 func openAdmission(o Options) *admission.Queue {
 	q := admission.Options{AtOnce: o.Starts.AtOnce, MaxWaiting: o.Starts.MaxQueued, MaxWait: o.Starts.MaxWait, Log: o.Log}
 	slots := max(admission.MostAtOnce(runtime.NumCPU()), o.Starts.AtOnce)
 	machine, err := admission.OpenMachine(admission.MachineDir(), slots)
 	if err != nil {
-		o.Log.Warn("sandboxes are started without regard to other processes", "err", err)
+		o.Log.Warn("starts of sandboxes are not coordinated with other processes", "err", err)
 	} else {
 		q.Machine = machine
 	}

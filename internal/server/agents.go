@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// AgentKey returns the ID of the key that a request to tools of agents shows,
-// one for the API or one for such tools alone. There must be one also on this
-// machine: what its user may do is more than any agent should.
+// AgentKey returns the ID of the key of a request to the tools of agents: an API key or a key for
+// tools only. A key is required on this machine too: an agent should not have all rights of its
+// user.
 func (d *Server) AgentKey(r *http.Request) (string, error) {
 	k, err := d.Keys.VerifyAt(r.Context(), shownKey(r), key.MCP)
 	return k.ID, err
 }
 
-// shownKey is the key that a request shows, "" if it shows none.
+// shownKey returns the key in a request, or "".
 func shownKey(r *http.Request) string {
 	if secret := r.Header.Get("X-API-Key"); secret != "" {
 		return secret

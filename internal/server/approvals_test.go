@@ -30,7 +30,7 @@ func (s *running) ask(box string) string {
 	return a.Approval
 }
 
-// post answers an approval with a secret in every header that opens a door.
+// post decides an approval request with a credential in every supported header.
 func (s *running) post(path, secret string) int {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+path, strings.NewReader(`{}`))
@@ -50,8 +50,7 @@ func (s *running) post(path, secret string) int {
 	return res.StatusCode
 }
 
-// A3: none of a sandbox's own tokens answers its questions; a key of its
-// owner does.
+// A3: a sandbox's own tokens cannot decide its approval requests; a key of its owner can.
 func TestSandboxTokensAnswerNothing(t *testing.T) {
 	s := serve(t)
 	secret, k, err := s.d.Keys.Create(t.Context(), "owner")
@@ -90,8 +89,8 @@ func TestSandboxTokensAnswerNothing(t *testing.T) {
 	}
 }
 
-// A5: a server that ends leaves approval requests open and does not wait for watchers. The next
-// server finds the requests.
+// A5: a server that shuts down leaves approval requests open and does not wait for watchers. The
+// next server finds the requests.
 func TestQuestionsOutliveTheServer(t *testing.T) {
 	s := serve(t)
 	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
@@ -122,7 +121,7 @@ func TestQuestionsOutliveTheServer(t *testing.T) {
 	if err := <-s.served; err != nil {
 		t.Error(err)
 	}
-	// What holds the end up is cut off at last, and then breaks off.
+	// A handler that delays the shutdown is cut off at last, and its stream breaks.
 	if _, err := io.ReadAll(events); err != nil {
 		t.Errorf("a watcher held the end up: %v", err)
 	}

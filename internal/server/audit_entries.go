@@ -16,19 +16,19 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// RecordOptions bound the record and say who else learns of it. Zero is the
-// record's default.
+// RecordOptions bound the audit log and name further destinations of its tree heads. A zero field
+// means its default.
 type RecordOptions struct {
 	KeepAge   time.Duration
 	KeepBytes int64
-	// Checkpoints says where checkpoints go besides, as audit.ParseSink reads
-	// it, apart by semicolons; "" is nowhere.
+	// Checkpoints are destinations of signed tree heads as audit.ParseSink reads them, separated by
+	// semicolons; "" means none.
 	Checkpoints string
-	// Recordings bounds what is kept of what commands printed.
+	// Recordings bounds the session recordings.
 	Recordings int64
 }
 
-// openRecord opens the record of the state directory.
+// openRecord opens the audit log of the state directory.
 func (d *Server) openRecord() error {
 	o := d.options
 	var sinks []audit.Sink
@@ -50,8 +50,8 @@ func (d *Server) openRecord() error {
 	return err
 }
 
-// serverEntry writes that a server begins or ends. It is no reason not to: a
-// full disk must not keep anybody from ending sandboxes.
+// serverEntry writes that the server starts or stops. An error is only logged: a full disk must not
+// keep people from ending sandboxes.
 func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 	if d.lock == nil || d.Record == nil {
 		return
@@ -62,12 +62,12 @@ func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 		Version: d.options.Version, Engine: d.Engines.Default().Info().Name, PID: os.Getpid(),
 	}})
 	if err != nil {
-		d.options.Log.Error("server not in the record", "kind", string(kind), "err", err)
+		d.options.Log.Error("server not in the audit log", "kind", string(kind), "err", err)
 	}
 }
 
-// actor is who asks with this context: the holder of a key, whom a Door has
-// named, a user of this machine, or the server by itself.
+// actor returns the caller of this context: the holder of a key, the caller that a frontend has
+// named, a user of this machine, or the server itself.
 func actor(ctx context.Context, keyID string) string {
 	if keyID != "" {
 		return "key:" + keyID
@@ -78,12 +78,12 @@ func actor(ctx context.Context, keyID string) string {
 	return "server"
 }
 
-// keyEntry writes about a key before it is made or revoked.
+// keyEntry writes about a key before it is created or revoked.
 func (d *Server) keyEntry(ctx context.Context, kind audit.Kind, k key.Key) error {
 	return d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: actor(ctx, ""), Data: payload.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens)}})
 }
 
-// approvalEntry writes about a question and what people make of it.
+// approvalEntry writes about an approval request and its decisions.
 func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
 	f := payload.Approval{
 		ID: a.ID, Kind: a.Kind, Rule: a.Rule, Policy: a.Policy, Digest: a.Digest, State: string(a.State), Quorum: a.Quorum,
@@ -110,12 +110,12 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: who, Data: f})
 }
 
-// seen are a question's facts without values of secrets: a program chooses
-// much of them.
+// seen returns the facts of an approval request with secrets redacted: a program chooses many of
+// them.
 func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]string {
 	hide, err := d.Service.Unseen(ctx, a.Sandbox)
 	if err != nil {
-		return map[string]string{"left_out": "what must be masked in them was not known"}
+		return map[string]string{"left_out": "the values to redact were not known"}
 	}
 	facts := maps.Clone(a.Facts)
 	for name, value := range facts {
@@ -124,7 +124,7 @@ func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]strin
 	return facts
 }
 
-// closeRecord closes the record, last of all.
+// closeRecord closes the audit log. It is called last.
 func (d *Server) closeRecord() error {
 	if d.Record == nil {
 		return nil
@@ -134,10 +134,10 @@ func (d *Server) closeRecord() error {
 	return err
 }
 
-// failed writes that something of which an entry says that it happens did not.
+// failed writes that an action with an entry did not happen.
 func (d *Server) failed(who, do string, err error) {
 	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: who, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
-		d.options.Log.Error("failed request not in the record", "err", errors.Join(note, err))
+		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(note, err))
 	}
 }
 

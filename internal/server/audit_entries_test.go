@@ -19,8 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// do sends JSON over TCP with a key, or over the local socket, and expects a
-// status.
+// do sends JSON over TCP with a key, or over the local socket, and expects a status.
 func (s *running) do(status int, method, path, key, body string) map[string]any {
 	s.t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -58,8 +57,8 @@ func (s *running) do(status int, method, path, key, body string) map[string]any 
 	return out
 }
 
-// entries are the record as "kind actor text", with the text of the data that
-// names what was done.
+// entries returns the audit log as "kind actor text", where text is the action or the name in the
+// data.
 func entries(t *testing.T, d *server.Server) (list []string) {
 	t.Helper()
 	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
@@ -76,8 +75,8 @@ func entries(t *testing.T, d *server.Server) (list []string) {
 	return list
 }
 
-// P33: each thing that is done at a door is in the record once, with who did
-// it, over all surfaces; P34: and no value of a secret.
+// P33: each action on any API is in the audit log once, with its actor; P34: and without values of
+// secrets.
 func TestEachDoorIsRecorded(t *testing.T) {
 	const canary = "canary-9f8e7d6c5b4a"
 	s := serve(t)
@@ -125,7 +124,7 @@ func TestEachDoorIsRecorded(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), canary)) > 0 {
-		t.Error("the value of a secret is in the record")
+		t.Error("the value of a secret is in the audit log")
 	}
 	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), "TOKEN")) == 0 {
 		t.Error("the search finds nothing at all")

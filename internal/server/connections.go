@@ -14,19 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/server/connlimit"
 )
 
-// Connections bound what a server takes from clients that it does not know.
+// Connections bound the connections of clients on the network.
 type Connections struct {
 	Total, PerAddress int // connections at once
-	Reserve           int // descriptors that they cannot take
-	// Header is how long a request's head may take, and Idle how long a client may
-	// send no further request, or read nothing of an answer.
+	Reserve           int // descriptors that they cannot use
+	// Header is the time limit for the head of a request. Idle is how long a client may send no
+	// further request, or read nothing of an answer.
 	Header, Idle time.Duration
 }
 
-// DefaultConnections are the limits of a server that names none.
+// DefaultConnections are the limits of a server without settings.
 var DefaultConnections = Connections{Total: 4096, PerAddress: 1024, Reserve: 512, Header: 10 * time.Second, Idle: 5 * time.Minute}
 
-// guard makes what bounds the connections of the public listener.
+// guard creates the guard of the public listener.
 func (d *Server) guard() (*connlimit.Guard, error) {
 	c := d.options.Connections
 	return connlimit.New(connlimit.Options{
@@ -35,8 +35,8 @@ func (d *Server) guard() (*connlimit.Guard, error) {
 	})
 }
 
-// answerRefused tells a client that its connection is one too many, in the form
-// of the API that it calls.
+// answerRefused tells a client that there are too many connections, in the format of the API that
+// it calls.
 func answerRefused(w http.ResponseWriter, path string, refused *fault.Error) {
 	if path == api.Prefix || strings.HasPrefix(path, api.Prefix+"/") {
 		v1.WriteProblem(w, refused)
@@ -45,8 +45,7 @@ func answerRefused(w http.ResponseWriter, path string, refused *fault.Error) {
 	e2b.WriteFailure(w, refused)
 }
 
-// markConnection notes who is at the other end of a connection, and that it is
-// counted.
+// markConnection notes the peer of a connection, and that the connection is counted.
 func markConnection(g *connlimit.Guard) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context { return g.Context(markLocal(ctx, c), c) }
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// roomEvery is how often a server makes its reserves of the disk whole again.
+// roomEvery is how often a server restores its reserved disk space.
 const roomEvery = time.Minute
 
-// keepRoom reserves disk for the database while a server has the state, so that
-// sandboxes can be removed when one of them has filled the disk. It is no reason
-// not to start: who starts a server on a full disk wants to remove something.
+// keepRoom reserves disk space for the database, so that sandboxes can be removed after one of them
+// has filled the disk. An error is only logged: on a full disk a server is started to remove
+// sandboxes.
 func (d *Server) keepRoom(ctx context.Context) {
 	if d.lock == nil {
 		return
 	}
 	keep := func(ctx context.Context) {
 		if err := d.store.KeepRoom(ctx); err != nil && ctx.Err() == nil {
-			d.options.Log.Warn("no room kept on the disk", "err", err)
+			d.options.Log.Warn("no disk space reserved", "err", err)
 		}
 	}
 	keep(ctx)

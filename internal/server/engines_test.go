@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// openOn opens a state directory with engines of these names, the first of which is
-// the default.
+// openOn opens a state directory with engines of these names. The first is the default.
 func openOn(t *testing.T, dir string, names ...string) *server.Server {
 	t.Helper()
 	var engines []engine.Engine
@@ -37,8 +36,8 @@ func openOn(t *testing.T, dir string, names ...string) *server.Server {
 	return d
 }
 
-// A server that starts without an engine that it had leaves the engine's sandboxes to
-// the next one that has it.
+// A server without an engine that it had before leaves the engine's sandboxes to the next server
+// that has it.
 func TestAServerWithoutAnEngineLeavesItsSandboxes(t *testing.T) {
 	dir, ctx := filepath.Join(t.TempDir(), "state"), t.Context()
 	d := openOn(t, dir, "one", "two")

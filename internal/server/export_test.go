@@ -2,7 +2,7 @@ package server
 
 import "time"
 
-// DrainFor sets how long requests may finish, until it is taken back.
+// DrainFor sets how long requests may take to finish, until the test ends.
 func DrainFor(d time.Duration) (back func()) {
 	before := drainTimeout
 	drainTimeout = d

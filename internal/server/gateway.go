@@ -35,19 +35,19 @@ type egressGateway struct {
 	wait   sync.WaitGroup
 }
 
-// onLoss sets what is called after the process has died.
+// onLoss sets the function that is called after the process has died.
 func (g *egressGateway) onLoss(f func(context.Context)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lost = f
 }
 
-// open returns a client whose process lives.
+// open returns a client whose process runs.
 func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, errors.New("the causeway's client is closed")
+		return nil, errors.New("the egress gateway's client is closed")
 	}
 	if g.client != nil {
 		select {
@@ -65,7 +65,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 	return client, nil
 }
 
-// watch calls lost once the process has died and every sandbox has lost its network.
+// watch calls lost after the process has died and every sandbox has lost its network.
 func (g *egressGateway) watch(client *gateway.Client) {
 	<-client.Done()
 	g.mu.Lock()
@@ -95,20 +95,23 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	}
 	defer record.Close()
 	box, certificate, err := client.Attach(ctx, gateway.Attachment{
-		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record,
+		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record, Kind: a.Kind, Link: a.End,
 	})
 	if err != nil {
 		return sandbox.Link{}, err
 	}
 	link := sandbox.Link{Box: box}
 	if link.Files, link.Env, err = trusting(certificate); err != nil {
-		return sandbox.Link{}, errors.Join(err, box.Close())
+		if box != nil {
+			err = errors.Join(err, box.Close())
+		}
+		return sandbox.Link{}, err
 	}
 	return link, nil
 }
 
-// trusting are the files and variables by which programs inside find the name
-// server and trust the causeway.
+// trusting returns the files and variables with which programs inside find the name server and
+// trust the gateway's certificates.
 func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 	trust, err := certs.Addition(certificate)
 	if err != nil {
@@ -127,8 +130,7 @@ func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 	return files, trust.Env, nil
 }
 
-// javaStore is the trust store for a host that has Java; sandboxes show the
-// host's programs.
+// javaStore returns a trust store if the host has Java; sandboxes show the host's programs.
 func javaStore(certificate []byte) ([]certs.File, error) {
 	// Read each time: the host's packages may have changed it.
 	there, err := os.ReadFile(certs.JavaPath)
@@ -165,8 +167,8 @@ func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error 
 	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Looks)
 }
 
-// Detach implements sandbox.Gateway. Where no process is known there is nothing to
-// end: a link ends with its sandbox.
+// Detach implements sandbox.Gateway. Without a known process there is nothing to do: an attachment
+// ends with its sandbox.
 func (g *egressGateway) Detach(ctx context.Context, id string) error {
 	client := g.existing()
 	if client == nil {
@@ -175,7 +177,7 @@ func (g *egressGateway) Detach(ctx context.Context, id string) error {
 	err := client.Detach(ctx, id)
 	select {
 	case <-client.Done():
-		return nil // and all links with it
+		return nil // and all attachments with it
 	default:
 		return err
 	}
@@ -190,7 +192,7 @@ func (g *egressGateway) Adopt(ctx context.Context, ids []string) ([]string, erro
 	return client.Adopt(ctx, ids...)
 }
 
-// close leaves the process and the links as they are.
+// close leaves the process and the attachments as they are.
 func (g *egressGateway) close() error {
 	g.mu.Lock()
 	client := g.client

@@ -20,13 +20,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// surfaces are everything that a server answers.
+// surfaces are all APIs of a server.
 type surfaces struct {
-	d     *Server
-	proxy *ingress.Proxy
-	own   http.Handler
-	e2b   http.Handler
-	doors []openedDoor
+	d         *Server
+	proxy     *ingress.Proxy
+	own       http.Handler
+	e2b       http.Handler
+	frontends []openedFrontend
 }
 
 func (d *Server) surfaces() *surfaces {
@@ -37,7 +37,7 @@ func (d *Server) surfaces() *surfaces {
 	if d.builds != nil {
 		builds = d.builds
 	}
-	if o.Library != nil { // a nil pointer in an interface is not nil
+	if o.Library != nil { // a nil pointer in an interface would not equal nil
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
 	}
@@ -52,7 +52,7 @@ func (d *Server) surfaces() *surfaces {
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
-			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service.Recordings(),
+			Tap:     d.tap, Recordings: d.recordings, Recorded: d.Service.Recordings(),
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
@@ -63,34 +63,34 @@ func (d *Server) surfaces() *surfaces {
 	}
 }
 
-// ServeHTTP decides by what a request says of its target: first a sandbox,
-// because a program inside may serve any path, then our own API, then E2B's.
+// ServeHTTP chooses the handler by the request's target: first a sandbox, because a program inside
+// may serve any path, then the /v1 API, then E2B's.
 func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	door := s.door(r.URL.Path)
+	frontend := s.frontend(r.URL.Path)
 	switch {
 	case s.proxy.Match(r):
 		s.proxy.ServeHTTP(w, r)
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
 		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		// The same for all callers: it describes crannog, and nothing of this server.
+		// The same for all callers: it describes the program, not this server.
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
 	case s.home(r) != "":
 		http.Redirect(w, r, s.home(r), http.StatusSeeOther)
-	case door != nil:
-		door.ServeHTTP(w, timed(w, r))
+	case frontend != nil:
+		frontend.ServeHTTP(w, timed(w, r))
 	default:
 		s.d.watched(w, timed(w, r), s.e2b.ServeHTTP)
 	}
 }
 
-// bodyTimeout bounds how long the body of a control request may take, also
-// one that is refused: a client without any key could otherwise hold a
-// connection for as long as it likes by never sending what it announced.
+// bodyTimeout bounds how long the body of a control request may take, also of a refused one.
+// Otherwise a client without a key could hold a connection for ever by never sending the announced
+// body.
 const bodyTimeout = 10 * time.Second
 
-// timed bounds how long a request's body takes to come.
+// timed bounds the time for reading a request's body.
 func timed(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
@@ -104,8 +104,8 @@ func timed(w http.ResponseWriter, r *http.Request) *http.Request {
 	return &bounded
 }
 
-// timedBody lifts the bound when all has come: the connection is watched on
-// for the client's leaving, and what it asked for may take long.
+// timedBody removes the limit at the end of the body: the server then watches the connection for
+// the client's end, and the request may take long.
 type timedBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -114,17 +114,16 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.rc.SetReadDeadline(time.Time{}) // the connection is gone, then
+		_ = b.rc.SetReadDeadline(time.Time{}) // the connection is closed
 	}
 	return n, err
 }
 
-// localKey marks a connection of the user who runs this server, or of root, by
-// the user's number.
+// localKey marks a connection of the user who runs this server, or of root, with the user's ID.
 type localKey struct{}
 
-// markLocal looks at who is at the other end of a Unix socket. The socket's
-// mode keeps others out already; this holds if somebody widens it.
+// markLocal checks the peer of a Unix socket. The socket's mode keeps others out already; this
+// check holds even if the mode is changed.
 func markLocal(ctx context.Context, c net.Conn) context.Context {
 	unix, ok := c.(*net.UnixConn)
 	if !ok {
@@ -140,8 +139,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate returns who calls our own API: the caller that a Door has named, the user of the
-// local socket, or the holder of a key.
+// authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the local
+// socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	who, err := d.whoAsks(r)
 	if err == nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/state/snapshot"
 )
 
-// images keeps what is saved of sandboxes. It says the same as
-// snapshot.Images in the words of package sandbox.
+// images adapts snapshot.Images to the types of package sandbox.
 type images struct {
 	*snapshot.Images
 	// hostFiles are copies of files that saved memory refers to.
 	hostFiles *hostfiles.Store
 }
 
-// openImages opens what earlier processes have saved.
+// openImages opens the saved states of earlier processes.
 func (d *Server) openImages() error {
 	var declared [][]snapshot.Part
 	for _, e := range d.options.Engines.All() {

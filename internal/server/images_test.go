@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/state/snapshot"
 )
 
-// durable counts the images that outlive a reboot, and those that do not.
+// durable counts saved states that survive a power failure, and those that do not.
 func durable(t *testing.T, dir string) (yes, no int) {
 	t.Helper()
 	images, err := snapshot.Open(filepath.Join(dir, "snapshots"), snapshot.Options{})
@@ -30,8 +30,8 @@ func durable(t *testing.T, dir string) (yes, no int) {
 	return yes, no
 }
 
-// P28: what a command without a server has saved outlives a reboot, however
-// soon the command ends.
+// P28: a state that a command saved without a server survives a power failure, however soon the
+// command ends.
 func TestWhatWasSavedIsOnTheDiskAtTheEnd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	d := mustOpen(t, dir, false)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/host/bulk"
 )
 
-// Local serves callers in this very process, over connections that are
-// nothing but memory: no port and no socket that another program could find.
+// Local serves callers in this process over in-memory connections: no port and no socket that
+// another program could find.
 type Local struct {
 	faces *surfaces
 	srv   *http.Server
@@ -37,10 +37,10 @@ func (d *Server) Local() *Local {
 	return l
 }
 
-// Dial connects. The address is not looked at.
+// Dial connects. It ignores the address.
 func (l *Local) Dial(ctx context.Context, _, _ string) (net.Conn, error) { return l.pipes.dial(ctx) }
 
-// Close cuts what is open.
+// Close closes open connections.
 func (l *Local) Close() error {
 	l.faces.proxy.Close()
 	err := l.srv.Close()
@@ -50,7 +50,7 @@ func (l *Local) Close() error {
 	return err
 }
 
-// pipeListener accepts the other ends of what dial returns.
+// pipeListener accepts the other ends of dialled pipes.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -65,7 +65,7 @@ func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 	return l.dialMarked(ctx, func(c net.Conn) net.Conn { return c })
 }
 
-// dialMarked is dial with something known about the end that is accepted.
+// dialMarked is dial with a mark on the accepted end.
 func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.Conn) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
@@ -78,11 +78,10 @@ func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.C
 	}
 }
 
-// caller is the end of a pipe that was dialled.
+// caller is the dialled end of a pipe.
 type caller struct{ net.Conn }
 
-// ReadFrom implements io.ReaderFrom: each write waits for the other end's read, so
-// that what is large goes in few pieces.
+// ReadFrom implements io.ReaderFrom with large pieces: each write waits for the other end's read.
 func (c caller) ReadFrom(r io.Reader) (int64, error) {
 	return bulk.Copy(func(piece []byte) error {
 		_, err := c.Write(piece)

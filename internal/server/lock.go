@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// lockServer takes the place of the one server of a state directory. The
-// kernel frees it when the process ends, however it ends, so there is no
-// stale lock to break.
+// lockServer takes the lock of a state directory's only server. The kernel releases it when the
+// process ends in any way, so there is no stale lock.
 func lockServer(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "serve.lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)

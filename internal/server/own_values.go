@@ -15,18 +15,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ofSandbox is who holds a sandbox's own values in the vault. No key has such
-// an ID, so no list shows them and no name finds them.
+// ofSandbox is the owner of a sandbox's own values in the vault. No key has such an ID, so these
+// values are not listed and cannot be named.
 func ofSandbox(id string) secrets.Caller { return secrets.Caller{Owner: "sandbox:" + id} }
 
-// ownValues are a sandbox's own, by the names that its policy binds.
+// ownValues are a sandbox's own values, by the names that its policy binds.
 type ownValues struct {
 	values     map[string]string
 	generation int64
 }
 
-// Keep implements sandbox.Sealed. All values of a policy are one secret, so
-// that none of them is too short to be one.
+// Keep implements sandbox.Sealed. All values of a policy are stored as one secret, because a single
+// one may be too short for the vault.
 func (s sealed) Keep(ctx context.Context, id, name string, values map[string]config.Secret) error {
 	plain := make(map[string]string, len(values))
 	for n, v := range values {
@@ -62,7 +62,7 @@ func (s sealed) Drop(ctx context.Context, id, but string) error {
 	return nil
 }
 
-// own opens a sandbox's own values.
+// own reads a sandbox's own values.
 func (s sealed) own(ctx context.Context, h sandbox.Holder) (ownValues, error) {
 	if h.Own == "" {
 		return ownValues{}, nil
@@ -73,18 +73,17 @@ func (s sealed) own(ctx context.Context, h sandbox.Holder) (ownValues, error) {
 	}
 	out := ownValues{generation: kept.Generation}
 	if json.Unmarshal([]byte(kept.Value.Reveal()), &out.values) != nil {
-		// The error would show a part of the value.
-		return ownValues{}, errors.New("values of " + h.Sandbox + ": they are no JSON")
+		// The error would contain a part of the value.
+		return ownValues{}, errors.New("values of " + h.Sandbox + ": they are not valid JSON")
 	}
 	return out, nil
 }
 
-// bind binds a value for as long as its sandbox lives: the creator of the
-// sandbox gave the value to it alone.
+// bind returns a binding for the lifetime of the sandbox: its creator gave the value to it alone.
 func (o ownValues) bind(b policy.Bind) (egress.Secret, error) {
 	value, there := o.values[b.Name]
 	if !there {
-		return egress.Secret{}, fault.New(fault.Invalid, "secret_not_found", "the policy binds "+b.Name+", which is the name of a value that came with a sandbox, and not with this one").
+		return egress.Secret{}, fault.New(fault.Invalid, "secret_not_found", "the policy binds "+b.Name+", which is a value that another sandbox brought with it").
 			WithHint("bind a secret: crannog secret set NAME")
 	}
 	return egress.Secret{

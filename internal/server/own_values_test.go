@@ -43,14 +43,14 @@ func TestOwnValuesInTheVault(t *testing.T) {
 		t.Fatalf("%v %v", list, err)
 	}
 	for _, one := range list {
-		// What is too short to be masked is set all the same, and a binding
-		// lasts as long as its sandbox.
+		// A value that is too short to redact is accepted, and a binding lasts as long as its
+		// sandbox.
 		short := one.Header == "X-Team"
 		if one.Plain != short || short != (one.Value == "blue") || !one.Expires.IsZero() || one.Host != "a.test" {
 			t.Errorf("bound %+v", one)
 		}
 	}
-	// Neither the owner nor anybody else sees or names them.
+	// Neither the owner nor other keys can list or name them.
 	for _, who := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
 		if seen, err := s.vault.List(ctx, who); err != nil || len(seen) != 0 {
 			t.Errorf("%+v sees %v, %v", who, seen, err)
@@ -64,7 +64,7 @@ func TestOwnValuesInTheVault(t *testing.T) {
 			t.Errorf("%+v has the values", other)
 		}
 	}
-	// A new key for all secrets reaches these too.
+	// A new key for all secrets is used for these too.
 	if n, err := s.vault.RotateKey(ctx, secrets.Caller{Local: true}); err != nil || n != 1 {
 		t.Errorf("%d moved, %v", n, err)
 	}

@@ -9,18 +9,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
-// interpreterTemplate is the name under which E2B's interpreter asks for the
-// host's template.
+// interpreterTemplate is the name of the host's template in requests of E2B's code interpreter.
 const interpreterTemplate = "code-interpreter-v1"
 
-// rehearseAfter is when a sandbox that waits has given back what only its start
-// needed, which its processes do two seconds after they have started.
+// rehearseAfter is when a warm sandbox has freed the memory that only its start needed. Its
+// processes do so two seconds after they have started.
 const rehearseAfter = 3 * time.Second
 
-// Pool says that sandboxes wait for callers while the server runs.
+// Pool configures the warm pool of a running server.
 type Pool struct {
-	Bytes     int64    // the memory that they may use; zero is a share of what is available
-	Languages []string // that the interpreter has loaded in those of its template
+	Bytes     int64    // memory for warm sandboxes; zero means a share of the available memory
+	Languages []string // languages that the interpreter of warm sandboxes has loaded
 }
 
 // startPool keeps sandboxes warm for requests that use only default options, on either API.

@@ -6,9 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// dropPrograms removes programs of earlier versions. A sandbox that is paused
-// and a snapshot need the guest that is in their memory. Nothing depends on
-// its success: what is left now is looked at again when the next server starts.
+// dropPrograms removes embedded programs of earlier versions. A paused sandbox and a snapshot need
+// the guest that is in their memory. An error is harmless: the next server tries again.
 func (d *Server) dropPrograms(ctx context.Context) {
 	need, err := d.Service.Programs(ctx)
 	if err != nil {

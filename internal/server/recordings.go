@@ -7,17 +7,17 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// openRecordings finds what commands have printed.
+// openRecordings opens the session recordings.
 func (d *Server) openRecordings() {
 	o := d.options
-	d.tapes = recording.New(recording.Options{Dir: filepath.Join(o.StateDir, "recordings"), Budget: o.Record.Recordings, Log: o.Log})
+	d.recordings = recording.New(recording.Options{Dir: filepath.Join(o.StateDir, "recordings"), Budget: o.Record.Recordings, Log: o.Log})
 }
 
-// openTap makes what reads along with all that callers have run.
+// openTap creates the observer of all commands that callers run.
 func (d *Server) openTap() (err error) {
-	d.tap, err = observe.New(observe.Deps{Record: d.Record, Shelf: d.tapes, Log: d.options.Log, Survey: d.Service.Survey})
+	d.tap, err = observe.New(observe.Deps{Record: d.Record, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey})
 	if err == nil && d.lock != nil {
-		err = d.tapes.Sweep()
+		err = d.recordings.Sweep()
 	}
 	return err
 }

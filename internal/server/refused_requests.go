@@ -7,11 +7,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// whoKey carries a place where authenticate leaves who asks, so that the door
-// can say who was turned away.
+// whoKey holds a place in which authenticate stores the caller, so that the entry about a refused
+// request can name it.
 type whoKey struct{}
 
-// answer is a response whose status is looked at.
+// answer is a response that remembers its status.
 type answer struct {
 	http.ResponseWriter
 	status int
@@ -31,15 +31,15 @@ func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flus
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// watched writes into the record which requests are turned away: without a
-// key, with a wrong one, and with one that may not.
+// watched writes refused requests into the audit log: those without a key, with a wrong key, and
+// with a key that has no permission.
 func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
 	var who sandbox.Principal
 	a := &answer{ResponseWriter: w}
 	defer func() {
 		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
 			if who == (sandbox.Principal{}) {
-				// An agent that shows its key where it opens nothing is known.
+				// An agent whose key has no permission here is known.
 				if id, err := d.AgentKey(r); err == nil {
 					who.KeyID = id
 				}
@@ -54,7 +54,7 @@ func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http
 	serve(a, r.WithContext(context.WithValue(r.Context(), whoKey{}, &who)))
 }
 
-// noteWho leaves who asks for watched.
+// noteWho stores the caller for watched.
 func noteWho(ctx context.Context, who sandbox.Principal) {
 	if place, ok := ctx.Value(whoKey{}).(*sandbox.Principal); ok {
 		*place = who

@@ -8,15 +8,14 @@ import (
 	"github.com/crannog/crannog/internal/egress/secrets"
 )
 
-// rotating is the vault as the doors see it: what changes in it is in the
-// record before it happens, and reaches the sandboxes that use it before the
-// change is answered.
+// rotating is the vault with audit entries: an entry precedes each change, and the change reaches
+// the sandboxes that use the secret before it is answered.
 type rotating struct {
 	*secrets.Vault
 	d *Server
 }
 
-// Set implements the doors' Secrets.
+// Set implements the frontends' Secrets.
 func (v rotating) Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error) {
 	var info secrets.Info
 	err := v.entered(ctx, who, audit.SecretStored, "stored", name, func() (err error) {
@@ -26,7 +25,7 @@ func (v rotating) Set(ctx context.Context, who secrets.Caller, name string, valu
 	return info, err
 }
 
-// Rotate implements the doors' Secrets.
+// Rotate implements the frontends' Secrets.
 func (v rotating) Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error) {
 	var info secrets.Info
 	err := v.entered(ctx, who, audit.SecretStored, "rotated", ref, func() (err error) {
@@ -39,7 +38,7 @@ func (v rotating) Rotate(ctx context.Context, who secrets.Caller, ref string, va
 	return info, v.d.Service.RotateSecrets(ctx, who.Owner)
 }
 
-// Remove implements the doors' Secrets. Sandboxes lose the value with it.
+// Remove implements the frontends' Secrets. Sandboxes lose the value with it.
 func (v rotating) Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error) {
 	var info secrets.Info
 	err := v.entered(ctx, who, audit.SecretRemoved, "removed", ref, func() (err error) {
@@ -52,7 +51,7 @@ func (v rotating) Remove(ctx context.Context, who secrets.Caller, ref string) (s
 	return info, v.d.Service.RotateSecrets(ctx, who.Owner)
 }
 
-// RotateKey implements the doors' Secrets.
+// RotateKey implements the frontends' Secrets.
 func (v rotating) RotateKey(ctx context.Context, who secrets.Caller) (int, error) {
 	moved := 0
 	err := v.entered(ctx, who, audit.SecretStored, "resealed", "", func() (err error) {
@@ -62,8 +61,8 @@ func (v rotating) RotateKey(ctx context.Context, who secrets.Caller) (int, error
 	return moved, err
 }
 
-// entered does something to a secret once the record has it. Names alone are
-// told, and one that is none is cut.
+// entered writes an entry and then changes a secret. The entry has the name only, shortened if it
+// is not a valid name.
 func (v rotating) entered(ctx context.Context, who secrets.Caller, kind audit.Kind, do, name string, act func() error) error {
 	const most = 256
 	if len(name) > most {

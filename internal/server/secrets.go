@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// transitPrefix begins the name of a key that a Vault server keeps.
+// transitPrefix is the prefix of the name of a key in a Vault server.
 const transitPrefix = "transit:"
 
-// openSecrets makes the vault of sealed secrets. The key file is made with
-// the first secret, so that who has none has no key to guard.
+// openSecrets opens the vault of secrets. The key file is created with the first secret, so that a
+// user without secrets has no key to protect.
 func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
 	var keys secrets.Keeper
 	switch name, transit := strings.CutPrefix(o.SecretsKey, transitPrefix); {
@@ -36,7 +36,7 @@ func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
 			return nil, err
 		}
 	default:
-		return nil, fault.New(fault.Invalid, "secrets_key_invalid", "secrets_key is none of file, keyring and transit:mount/key").
+		return nil, fault.New(fault.Invalid, "secrets_key_invalid", "secrets_key is not file, keyring or transit:mount/key").
 			WithHint("for example secrets_key = \"transit:transit/crannog\"")
 	}
 	var lines []string

@@ -15,22 +15,20 @@ import (
 )
 
 const (
-	// headTimeout bounds how long a caller in this process may take to say what
-	// it wants.
+	// headTimeout bounds how long a caller in this process may take to send a request's head.
 	headTimeout = 10 * time.Second
 	// maxHead is enough for the longest file path in a query, escaped.
 	maxHead = 64 << 10
-	// maxSocketPath is what the kernel takes for a Unix socket's address.
+	// maxSocketPath is the kernel's limit for the path of a Unix socket.
 	maxSocketPath = 107
 )
 
-// drainTimeout is how long requests may finish after the end was asked for.
-// Streams into sandboxes are cut at once: they may last for hours. Only a test
-// sets it.
+// drainTimeout is how long requests may take to finish after a shutdown was requested. Streams into
+// sandboxes are closed at once, because they may last for hours. Only a test changes it.
 var drainTimeout = 5 * time.Second
 
-// Listen makes the local socket, so that a client that is told of the server before Serve runs
-// finds it. Serve calls Listen if nothing else did.
+// Listen creates the local socket, so that a client that learns of the server before Serve runs can
+// connect. Serve calls Listen if it was not called.
 func (d *Server) Listen(ctx context.Context) (err error) {
 	if d.local == nil {
 		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))
@@ -38,35 +36,34 @@ func (d *Server) Listen(ctx context.Context) (err error) {
 	return err
 }
 
-// Serve answers on the listener and on the local socket until the context
-// ends, and then until what is under way has finished or drainTimeout passed.
-// The Server must have been opened for a server.
+// Serve answers on the listener and on the local socket until the context ends. It then waits for
+// open requests, at most for drainTimeout. The Server must have been opened with Options.Server.
 func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	if d.lock == nil {
-		return errors.Join(errors.New("serve: the daemon was not opened for a server"), l.Close())
+		return errors.Join(errors.New("serve: the state directory was not opened for a server"), l.Close())
 	}
 	err = d.Listen(ctx)
 	if err == nil {
 		d.guarded, err = d.guard()
 	}
 	if err != nil {
-		return errors.Join(err, l.Close()) // Close has the local one
+		return errors.Join(err, l.Close()) // Close closes the local one
 	}
 	defer func() { err = errors.Join(err, d.guarded.Close()) }()
 	if err := d.startPool(); err != nil {
-		return errors.Join(err, l.Close()) // Close has the local one
+		return errors.Join(err, l.Close()) // Close closes the local one
 	}
 	local := d.local
 	d.dropPrograms(ctx)
 	faces := d.surfaces()
-	closeDoors := d.openDoors(faces)
+	closeFrontends := d.openFrontends(faces)
 	bounds := d.options.Connections
 	srv := &http.Server{
 		Handler: d.guarded.Handler(faces), ReadHeaderTimeout: bounds.Header, IdleTimeout: bounds.Idle, MaxHeaderBytes: maxHead,
 		ConnContext: markConnection(d.guarded), ConnState: d.guarded.State, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 2)
-	// The local socket is this user's alone, so nothing of it is bounded.
+	// The local socket belongs to this user only, so it has no limits.
 	for _, l := range []net.Listener{d.guarded.Listener(l), local} {
 		go func() { ended <- srv.Serve(l) }()
 	}
@@ -79,8 +76,8 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 		running--
 	}
 	faces.proxy.Close()
-	err = errors.Join(err, closeDoors())
-	// Streams of events would hold up the end.
+	err = errors.Join(err, closeFrontends())
+	// Event streams would delay the shutdown.
 	d.Approvals.Close()
 	d.Record.EndFollowing()
 	err = errors.Join(err, drain(ctx, srv))
@@ -92,7 +89,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	return err
 }
 
-// callWebhook starts telling the webhook and returns what ends it.
+// callWebhook starts the webhook's deliveries and returns a function that ends them.
 func (d *Server) callWebhook(ctx context.Context) func() {
 	if d.options.Webhook == nil {
 		return func() {}
@@ -108,7 +105,7 @@ func (d *Server) callWebhook(ctx context.Context) func() {
 	return func() { cancel(); <-ended }
 }
 
-// drain lets requests finish and then cuts what is left.
+// drain waits for open requests and then closes the remaining connections.
 func drain(ctx context.Context, srv *http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
@@ -119,8 +116,8 @@ func drain(ctx context.Context, srv *http.Server) error {
 	return err
 }
 
-// listenLocal makes the socket for callers of the same user. The server's
-// lock is held, so what is there is stale.
+// listenLocal creates the socket for local callers. The server's lock is held, so an existing
+// socket is stale.
 func listenLocal(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fault.Newf(fault.Invalid, "state_path_too_long",

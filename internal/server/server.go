@@ -1,6 +1,6 @@
-// Package server owns the assembly: it opens the state, makes the engine and
-// the service, and puts the surfaces in front of them. It is the only package
-// that knows every concrete type.
+// Package server owns the assembly: it opens the state, creates the engines and the sandbox
+// service, and puts the frontends in front of them. It is the only package that knows every
+// concrete type.
 package server
 
 import (
@@ -38,85 +38,82 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// Options say what to assemble. StateDir, Log, Engines and Templates are
-// required.
+// Options configure Open. StateDir, Log, Engines and Templates are required.
 type Options struct {
 	StateDir string
 	Log      *slog.Logger
-	// Engines are those that sandboxes can run on. Sandboxes of others are listed and
-	// left as they are.
+	// Engines are the engines that sandboxes can run on. Sandboxes of other engines are listed but
+	// not changed.
 	Engines   *engine.Registry
 	Templates sandbox.Templates
-	// Library has the images of this machine; nil is none.
+	// Library has the images of this machine; nil means none.
 	Library  *library.Library
 	Settings sandbox.Settings
-	// Server takes the state directory for a server: there is one at a time,
-	// beside any number of other users.
+	// Server opens the state directory for a server. There is one at a time, in addition to any
+	// number of other processes.
 	Server bool
-	// Programs are directories of programs that this one carries. A server
-	// removes those of earlier versions that nothing needs.
+	// Programs are directories of embedded programs. A server removes those of earlier versions
+	// that no saved state needs.
 	Programs []string
 	// Starts bound how sandboxes are started.
 	Starts Starts
-	// Pool lets sandboxes wait for callers while the server runs; nil is none.
+	// Pool configures the warm pool of a server; nil means none.
 	Pool *Pool
-	// Webhook is told of approvals while the server runs; nil is none.
+	// Webhook receives approval requests of a server; nil means none.
 	Webhook *approval.Webhook
-	// Connections bound what clients take of a server; the zero value is
-	// DefaultConnections.
+	// Connections bound the connections of clients; the zero value means DefaultConnections.
 	Connections Connections
-	// Doors are further surfaces of a server.
-	Doors []Opening
-	// Domain is what sandboxes' host names end in, or "".
+	// Frontends are further frontends of a server.
+	Frontends []FrontendMount
+	// Domain is the domain of sandboxes' host names, or "".
 	Domain  string
 	Version string
-	// SecretsKey selects what seals secrets: "" or "file" is a key file in the
-	// state directory, "keyring" a key in the system's keyring,
-	// "transit:mount/key" a key that a Vault server keeps.
+	// SecretsKey selects the key that encrypts secrets: "" or "file" is a key file in the state
+	// directory, "keyring" a key in the system's keyring, "transit:mount/key" a key in a Vault
+	// server.
 	SecretsKey string
-	// Record bounds the record.
+	// Record bounds the audit log.
 	Record RecordOptions
-	// SecretsExec are the command lines that references exec: may run, apart
-	// by semicolons. "" is none.
+	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
 	SecretsExec string
 }
 
-// Server is an open state directory with everything that works on it.
+// Server is an open state directory with all services on it.
 type Server struct {
 	Service *audited.Service
 	Keys    *key.Ring
-	// Sessions are those of the web console.
-	Sessions *session.Desk
+	// Sessions are the sessions of the web console.
+	Sessions *session.Registry
 	Secrets  *secrets.Vault
 	Engines  *engine.Registry
-	// Approvals are what sandboxes ask people.
+	// Approvals are the approval requests of sandboxes.
 	Approvals *approval.Service
-	// Record is all that happens under the state directory.
+	// Record is the audit log.
 	Record *audit.Log
 	// Report is what was found of earlier processes.
 	Report lifecycle.Report
 
-	options Options
-	store   *store.Store
-	tapes   *recording.Shelf
-	tap     *observe.Tap
-	gateway *egressGateway
-	images  *images
-	builds  *build.Service // nil without a library
-	kept    *retained.Store
-	lock    *os.File // nil unless a server
-	local   net.Listener
-	guarded *connlimit.Guard // of a server that serves
-	roomy   func()           // ends keeping room on the disk
+	options    Options
+	store      *store.Store
+	recordings *recording.Store
+	tap        *observe.Tap
+	gateway    *egressGateway
+	images     *images
+	builds     *build.Service // nil without a library
+	kept       *retained.Store
+	lock       *os.File // nil unless opened for a server
+	local      net.Listener
+	guarded    *connlimit.Guard // set while serving
+	roomy      func()           // ends restoring the reserved disk space
 }
 
-// Open assembles a Server and brings store and engine together. Close ends it.
+// Open assembles a Server and reconciles the store with the engines. Close ends it.
 func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.StateDir == "" || o.Log == nil || o.Engines == nil || o.Templates == nil {
-		return nil, errors.New("open daemon: an option is missing")
+		return nil, errors.New("open state directory: an option is missing")
 	}
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
-		return nil, fmt.Errorf("open daemon: %w", err)
+		return nil, fmt.Errorf("open state directory: %w", err)
 	}
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
@@ -171,8 +168,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	return d, nil
 }
 
-// openService makes what sandboxes live by: the rules, their way out, and the
-// people who are asked.
+// openService creates the sandbox service with policies, egress gateway and approval requests.
 func (d *Server) openService() error {
 	o := d.options
 	d.openRecordings()
@@ -191,7 +187,7 @@ func (d *Server) openService() error {
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
+		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
 	})
 	if err != nil {
 		return err
@@ -203,17 +199,17 @@ func (d *Server) openService() error {
 	return nil
 }
 
-// amend adds a host to what a sandbox may reach, because a person said so.
+// amend adds a host to a sandbox's policy, because a person allowed it.
 func (d *Server) amend(ctx context.Context, id, endpoint string) error {
 	return d.Service.Amend(ctx, id, endpoint)
 }
 
-// Close ends the ephemeral sandboxes of this process and lets go of the state.
-// Other sandboxes run on.
+// Close ends the ephemeral sandboxes of this process and closes the state directory. Other
+// sandboxes keep running.
 func (d *Server) Close(ctx context.Context) error {
 	var errs []error
 	if d.local != nil {
-		if err := d.local.Close(); !errors.Is(err, net.ErrClosed) { // as serving leaves it
+		if err := d.local.Close(); !errors.Is(err, net.ErrClosed) { // if Serve has not closed it
 			errs = append(errs, err)
 		}
 		d.local = nil
@@ -233,7 +229,7 @@ func (d *Server) Close(ctx context.Context) error {
 		d.Service = nil
 		for _, one := range d.Engines.All() {
 			if closer, ok := one.(io.Closer); ok {
-				errs = append(errs, closer.Close()) // what it has made in advance
+				errs = append(errs, closer.Close()) // what was created in advance
 			}
 		}
 	}
@@ -249,9 +245,9 @@ func (d *Server) Close(ctx context.Context) error {
 		errs = append(errs, d.store.Close())
 		d.store = nil
 	}
-	if d.tapes != nil {
-		errs = append(errs, d.tapes.Close())
-		d.tapes = nil
+	if d.recordings != nil {
+		errs = append(errs, d.recordings.Close())
+		d.recordings = nil
 	}
 	d.serverEntry(ctx, audit.ServerStopped)
 	errs = append(errs, d.closeRecord())
@@ -269,13 +265,12 @@ func (d *Server) ownerOf(id string) (string, bool) {
 	if err == nil && r.State != sandbox.Stopped {
 		return r.Owner, true
 	}
-	// People are asked about what an ended one left as about a sandbox.
+	// People may also be asked about the retained changes of an ended sandbox.
 	m, err := d.kept.Meta(id)
 	return m.Owner, err == nil
 }
 
-// SocketPath is where a server on a state directory listens for local
-// callers.
+// SocketPath returns the socket of a state directory's server for local callers.
 func SocketPath(stateDir string) string { return filepath.Join(stateDir, "crannog.sock") }
 
 func serverRunning(dir string) error {

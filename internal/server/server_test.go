@@ -39,7 +39,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 
 var local = sandbox.Principal{Local: true}
 
-// inside says which port of which sandbox a request reached.
+// inside answers with the port and the sandbox that a request reached.
 func inside(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	say := func(port int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,8 +56,8 @@ func inside(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	}, nil, nil
 }
 
-// open opens a daemon on a directory and closes it when the test ends.
-func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*server.Server, error) {
+// open opens a state directory and closes it when the test ends.
+func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) (*server.Server, error) {
 	t.Helper()
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: inside})
 	if err != nil {
@@ -66,7 +66,7 @@ func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*serv
 	t.Cleanup(eng.Close)
 	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(eng), Templates: shelf{},
-		Server: serves, Version: "test", Doors: doors,
+		Server: serves, Version: "test", Frontends: frontends,
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err == nil {
@@ -75,9 +75,9 @@ func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*serv
 	return d, err
 }
 
-func mustOpen(t *testing.T, dir string, serves bool, doors ...server.Opening) *server.Server {
+func mustOpen(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) *server.Server {
 	t.Helper()
-	d, err := open(t, dir, serves, doors...)
+	d, err := open(t, dir, serves, frontends...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestOneServer(t *testing.T) {
 	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) != "server_running" || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v", err)
 	}
-	shut(t, mustOpen(t, dir, false)) // others may use the state
+	shut(t, mustOpen(t, dir, false)) // other processes may use the state
 	shut(t, first)
 	shut(t, mustOpen(t, dir, true))
 }
@@ -124,7 +124,7 @@ func TestCloseEndsOnlyTheEphemeral(t *testing.T) {
 	}
 }
 
-// running is a daemon on a port of the loopback.
+// running is a server on a loopback port.
 type running struct {
 	t      *testing.T
 	d      *server.Server
@@ -134,11 +134,11 @@ type running struct {
 	served chan error
 }
 
-func serve(t *testing.T, doors ...server.Opening) *running {
+func serve(t *testing.T, frontends ...server.FrontendMount) *running {
 	t.Helper()
 	s := &running{t: t, dir: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
-	s.d = mustOpen(t, s.dir, true, doors...)
-	// What a server that was killed leaves.
+	s.d = mustOpen(t, s.dir, true, frontends...)
+	// The socket of a killed server.
 	stale, err := net.Listen("unix", server.SocketPath(s.dir))
 	if err != nil {
 		t.Fatal(err)
@@ -154,14 +154,14 @@ func serve(t *testing.T, doors ...server.Opening) *running {
 	s.stop = stop
 	go func() { s.served <- s.d.Serve(ctx, l) }()
 	t.Cleanup(stop)
-	// The port answers only once the stale socket has been replaced.
+	// The port answers only after the stale socket has been replaced.
 	if status, body := s.get(false, "/health"); status != http.StatusOK {
 		t.Fatalf("health: %d %s", status, body)
 	}
 	return s
 }
 
-// get asks over TCP, or over the local socket, and returns status and body.
+// get sends a request over TCP, or over the local socket, and returns status and body.
 func (s *running) get(overSocket bool, path string, headers ...string) (int, string) {
 	s.t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -250,12 +250,11 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 }
 
-// The end of the server cuts streams, waits for nothing that lasts, leaves no
-// socket and no goroutine, and lets sandboxes run on.
+// A shutdown closes streams, does not wait for long requests, leaves no socket and no goroutine,
+// and keeps sandboxes running.
 func TestShutdown(t *testing.T) {
 	before := runtime.NumGoroutine()
-	// So long that a request which is waited for takes longer than all the rest
-	// on a busy machine.
+	// Longer than all other steps on a busy machine, so that a wait for the request is noticed.
 	drain := hosttest.Patience(hosttest.Hang)
 	defer server.DrainFor(drain)()
 	s := serve(t)
@@ -316,7 +315,7 @@ func TestLongStatePath(t *testing.T) {
 	}
 }
 
-// What a program in this process sees is the same API.
+// A program in this process gets the same API.
 func TestLocal(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "state"), false)
 	face := d.Local()
@@ -340,8 +339,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// Who is told of a server before it serves finds its socket; one that never
-// serves leaves none.
+// A client that learns of a server before it serves can connect. A server that never serves leaves
+// no socket.
 func TestListenBeforeServe(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	d := mustOpen(t, dir, true)

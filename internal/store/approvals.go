@@ -13,19 +13,19 @@ import (
 
 var _ approval.Store = (*Store)(nil)
 
-// keepApprovals is how long an approval is kept after it was asked for: the
-// record of what happened is elsewhere, this is for people to look back.
+// keepApprovals is how long an approval request is kept after its creation, for people to look
+// back; the audit log keeps its own entries.
 const keepApprovals = 30 * 24 * time.Hour
 
-// RaiseApproval finds what stands for a's digest, or adds a.
+// RaiseApproval returns the open request with a's digest, or adds a.
 func (s *Store) RaiseApproval(ctx context.Context, a approval.Approval, b approval.Bounds) (approval.Approval, error) {
 	out := a
 	err := s.transact(ctx, "ask for approval", func(tx *sql.Tx) error {
 		if _, err := expireApprovals(ctx, tx, a.Created); err != nil {
 			return err
 		}
-		// What people denied stays denied for as long as the question would
-		// have lived, or a program would ask until somebody is tired of it.
+		// A denial stays in force until the request would have expired. Otherwise a program would
+		// repeat it until a person is tired of it.
 		standing, err := queryApprovals(ctx, tx, `WHERE digest = ? AND (state IN ('pending', 'approved') OR state = 'denied' AND expires_at > ?)
 			ORDER BY state = 'denied', created_at DESC LIMIT 1`, a.Digest, nanos(a.Created))
 		if err != nil {
@@ -55,24 +55,24 @@ func withinBounds(ctx context.Context, tx *sql.Tx, a approval.Approval, b approv
 		return err
 	}
 	if open >= b.Open {
-		return fault.Newf(fault.Exhausted, "too_many_questions", "%d questions of this sandbox wait for an answer", open).
-			WithHint("wait until a person has answered them")
+		return fault.Newf(fault.Exhausted, "too_many_questions", "%d approval requests of this sandbox are pending", open).
+			WithHint("wait until a person has decided them")
 	}
 	if recent >= b.Recent {
-		return fault.Newf(fault.Exhausted, "too_many_questions", "this sandbox asked %d questions within %v", recent, b.Window).
-			WithHint("ask later, or let its policy say what it may do")
+		return fault.Newf(fault.Exhausted, "too_many_questions", "this sandbox made %d approval requests within %v", recent, b.Window).
+			WithHint("try later, or allow the action in its policy")
 	}
 	return nil
 }
 
-// SpendApproval uses up a grant. The condition and the change are one
-// statement, so of any number of callers one succeeds.
+// SpendApproval uses up a grant. The condition and the change are one statement, so of any number
+// of callers one succeeds.
 func (s *Store) SpendApproval(ctx context.Context, id, digest string, at time.Time) (bool, error) {
 	return s.changes(ctx, "spend approval "+id, `UPDATE approvals SET state = 'spent', spent_at = ?
 		WHERE id = ? AND digest = ? AND state = 'approved' AND expires_at > ?`, nanos(at), id, digest, nanos(at))
 }
 
-// VoteApproval counts one person's word.
+// VoteApproval stores one person's vote.
 func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (approval.Approval, error) {
 	var a approval.Approval
 	err := s.transact(ctx, "answer approval", func(tx *sql.Tx) (err error) {
@@ -95,7 +95,7 @@ func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (a
 	return a, err
 }
 
-// settle moves an approval to where its votes put it.
+// settle sets the state of an approval request by its votes.
 func settle(ctx context.Context, tx *sql.Tx, id string, v approval.Vote) error {
 	if !v.Granted {
 		_, err := tx.ExecContext(ctx, `UPDATE approvals SET state = 'denied', reason = ?, decided_at = ? WHERE id = ?`, v.Reason, nanos(v.At), id)
@@ -112,7 +112,7 @@ func mayVote(a approval.Approval, v approval.Vote) error {
 	const code = "approval_over"
 	switch {
 	case a.State.Open() && !v.At.Before(a.Expires), a.State == approval.Expired:
-		return fault.Newf(fault.Conflict, code, "approval %s has expired", a.ID).WithHint("let the program try again; that asks anew")
+		return fault.Newf(fault.Conflict, code, "approval %s has expired", a.ID).WithHint("let the program try again; that makes a new request")
 	case !a.State.Open():
 		return fault.Newf(fault.Conflict, code, "approval %s is %s already", a.ID, a.State)
 	case !v.Granted:
@@ -129,7 +129,7 @@ func mayVote(a approval.Approval, v approval.Vote) error {
 	return nil
 }
 
-// RetireApprovals ends what is open for a sandbox.
+// RetireApprovals ends the open requests of a sandbox.
 func (s *Store) RetireApprovals(ctx context.Context, sandbox, keep, reason string, at time.Time) error {
 	_, err := s.changes(ctx, "retire approvals of "+sandbox, `UPDATE approvals SET state = 'expired', reason = ?, decided_at = ?
 		WHERE sandbox = ? AND state IN ('pending', 'approved') AND (? = '' OR policy <> ? AND amendment = '')`,
@@ -137,14 +137,14 @@ func (s *Store) RetireApprovals(ctx context.Context, sandbox, keep, reason strin
 	return err
 }
 
-// DropAmendment forgets that a grant was to change a policy.
+// DropAmendment removes the policy change of a grant.
 func (s *Store) DropAmendment(ctx context.Context, id string) error {
 	_, err := s.changes(ctx, "change approval "+id, `UPDATE approvals SET amendment = '' WHERE id = ?`, id)
 	return err
 }
 
-// SweepApprovals ends what has expired. It writes only if there is something
-// to end, because everybody who waits calls it once a second.
+// SweepApprovals ends expired requests. It writes only if there are any, because every waiting
+// caller calls it once a second.
 func (s *Store) SweepApprovals(ctx context.Context, at time.Time) (int64, error) {
 	var over bool
 	var last int64
@@ -170,8 +170,7 @@ func expireApprovals(ctx context.Context, tx *sql.Tx, at time.Time) (sql.Result,
 		WHERE state IN ('pending', 'approved') AND expires_at <= ?`, nanos(at))
 }
 
-// transact does work in one transaction that holds the write lock from its
-// beginning.
+// transact does work in one transaction that takes the write lock at its beginning.
 func (s *Store) transact(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

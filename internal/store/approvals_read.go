@@ -14,7 +14,7 @@ const approvalColumns = `id, sandbox, owner, kind, summary, facts, rule, policy,
 	created_at, expires_at, decided_at, spent_at`
 
 const (
-	// defaultApprovals is how many rows a list has that names no limit.
+	// defaultApprovals is the default limit of a list.
 	defaultApprovals = 100
 	// eventBatch is how many events are read at once.
 	eventBatch = 100
@@ -45,7 +45,7 @@ func oneApproval(ctx context.Context, db rowsQuerier, id string) (approval.Appro
 	return found[0], nil
 }
 
-// Approvals returns what a query selects, the newest first.
+// Approvals returns the requests that a query selects, newest first.
 func (s *Store) Approvals(ctx context.Context, q approval.Query) ([]approval.Approval, error) {
 	terms, args := approvalTerms(q)
 	if len(q.States) > 0 {
@@ -65,7 +65,7 @@ func (s *Store) Approvals(ctx context.Context, q approval.Query) ([]approval.App
 	return found, nil
 }
 
-// approvalTerms is what a query says of owner and sandbox.
+// approvalTerms returns the conditions for owner and sandbox.
 func approvalTerms(q approval.Query) (terms []string, args []any) {
 	terms = []string{`true`}
 	if !q.AllOwners {
@@ -101,8 +101,7 @@ func (s *Store) ApprovalEvents(ctx context.Context, q approval.Query, after int6
 	return s.fillEvents(ctx, out)
 }
 
-// fillEvents reads the approvals of events. An event whose approval has been
-// deleted since is left out.
+// fillEvents reads the requests of events. It omits an event whose request has been deleted since.
 func (s *Store) fillEvents(ctx context.Context, events []approval.Event) ([]approval.Event, error) {
 	if len(events) == 0 {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// console are the tables of who is signed in to the web console. Tokens and
-// cookies are kept as hashes only.
+// console creates the tables of tokens and sessions of the web console. Only hashes of tokens and
+// cookies are stored.
 const console = `
 	CREATE TABLE console_tokens (
 		hash BLOB PRIMARY KEY,
@@ -44,7 +44,7 @@ func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
 // token, so that two callers cannot both use it.
 func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.Token, error) {
 	var t session.Token
-	// Guesses cost a look-up, and do not queue with those who write.
+	// A guess costs a look-up and does not wait for the write lock.
 	var known bool
 	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM console_tokens WHERE hash = ?`, h[:]).Scan(&known); err != nil {
 		return t, fmt.Errorf("take console token: %w", classify(err))

@@ -21,7 +21,7 @@ func (s *Store) InsertKey(ctx context.Context, k key.Key) error {
 	return err
 }
 
-// KeyByHash finds a key, or is NotFound.
+// KeyByHash finds a key, or returns NotFound.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (key.Key, error) {
 	k, err := decodeKey(s.db.QueryRowContext(ctx,
 		`SELECT id, name, opens, hash, created_at, used_at FROM keys WHERE hash = ?`, hash[:]))
@@ -52,13 +52,13 @@ func (s *Store) Keys(ctx context.Context) ([]key.Key, error) {
 	return out, rows.Err()
 }
 
-// UseKey remembers when a key was last used.
+// UseKey stores when a key was last used.
 func (s *Store) UseKey(ctx context.Context, id string, at time.Time) error {
 	_, err := s.changes(ctx, "use key "+id, `UPDATE keys SET used_at = max(used_at, ?) WHERE id = ?`, nanos(at), id)
 	return err
 }
 
-// DeleteKey drops a key and reports whether it was there.
+// DeleteKey removes a key and reports whether it existed.
 func (s *Store) DeleteKey(ctx context.Context, id string) (bool, error) {
 	return s.changes(ctx, "delete key "+id, `DELETE FROM keys WHERE id = ?`, id)
 }

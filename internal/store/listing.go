@@ -20,7 +20,7 @@ func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error
 	if q.Limit > 0 || q.Skip > 0 {
 		limit := q.Limit
 		if limit == 0 {
-			limit = -1 // SQLite's word for none
+			limit = -1 // SQLite's value for no limit
 		}
 		query += ` LIMIT ? OFFSET ?`
 		args = append(args, limit, q.Skip)
@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error
 	return s.records(ctx, query, args...)
 }
 
-// CountRunning counts the running rows that a query selects on any page.
+// CountRunning counts the running rows that a query selects on all pages.
 func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) {
 	q.States = []sandbox.State{sandbox.Running}
 	where, args := conditions(q, false)
@@ -58,8 +58,8 @@ func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]
 	if !who.Local {
 		return found, nil
 	}
-	// IDs are lower-case ASCII, so all that begin with ref sort before ref
-	// with the highest character behind it.
+	// IDs are lower-case ASCII, so all with the prefix ref sort before ref followed by the highest
+	// character.
 	prefixed, err := s.records(ctx, pick+`id >= ? AND id < ? AND state <> 'waiting' LIMIT 2`, ref, ref+"\x7f")
 	return append(found, prefixed...), err
 }
@@ -84,7 +84,7 @@ func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandb
 	return out, nil
 }
 
-// conditions is the WHERE clause of a query. Values are always parameters.
+// conditions returns the WHERE clause of a query. Values are always parameters.
 func conditions(q sandbox.Query, paged bool) (string, []any) {
 	var terms []string
 	var args []any

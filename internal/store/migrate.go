@@ -9,9 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// migrations lead from an empty file to the tables of this version. The
-// file's user_version counts how many of them it has seen. Append only: one
-// that was released is never changed.
+// migrations lead from an empty file to the tables of this version. The file's user_version counts
+// the applied ones. Append only: a released migration never changes.
 var migrations = []string{
 	`CREATE TABLE sandboxes (
 		id TEXT PRIMARY KEY,
@@ -60,7 +59,7 @@ var migrations = []string{
 		created_at INTEGER NOT NULL,
 		used_at INTEGER NOT NULL
 	) STRICT;`,
-	// Triggers write the events, so that no change of an approval goes unheard.
+	// Triggers write the events, so that no change of an approval request lacks one.
 	`CREATE TABLE approvals (
 		id TEXT PRIMARY KEY,
 		sandbox TEXT NOT NULL,
@@ -108,8 +107,8 @@ var migrations = []string{
 	CREATE TRIGGER approval_voted AFTER INSERT ON approval_votes BEGIN
 		INSERT INTO approval_events (approval, type) VALUES (new.approval, 'vote');
 	END;`,
-	// A version's seq is the generation that approvals are bound to. It never
-	// comes again, also not when a secret is removed and made anew.
+	// A version's seq is the generation that approval requests are bound to. It is never reused,
+	// not even if a secret is removed and created again.
 	`CREATE TABLE secrets (
 		id TEXT PRIMARY KEY,
 		owner TEXT NOT NULL,
@@ -138,15 +137,15 @@ var migrations = []string{
 	ALTER TABLE sandboxes ADD COLUMN checked TEXT NOT NULL DEFAULT '[]';`,
 	states,
 	console,
-	// Keys that are there already were made for everything.
+	// Existing keys were created for all purposes.
 	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
-	// Filled and emptied for the pages that it leaves free: room.go.
+	// Filled and emptied so that it leaves free pages: room.go.
 	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
 	engines,
 }
 
-// migrate brings the tables up to date. Processes that start together take
-// turns: the transaction holds the file's write lock from its beginning.
+// migrate brings the tables up to date. Processes that start together take turns: the transaction
+// takes the file's write lock at its beginning.
 func migrate(ctx context.Context, db *sql.DB) (err error) {
 	version, err := schemaVersion(ctx, db)
 	if err != nil || version == len(migrations) {

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// update collects what a statement sets and asks for, with its values.
+// update collects the assignments and conditions of a statement, with their values.
 type update struct {
 	set, where         string
 	setArgs, whereArgs []any
@@ -29,8 +29,8 @@ func (u *update) only(term string, values ...any) {
 	u.where, u.whereArgs = u.where+term, append(u.whereArgs, values...)
 }
 
-// Move changes the state of a sandbox that is in an expected one. All that it
-// asks for is decided in one statement, so that of two processes one moves.
+// Move changes the state of a sandbox if it has an expected one. All conditions are in one
+// statement, so that of two processes only one succeeds.
 func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	var u update
 	u.keep(`state = ?`, string(m.To))
@@ -57,7 +57,7 @@ func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, erro
 	if err != nil || moved || m.MaxLive == 0 && m.MaxPaused == 0 {
 		return moved, err
 	}
-	// Nothing has changed: was it for want of room?
+	// Nothing has changed: was the limit of paused sandboxes the reason?
 	var there bool
 	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sandboxes WHERE `+room.where, room.whereArgs...).Scan(&there); err != nil || !there {
 		return false, classify(err)
@@ -69,7 +69,7 @@ func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, erro
 		WithHint("remove some, or raise the server's limit max_paused")
 }
 
-// countPaused is how many sandboxes count for the limit of paused ones.
+// countPaused counts the sandboxes for the limit of paused ones.
 const countPaused = `(SELECT count(*) FROM sandboxes WHERE state IN ('pausing', 'paused'))`
 
 func (u *update) expect(id string, m sandbox.Move) {

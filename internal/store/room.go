@@ -13,15 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// roomBytes is what the database can take up while the disk is full. A removal
-// takes some kilobytes.
+// roomBytes is what the database can use while the disk is full. A removal needs some kilobytes.
 const roomBytes = 4 << 20
 
-// KeepRoom reserves disk for the database, so that a sandbox that fills the disk
-// can still be removed: free pages in the file itself, which rows are
-// written to first; a log of changes that is as long as it usually gets; and
-// the reserve of the state directory for what goes beyond. A server calls it now
-// and then. What was reserved stays so until it is used up.
+// KeepRoom reserves disk space for the database, so that a sandbox that fills the disk can still be
+// removed: free pages in the file, which rows are written to first; a write-ahead log of its usual
+// length; and the reserve of the state directory for the rest. A server calls it from time to time.
+// A reservation lasts until it is used.
 func (s *Store) KeepRoom(ctx context.Context) error {
 	free, _, err := diskroom.Free(s.dir)
 	if err != nil {
@@ -33,8 +31,8 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 	if err := s.freePages(ctx); err != nil {
 		return fmt.Errorf("keep room in the store: %w", classify(err))
 	}
-	// SQLite locks neither this file nor the reserve, so that opening and closing
-	// it here loses no lock of this process.
+	// SQLite locks neither this file nor the reserve, so opening and closing it here releases no
+	// lock of this process.
 	log, err := os.OpenFile(filepath.Join(s.dir, FileName+"-wal"), os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("keep room in the store: %w", err)
@@ -46,7 +44,7 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 	return s.reserve.Fill()
 }
 
-// freePages makes the file have free pages that are really on the disk.
+// freePages makes sure that the file has free pages that are allocated on the disk.
 func (s *Store) freePages(ctx context.Context) error {
 	var pages, size int64
 	if err := s.db.QueryRowContext(ctx, `SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&pages, &size); err != nil {
@@ -56,8 +54,7 @@ func (s *Store) freePages(ctx context.Context) error {
 	if missing < roomBytes/2 {
 		return nil
 	}
-	// In two steps: pages that one transaction takes and gives back are never
-	// written.
+	// In two steps: pages that one transaction takes and frees are never written.
 	const row = 64 << 10
 	err := s.transact(ctx, "fill", func(tx *sql.Tx) error {
 		for range roomBytes / row {
@@ -78,11 +75,11 @@ func (s *Store) freePages(ctx context.Context) error {
 	return err
 }
 
-// CodeFull is the code of a full disk.
+// CodeFull is the fault code of a full disk.
 const CodeFull = "state_disk_full"
 
-// retryFull does a write, and again with what the reserve gives back for as long
-// as the disk is full: others may take that before it is used.
+// retryFull retries a write with space from the reserve while the disk is full: other processes may
+// use that space first.
 func (s *Store) retryFull(write func() error) error {
 	for {
 		err := write()

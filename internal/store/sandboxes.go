@@ -20,11 +20,11 @@ const columns = `id, owner, name, state, template_id, template, started_at, end_
 	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked,
 	paused_at, on_end, origin, at_snapshot, parent, actor_pid, actor_start, create_timeout, run, base, base_copy, saved, image, pending`
 
-// countLive is how many sandboxes count for the limit.
+// countLive counts the sandboxes for the limit of live ones.
 const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping', 'pausing', 'resuming'))`
 
-// Insert adds a sandbox. Capacity and name are decided in the statement that
-// inserts, so two processes cannot both take the last place.
+// Insert adds a sandbox. Limit and name are checked in the inserting statement, so two processes
+// cannot both take the last place.
 func (s *Store) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	values, err := encode(r)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Store) SetAccess(ctx context.Context, id string, a sandbox.Access, leve
 	return err
 }
 
-// Delete drops a sandbox; its log goes with it.
+// Delete removes a sandbox with its log.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	_, err := s.changes(ctx, "delete sandbox "+id, `DELETE FROM sandboxes WHERE id = ?`, id)
 	return err
@@ -139,7 +139,7 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
 	var r sandbox.Row
 	var started, end, stopped, paused int64
 	var texts [9]string
-	var baseCopy, image string // of their texts, for queries
+	var baseCopy, image string // text forms, for queries
 	err := row.Scan(&r.ID, &r.Owner, &r.Name, &r.State, &r.TemplateID, &r.Template, &started, &end, &stopped, &r.Reason,
 		&r.Ephemeral, &r.Process.PID, &r.Process.Start, &r.AccessToken, &r.TrafficToken, &r.ControlToken,
 		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3],
@@ -158,7 +158,7 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
 	return r, nil
 }
 
-// nanos stores a time to the nanosecond; zero is 0.
+// nanos stores a time in nanoseconds; the zero time is 0.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -25,13 +25,13 @@ func (s *Store) InsertSecret(ctx context.Context, info secrets.Info, v secrets.S
 			return err
 		}
 		if there >= most {
-			return fault.Newf(fault.Exhausted, "too_many_secrets", "there are %d secrets, which is the limit", there).
+			return fault.Newf(fault.Exhausted, "too_many_secrets", "the limit of %d secrets is reached", there).
 				WithHint("remove some")
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (id, owner, name, version, metadata, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 			info.ID, info.Owner, info.Name, info.Version, metadata, nanos(info.Created), nanos(info.Updated))
 		if isUnique(err) {
-			return fault.Newf(fault.Exists, "secret_exists", "there is a secret %q already", info.Name).
+			return fault.Newf(fault.Exists, "secret_exists", "a secret %q exists already", info.Name).
 				WithHint("give it a new value with: crannog secret rotate " + info.Name)
 		}
 		if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) AddSecretVersion(ctx context.Context, info secrets.Info, v secre
 		return fmt.Errorf("rotate secret %s: %w", info.ID, err)
 	}
 	return s.transact(ctx, "rotate secret "+info.ID, func(tx *sql.Tx) error {
-		// The name and the owner are part of what the value is sealed to.
+		// The encryption binds the value to the name and the owner.
 		res, err := tx.ExecContext(ctx, `UPDATE secrets SET version = ?, metadata = ?, updated_at = ?
 			WHERE id = ? AND version = ? AND owner = ? AND name = ?`,
 			v.Version, metadata, nanos(info.Updated), info.ID, v.Version-1, v.Owner, v.Name)
@@ -78,13 +78,13 @@ func insertVersion(ctx context.Context, tx *sql.Tx, id string, v secrets.Sealed)
 	return err
 }
 
-// DeleteSecret drops a secret with all its versions.
+// DeleteSecret removes a secret with all its versions.
 func (s *Store) DeleteSecret(ctx context.Context, id string) (bool, error) {
 	return s.changes(ctx, "delete secret "+id, `DELETE FROM secrets WHERE id = ?`, id)
 }
 
-// Rewrap replaces the wrapped data key of a generation. A generation that was
-// dropped or rewrapped since it was read is left as it is.
+// Rewrap replaces the wrapped data key of a generation. It does not change one that was removed or
+// rewrapped since it was read.
 func (s *Store) Rewrap(ctx context.Context, v secrets.Sealed, wrapped []byte, by string) error {
 	_, err := s.changes(ctx, "rewrap secret", `UPDATE secret_versions SET wrapped = ?, wrapped_by = ? WHERE seq = ? AND wrapped_by = ?`,
 		wrapped, by, v.Generation, v.By)
@@ -133,8 +133,8 @@ func (s *Store) Secrets(ctx context.Context, owner string) ([]secrets.Info, erro
 	return out, rows.Err()
 }
 
-// FindSecret finds a secret with its versions in one look, so that no
-// rotation comes between the two.
+// FindSecret finds a secret with its versions in one transaction, so that no rotation happens
+// between the two reads.
 func (s *Store) FindSecret(ctx context.Context, owner, ref string) (secrets.Info, []secrets.Sealed, error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 const snapshotColumns = `id, name, owner, sandbox, parent, template_id, template, files_only, created_at, bytes, format, sum,
 	base, base_copy, limits, workspace, access, pid, process_start, engine`
 
-// InsertSnapshot adds a row that listings leave out while it has no digest.
+// InsertSnapshot adds a row that lists omit while it has no digest.
 func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	var texts [3]string
 	for i, v := range []any{n.Base, n.Limits, n.Access} {
@@ -32,9 +32,9 @@ func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	return nil
 }
 
-// KeepSnapshot shows a snapshot, gives it its name and moves its sandbox to it.
+// KeepSnapshot makes a snapshot visible, names it and sets it as its sandbox's current one.
 func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
-	var files []byte // none changes nothing
+	var files []byte // no files: nothing changes
 	if needs != nil {
 		var err error
 		if files, err = json.Marshal(needs); err != nil {
@@ -101,7 +101,7 @@ func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]s
 	}
 	limit := q.Limit
 	if limit == 0 {
-		limit = -1 // SQLite's word for none
+		limit = -1 // SQLite's value for no limit
 	}
 	rows, err := s.db.QueryContext(ctx, `SELECT `+snapshotColumns+` FROM snapshots WHERE `+u.where+
 		` ORDER BY created_at DESC, id DESC LIMIT ?`, append(u.whereArgs, limit)...)
@@ -123,8 +123,8 @@ func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]s
 	return out, nil
 }
 
-// DeleteSnapshot drops a row. What came from it comes from its parent then,
-// so that a tree stays one.
+// DeleteSnapshot removes a row. Descendants get its parent as theirs, so that the tree stays
+// connected.
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	return s.together(ctx, "delete snapshot "+id, func(tx *sql.Tx) error {
 		for _, query := range []string{
@@ -140,8 +140,7 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	})
 }
 
-// Holds reports whether a snapshot, or a sandbox but one, needs a copy of a
-// workspace.
+// Holds reports whether a snapshot, or a sandbox other than one, needs a copy of a workspace.
 func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, error) {
 	var held bool
 	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE base_copy = ?1 AND state <> 'stopped' AND id <> ?2)
@@ -163,7 +162,7 @@ func (s *Store) HoldsImage(ctx context.Context, id string) (bool, error) {
 	return held, nil
 }
 
-// SumOf finds the digest of an image, "" if no row has it.
+// SumOf returns the digest of an image, "" if no row has it.
 func (s *Store) SumOf(ctx context.Context, id string) (string, error) {
 	var sum string
 	err := s.db.QueryRowContext(ctx, `SELECT coalesce((SELECT sum FROM snapshots WHERE id = ?1),

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// mostReady is how many statements are kept ready. The store asks some sixty,
-// and a few that it puts together from what a caller filters by.
+// mostReady bounds the prepared statements that are kept. The store has some sixty, and a few that
+// depend on a caller's filter.
 const mostReady = 200
 
-// database keeps the statements ready that it was asked once: to read one takes
-// SQLite as long as to carry it out, 0.1 to 0.3 ms, and a creation has several.
+// database keeps prepared statements: SQLite parses one as long as it executes it, 0.1 to 0.3 ms,
+// and a creation needs several.
 type database struct {
 	*sql.DB
 
@@ -24,7 +24,7 @@ func newDatabase(db *sql.DB) *database {
 	return &database{DB: db, ready: map[string]*sql.Stmt{}}
 }
 
-// statement is the ready one of a query, or nil if there are too many.
+// statement returns the prepared statement of a query, or nil if there are too many.
 func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	d.mu.Lock()
 	s, full := d.ready[query], len(d.ready) >= mostReady
@@ -32,7 +32,7 @@ func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	if s != nil || full {
 		return s, nil
 	}
-	// Prepared without the lock, so that other queries do not wait for it.
+	// Prepare without the lock, so that other queries do not wait.
 	s, err := d.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (d *database) QueryContext(ctx context.Context, query string, args ...any) 
 func (d *database) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil || s == nil {
-		// A row tells of its error when it is read.
+		// A row returns its error when it is read.
 		return d.DB.QueryRowContext(ctx, query, args...)
 	}
 	return s.QueryRowContext(ctx, args...)

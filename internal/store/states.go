@@ -1,8 +1,7 @@
 package store
 
-// states are the columns of what a sandbox was made of, and the table of its
-// snapshots. A row of an earlier version was made with a time that is not
-// known: it gets the one that it had left at its start.
+// states adds the columns about what a sandbox was created from, and the table of snapshots. The
+// lifetime of an earlier version's row is unknown: it gets the lifetime that it had at its start.
 const states = `
 	ALTER TABLE sandboxes ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0;
 	ALTER TABLE sandboxes ADD COLUMN on_end TEXT NOT NULL DEFAULT '{}';
@@ -46,9 +45,8 @@ const states = `
 	CREATE INDEX snapshots_by_parent ON snapshots (parent);
 	CREATE UNIQUE INDEX snapshots_name ON snapshots (owner, name) WHERE name <> '' AND sum <> '';`
 
-// engines are the engines that rows of earlier versions do not name: there was
-// only gVisor. A snapshot was taken on the engine of its sandbox, whose row may be
-// gone.
+// engines sets the engine in rows of earlier versions, which had only gVisor. A snapshot was taken
+// on the engine of its sandbox, whose row may be gone.
 const engines = `
 	UPDATE sandboxes SET engine = 'gvisor' WHERE engine = '';
 	ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'gvisor';

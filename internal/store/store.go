@@ -1,5 +1,5 @@
-// Package store owns what must survive a crash: sandboxes, their logs and the
-// keys, in one SQLite file that several processes may have open at once.
+// Package store owns the data that must survive a crash: sandboxes, their logs, snapshots, approval
+// requests, secrets and keys, in one SQLite file that several processes may have open at once.
 package store
 
 import (
@@ -22,10 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// FileName is the database's name in the state directory. It holds the access
-// tokens of live sandboxes as they are, because a daemon that was killed must
-// be able to open its sandboxes again; so only its user may read it.
-// Keys are kept as hashes only.
+// FileName is the database's name in the state directory. It holds the access tokens of live
+// sandboxes in plain text, because a server that was killed must be able to open its sandboxes
+// again; so only its user may read it. Of keys it has only hashes.
 const FileName = "crannog.db"
 
 // Store is the open database. It is safe for concurrent use.
@@ -33,14 +32,14 @@ type Store struct {
 	db      *database
 	dir     string
 	reserve *diskroom.Reserve
-	// writing lets this process's writers queue. SQLite lets one write at a
-	// time and makes the others sleep and try again: of 32 writers at once the
-	// slowest waited 700 ms that way, and 40 ms in the queue.
+	// writing queues this process's writers. SQLite allows one write at a time and makes the others
+	// sleep and retry: of 32 concurrent writers the slowest waited 700 ms that way, and 40 ms in
+	// the queue.
 	writing sync.Mutex
 }
 
-// Open opens the database in a state directory, which it makes if need be,
-// and brings its tables up to date.
+// Open opens the database in a state directory, which it creates if necessary, and migrates its
+// tables.
 func Open(ctx context.Context, dir string) (*Store, error) {
 	path, err := prepare(dir)
 	if err != nil {
@@ -50,12 +49,11 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", path, err)
 	}
-	// Readers do not wait for each other, and writers wait for the file's
-	// lock, not for a connection.
+	// Readers do not wait for each other. Writers wait for the file's lock, not for a connection.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
 	s := &Store{db: newDatabase(db), dir: filepath.Dir(path), reserve: diskroom.New(filepath.Dir(path))}
-	// Opening takes disk too: for the log of changes and its index.
+	// Opening takes disk space too: for the write-ahead log and its index.
 	if err := s.retryFull(func() error { return prime(ctx, db) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
@@ -66,8 +64,8 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 // milliseconds.
 const busyTimeout = 10 * time.Second
 
-// prime migrates. While another process turns a fresh file to WAL, SQLite
-// answers that it is busy without waiting, so the waiting is done here.
+// prime migrates. While another process switches a new file to WAL, SQLite returns "busy" without
+// waiting, so prime waits.
 func prime(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -84,7 +82,7 @@ func prime(ctx context.Context, db *sql.DB) error {
 	}
 }
 
-// exec writes.
+// exec executes a write.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -95,18 +93,18 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) (res sql.Re
 	return res, err
 }
 
-// Close closes the database. Sandboxes go on.
+// Close closes the database. Sandboxes keep running.
 func (s *Store) Close() error { return s.db.Close() }
 
-// source is the connection string. Each setting belongs to a connection, so
-// it is given here rather than once after opening.
+// source returns the connection string. Each setting belongs to a connection, so it is set here
+// rather than once after opening.
 func source(path string) string {
 	q := url.Values{"_pragma": {
-		// Another process may hold the lock for the length of a write.
+		// Another process may hold the lock during a write.
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"journal_mode(WAL)",
-		// With WAL this loses no commit when a process dies, only when the
-		// machine does, and then the sandboxes are gone too.
+		// With WAL this loses no commit when a process dies, only when the machine does, and then
+		// the sandboxes are gone too.
 		"synchronous(NORMAL)",
 		"foreign_keys(ON)",
 	}, "_txlock": {"immediate"}}
@@ -114,8 +112,8 @@ func source(path string) string {
 	return u.String()
 }
 
-// prepare makes the directory and the file with modes that keep others out,
-// before SQLite could make them with wider ones.
+// prepare creates the directory and the file with private modes, before SQLite could create them
+// with wider ones.
 func prepare(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -127,8 +125,8 @@ func prepare(dir string) (string, error) {
 	if err := CheckPrivate(dir); err != nil {
 		return "", err
 	}
-	// Names in it tell of sandboxes, and a file that is wider than it should be
-	// would be open to every user of the machine.
+	// Its names reveal sandboxes, and a file with a wider mode would be open to every user of the
+	// machine.
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -144,9 +142,8 @@ func prepare(dir string) (string, error) {
 	return path, os.Chmod(path, 0o600)
 }
 
-// CheckPrivate refuses a state directory in which others could put files: a
-// database or a program of theirs, or a link in place of ours. One that does
-// not exist yet is private.
+// CheckPrivate refuses a state directory in which other users could put files: a database or a
+// program of theirs, or a link in place of ours. A directory that does not exist yet is private.
 func CheckPrivate(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -175,7 +172,7 @@ func CheckPrivate(dir string) error {
 
 const codeBusy = "store_busy"
 
-// classify gives errors of SQLite that a caller can act on their kind.
+// classify returns faults for errors of SQLite that a caller can act on.
 func classify(err error) error {
 	if fault.KindOf(err) != fault.Internal {
 		return err
@@ -194,7 +191,7 @@ func classify(err error) error {
 	case sqlite3.SQLITE_FULL:
 		return full(err)
 	case sqlite3.SQLITE_IOERR:
-		// The index of the log of changes could not be made longer.
+		// The index of the write-ahead log could not be extended.
 		if e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE {
 			return full(err)
 		}

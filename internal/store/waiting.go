@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Claim gives a waiting sandbox to a caller. Capacity and name are decided in
-// the statement that changes the row, as in Insert.
+// Claim assigns a warm sandbox to a caller. Limit and name are checked in the statement that
+// changes the row, as in Insert.
 func (s *Store) Claim(ctx context.Context, r sandbox.Row, max int) (bool, error) {
 	values, err := encode(r)
 	if err != nil {

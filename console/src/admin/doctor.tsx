@@ -1,4 +1,4 @@
-/** What keeps sandboxes from running well on this machine. */
+/** The checks of this machine, as crannog doctor makes them. */
 import { useQuery } from "@tanstack/react-query";
 import { call } from "../api/client";
 import { Badge, Button, CopyText, Empty, Inert, Loading, Page, Problem, Time } from "../parts";

@@ -9,7 +9,7 @@ export interface Finding {
 
 const rank = { fail: 0, warn: 1, ok: 2 } as const;
 
-/** bySeverity puts what is wrong first; a result that is not known counts as wrong. */
+/** bySeverity sorts failures first; an unknown result counts as a failure. */
 export function bySeverity(findings: readonly Finding[]): Finding[] {
   return findings
     .map((f) => (f.result in rank ? f : { ...f, result: "fail" as const }))
@@ -24,7 +24,7 @@ export function headline(findings: readonly Finding[]): string {
   return "All is well.";
 }
 
-/** fixOf tells a command, which can be copied, from a sentence. */
+/** fixOf distinguishes a command, which can be copied, from a sentence. */
 export function fixOf(text: string): { command?: string; text: string } {
   const looks = /^(sudo|apt|apt-get|dnf|yum|apk|crannog|sysctl|modprobe|systemctl|export|mount|echo|mkdir|chmod|chown|usermod|loginctl)\s/.test(text);
   return looks ? { command: text, text } : { text };

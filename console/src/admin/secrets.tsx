@@ -1,4 +1,4 @@
-/** Sealed secrets: set, rotated and removed, and never read. */
+/** Secrets: set, rotate and remove. Their values are never shown. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap, type Schemas } from "../api/client";

@@ -12,7 +12,7 @@ interface Listed {
   mine: boolean;
 }
 
-/** Who is signed in to the console. */
+/** The signed-in sessions of the console. */
 export function Sessions() {
   const queries = useQueryClient();
   const sessions = useQuery({ queryKey: ["sessions"], queryFn: async () => (await call<{ sessions: Listed[] | null }>("GET", "/sessions")).sessions ?? [] });

@@ -2,13 +2,13 @@ import createClient from "openapi-fetch";
 import { ApiProblem, problemOf } from "./problem";
 import type { components, paths } from "../../gen/schema";
 
-/** Where the console's own paths begin; the own API is below it as /v1. */
+/** Prefix of the console's own paths; the /v1 API is below it. */
 export const base = "/console/api";
 
-/** The types of the own API by name: Schemas["Sandbox"]. */
+/** The types of the /v1 API by name: Schemas["Sandbox"]. */
 export type Schemas = components["schemas"];
 
-/** The own API, as the session that is signed in. */
+/** The client of the /v1 API, with the signed-in session. */
 export const api = createClient<paths>({
   baseUrl: base,
   credentials: "same-origin",
@@ -43,7 +43,7 @@ api.use({
   },
 });
 
-/** The data of an answer of api, or an ApiProblem thrown. */
+/** Returns the data of an answer of api, or throws an ApiProblem. */
 export async function unwrap<T>(
   answer: Promise<{ data?: T; error?: unknown; response: Response }>,
 ): Promise<Exclude<T, undefined>> {
@@ -52,7 +52,7 @@ export async function unwrap<T>(
   return data as Exclude<T, undefined>;
 }
 
-/** One of the console's own calls: JSON there and back, or an ApiProblem thrown. */
+/** Calls one of the console's own paths with JSON; throws an ApiProblem. */
 export async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const request: RequestInit = { method, credentials: "same-origin" };
   if (signal) request.signal = signal;
@@ -62,13 +62,13 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
   return read<T>(response);
 }
 
-/** What an answer of the console's own paths holds. */
+/** The content of an answer of the console's own paths. */
 export async function read<T>(response: Response): Promise<T> {
   notice(response.status);
   return held<T>(response);
 }
 
-/** The same where a refusal says nothing of the session. */
+/** The same, if a refusal does not concern the session. */
 export async function held<T>(response: Response): Promise<T> {
   const text = await response.text();
   let value: unknown = text;

@@ -1,6 +1,6 @@
 import type { Schemas } from "./client";
 
-/** The types of the console's own paths, which are not in the own API. */
+/** The types of the console's own paths, which are not in the /v1 API. */
 
 export type Scope = "viewer" | "operator" | "admin";
 
@@ -33,7 +33,7 @@ export interface FleetRow {
   pending: number;
   denied: number;
   oom: boolean;
-  /** What needs a person most is largest. */
+  /** The greatest value needs a person's attention most. */
   attention: number;
   attention_why: string;
 }
@@ -54,7 +54,7 @@ export interface MetricRow {
 export type Approval = Schemas["Approval"];
 export type ApprovalEvent = { type: "pending" | "approved" | "spent" | "denied" | "expired" | "vote"; approval: Approval };
 
-/** One line of the record. */
+/** One entry of the audit log. */
 export interface Entry {
   seq: number;
   time: string;
@@ -63,13 +63,13 @@ export interface Entry {
   sandbox?: string;
   /** key:ID, local:UID, console:SESSION, box or server. */
   actor?: string;
-  /** By kind. Text in it may be a box's: show it with Inert. */
+  /** By kind. A sandbox may have chosen text in it: show it with Inert. */
   data?: Record<string, unknown>;
   source?: string;
   at?: number;
 }
 
-/** One thing that a sandbox did over its link, or tried to. */
+/** One flow of a sandbox. */
 export interface FlowRecord {
   time: string;
   sandbox: string;
@@ -95,7 +95,7 @@ export interface FlowRecord {
   error?: string;
 }
 
-/** Something that a slow reader of the stream lost. */
+/** Events that a slow reader of the stream lost. */
 export interface Gap {
   topic: string;
   text: string;

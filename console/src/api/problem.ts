@@ -6,10 +6,10 @@ interface Body {
   hint?: unknown;
 }
 
-/** An error that the server put into words. */
+/** An error with the server's text. */
 export class ApiProblem extends Error {
   readonly status: number;
-  /** Stable name, such as scope_too_small; network where no answer came. */
+  /** Stable name, such as scope_too_small; "network" if no answer came. */
   readonly code: string;
   readonly text: string;
   readonly hint: string;
@@ -24,7 +24,7 @@ export class ApiProblem extends Error {
   }
 }
 
-/** What an answer that is no success means. */
+/** Converts an unsuccessful answer. */
 export function problemOf(status: number, body: unknown): ApiProblem {
   const b: Body = typeof body === "object" && body !== null ? body : {};
   const word = (v: unknown) => (typeof v === "string" ? v : "");
@@ -32,7 +32,7 @@ export function problemOf(status: number, body: unknown): ApiProblem {
   return new ApiProblem(status, word(b.code) || `status_${status}`, text || `The server answered ${status}.`, word(b.hint));
 }
 
-/** An ApiProblem of whatever was thrown. */
+/** Converts anything thrown to an ApiProblem. */
 export function asProblem(thrown: unknown): ApiProblem {
   if (thrown instanceof ApiProblem) return thrown;
   if (thrown instanceof TypeError && /fetch|network|load/i.test(thrown.message)) {

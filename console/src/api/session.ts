@@ -5,7 +5,7 @@ import { ApiProblem } from "./problem";
 
 const rank: Record<Scope, number> = { viewer: 0, operator: 1, admin: 2 };
 
-/** Whether a scope holds what another asks for. */
+/** Reports whether a scope includes another one. */
 export function covers(has: Scope, needs: Scope): boolean {
   return rank[has] >= rank[needs];
 }
@@ -24,7 +24,7 @@ export const sessionQuery = queryOptions({
   staleTime: Number.POSITIVE_INFINITY,
 });
 
-/** Changes a one-time token into a session; the cookie is the browser's matter. */
+/** Exchanges a one-time token for a session; the browser keeps the cookie. */
 export async function signIn(token: string): Promise<Session> {
   const headers = { "Content-Type": "application/json" };
   // A link that is not good any more leaves the session that there is.
@@ -41,7 +41,7 @@ export function useSession(): Session | undefined {
   return useQuery(sessionQuery).data ?? undefined;
 }
 
-/** Whether the session may do what needs a scope. The server decides; this only hides. */
+/** Reports whether the session has a scope. The server enforces it; this only hides controls. */
 export function useCan(scope: Scope): boolean {
   const session = useSession();
   return session !== undefined && covers(session.scope, scope);

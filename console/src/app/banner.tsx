@@ -6,10 +6,10 @@ import { useNow } from "../parts/clock";
 import { coarse } from "../parts/format";
 import { Icon } from "../parts/icon";
 
-/** So long before its end a session is said to end. */
+/** How long before its end a warning about the session appears. */
 const warning = 10 * 60_000;
 
-/** What holds for all pages: no server, another version, a session about to end. */
+/** Messages for all pages: no server, another version, the session ends soon. */
 export function Banner({ session }: { session: Session }) {
   const state = useLiveState();
   const now = useNow(10_000);

@@ -1,7 +1,7 @@
 import { type ErrorComponentProps, Link } from "@tanstack/react-router";
 import { Empty, Page, Problem } from "../parts/page";
 
-/** A page that broke; the frame around it still works. */
+/** Shown for a page with an error; the frame around it still works. */
 export function Failed({ error, reset }: ErrorComponentProps) {
   // A chunk that is gone means that the server was updated under an open page.
   const gone = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));
@@ -21,7 +21,7 @@ export function Failed({ error, reset }: ErrorComponentProps) {
   );
 }
 
-/** An address that leads nowhere. */
+/** Shown for an unknown address. */
 export function Lost() {
   return (
     <Page title="Not found">

@@ -13,7 +13,7 @@ export function score(text: string, typed: string): number {
   return sum - have.length / 10_000;
 }
 
-/** The best of some things, in the order of their score and then as they were. */
+/** The best matches, sorted by score, then in their original order. */
 export function best<T>(things: readonly T[], typed: string, text: (thing: T) => string, most: number): T[] {
   return things
     .map((thing, at) => ({ thing, at, points: score(text(thing), typed) }))

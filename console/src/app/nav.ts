@@ -5,11 +5,11 @@ export interface Place {
   to: string;
   label: string;
   icon: IconName;
-  /** The scope below which there is nothing to see. */
+  /** The scope that the page needs. */
   scope?: Scope;
   /** The second key after g. */
   key?: string;
-  /** Whether it has a place in the bar of small screens. */
+  /** Whether it is in the navigation bar of small screens. */
   small?: boolean;
 }
 
@@ -27,7 +27,7 @@ export const places: readonly Place[] = [
   { to: "/doctor", label: "Doctor", icon: "doctor" },
 ];
 
-/** Whether a path is at a place or below it. */
+/** Reports whether a path is this page's or below it. */
 export function within(path: string, place: string): boolean {
   if (place === "/") return path === "/" || path.startsWith("/s/");
   return path === place || path.startsWith(`${place}/`);

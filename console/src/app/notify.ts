@@ -19,12 +19,12 @@ function state(): NotifyState {
   return wanted() && Notification.permission === "granted" ? "on" : "off";
 }
 
-/** Whether a question should be shown on the desktop now: wanted, allowed, and the page is not visible. */
+/** Reports whether to notify about a request: wanted, permitted, and the page is not visible. */
 export function canNotify(): boolean {
   return state() === "on" && (document.hidden || !document.hasFocus());
 }
 
-/** Shows one, where the browser can: on a phone only a service worker could. */
+/** Shows a notification if the browser can: on phones only a service worker could. */
 export function notify(title: string, options: NotificationOptions): Notification | null {
   try {
     return new Notification(title, options);

@@ -15,7 +15,7 @@ import { type Theme, setTheme } from "./theme";
 interface Command {
   id: string;
   icon: IconName;
-  /** Also what is searched. */
+  /** Also searched. */
   text: string;
   quiet?: string;
   run: () => void;
@@ -28,7 +28,7 @@ export interface PaletteProps {
   onHelp: () => void;
 }
 
-/** Goes anywhere and does what has no page, from the keyboard. */
+/** The command palette: goes to any page and runs commands, by keyboard. */
 export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
   const navigate = useNavigate();
   const { rows } = useFleet();

@@ -5,7 +5,7 @@ import { sessionQuery } from "../api/session";
 import { live } from "../live/live";
 import { toast } from "../parts/toast";
 
-/** What the pages have read. */
+/** The cache of what pages have read. */
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {
@@ -25,10 +25,10 @@ export const queries = new QueryClient({
   }),
 });
 
-/** Why the sign-in page is shown, if there was a session before. */
+/** The reason for showing the sign-in page, if there was a session before. */
 export const farewell = { text: "" };
 
-/** Ties session, stream and what was read together; once, at the start. */
+/** Connects session, stream and cache; once, at the start. */
 export function beginQueries() {
   onSignedOut(() => {
     const session = queries.getQueryData(sessionQuery.queryKey);
@@ -46,7 +46,7 @@ export function beginQueries() {
   });
 }
 
-/** Says of a query that it is of something else than who is signed in. */
+/** Marks a query that does not depend on the signed-in session. */
 export function others(query: { queryKey: readonly unknown[] }): boolean {
   return query.queryKey[0] !== sessionQuery.queryKey[0];
 }

@@ -11,7 +11,7 @@ const SignInPage = lazy(() => import("../signin/page").then((m) => ({ default: m
 // Taken before anything else looks at the address.
 const given = takeToken();
 
-/** Either the door or the house. What was asked for stays in the address until then. */
+/** The sign-in page or the console. The requested page stays in the address until then. */
 export function Root() {
   const [token, setToken] = useState(given);
   // Who comes with a token has most often no session yet to be asked about.

@@ -35,7 +35,7 @@ const routes = [
   createRoute({ getParentRoute: () => root, path: "/doctor", component: lazyRouteComponent(() => import("../admin/doctor"), "DoctorPage") }),
 ];
 
-/** Where everything of the console is. */
+/** The routes of the console. */
 export const router = createRouter({
   routeTree: root.addChildren(routes),
   basepath: "/console",

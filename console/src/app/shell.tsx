@@ -101,7 +101,7 @@ function PlaceLink({ place, here, count }: { place: Place; here: boolean; count:
   );
 }
 
-/** Puts the focus into a page that one has gone to, so that Tab and a reader go on from there. */
+/** Moves the focus into a newly opened page, so that Tab and a screen reader continue there. */
 function useFocusOnArrival(path: string) {
   const main = useRef<HTMLElement>(null);
   const last = useRef(path);

@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "react";
 
 export interface Shortcut {
-  /** What the help says of it; nothing if it is only another key for the same. */
+  /** The text in the help; absent for a second key of the same action. */
   label: string;
   run: (event: KeyboardEvent) => void;
 }
@@ -24,13 +24,13 @@ export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey"
   return mod ? `mod+${key}` : key;
 }
 
-/** Whether keys belong to what has the focus, not to the page. */
+/** Reports whether keys belong to the focused element and not to the page. */
 export function taken(target: EventTarget | null): boolean {
   if (!(target instanceof Element)) return false;
   return target.closest("input, textarea, select, [contenteditable='true'], [role='textbox'], [data-keys='own'], .xterm, [role='menu']") !== null;
 }
 
-/** Gives a key to its newest handler; reports whether there is one. */
+/** Passes a key to its newest handler; reports whether there is one. */
 export function press(event: KeyboardEvent, now = Date.now()): boolean {
   const key = keyName(event);
   if (key === "" || event.defaultPrevented || event.isComposing) return false;
@@ -54,7 +54,7 @@ export function press(event: KeyboardEvent, now = Date.now()): boolean {
   return false;
 }
 
-/** Adds shortcuts above those that are there, until the function that it returns is called. */
+/** Adds shortcuts above the existing ones, until the returned function is called. */
 export function addShortcuts(shortcuts: Shortcuts): () => void {
   layers.push(shortcuts);
   return () => {
@@ -72,7 +72,7 @@ export function listShortcuts(): { keys: string; label: string }[] {
   return [...all].filter(([, label]) => label !== "").map(([keys, label]) => ({ keys, label }));
 }
 
-/** Shortcuts as long as the component is there; what they run may change freely. */
+/** Registers shortcuts while the component is mounted; their actions may change. */
 export function useShortcuts(shortcuts: Shortcuts) {
   const latest = useRef(shortcuts);
   useEffect(() => {

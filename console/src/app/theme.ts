@@ -16,7 +16,7 @@ function stored(): Theme {
   }
 }
 
-/** What is shown: the choice, or what the system says. */
+/** The effective theme: the choice, or the system's. */
 export function resolved(theme: Theme = chosen): "light" | "dark" {
   if (theme !== "system") return theme;
   return dark.matches ? "dark" : "light";

@@ -7,7 +7,7 @@ import { factsOf, kindName, lastsOf, partsOf, rememberText, votesOf, type Fact, 
 
 const tones: Record<Urgency, Tone> = { calm: "quiet", soon: "warn", now: "bad", over: "quiet" };
 
-/** How long a question still waits. It is no live region: a clock that is read aloud hides all else. */
+/** The remaining time of a request. It is not a live region: reading a clock aloud would hide everything else. */
 export function Countdown({ until }: { until: string }) {
   const left = leftOf(until, useNow(1000));
   return (
@@ -33,7 +33,7 @@ export interface Deciding {
   always: () => void;
   deny: () => void;
   all: () => void;
-  /** How many wait by the same rule, this one among them. */
+  /** The number of pending requests with the same rule, this one included. */
   alike: number;
   busy: boolean;
 }
@@ -42,9 +42,9 @@ export interface CardProps {
   question: Question;
   /** The sandbox's own name, if it has one. */
   name?: string | undefined;
-  /** How the like of it was answered before. */
+  /** How similar requests were decided before. */
   past?: string | undefined;
-  /** It has the keys. */
+  /** It has the keyboard focus. */
   focused?: boolean;
   deciding?: Deciding | undefined;
   ref?: Ref<HTMLElement>;
@@ -53,7 +53,7 @@ export interface CardProps {
   note?: ReactNode;
 }
 
-/** One question, with all that an answer is good for. */
+/** One approval request with all facts that a grant is bound to. */
 export function Card({ question: q, name, past, focused, deciding, ref, headRef, onFocus, note }: CardProps) {
   const parts = partsOf(q);
   const count = votesOf(q);

@@ -9,7 +9,7 @@ export interface Left {
 
 const MINUTE = 60_000;
 
-/** leftOf says how long a question still lives. */
+/** leftOf returns the remaining time of a request. */
 export function leftOf(expiresAt: string, now: number): Left {
   const ms = Date.parse(expiresAt) - now;
   if (!(ms > 0)) return { text: "expired", urgency: "over" };

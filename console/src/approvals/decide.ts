@@ -1,12 +1,12 @@
-// Sending a decision, and remembering which questions this tab has answered
-// until the stream says the same.
+// Sends a decision, and remembers the approval requests that this tab has decided until the stream
+// confirms it.
 import { useQuery } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { Question } from "./question";
 
 export type Decision = { do: "approve"; remember: boolean } | { do: "deny"; reason: string };
 
-/** send puts one decision to the server and returns the question as it stands then. */
+/** send sends one decision to the server and returns the approval request with its new state. */
 export async function send(id: string, d: Decision): Promise<Question> {
   const params = { path: { id } };
   if (d.do === "deny") return unwrap(api.POST("/v1/approvals/{id}/deny", { params, body: { reason: d.reason } }));
@@ -18,7 +18,7 @@ export interface Failed {
   error: unknown;
 }
 
-/** sendAll decides one after the other, so that one that fails stops no other. */
+/** sendAll decides several requests, one after the other; a failure does not stop the others. */
 export async function sendAll(questions: readonly Question[], d: Decision, each: (id: string) => void): Promise<Failed[]> {
   const failed: Failed[] = [];
   for (const question of questions) {
@@ -32,10 +32,7 @@ export async function sendAll(questions: readonly Question[], d: Decision, each:
   return failed;
 }
 
-/**
- * usePending are the questions that wait, asked for every few seconds: for as
- * long as the stream does not tell of them.
- */
+/** usePending returns the pending approval requests. It polls while the stream does not deliver them. */
 export function usePending(wanted: boolean) {
   return useQuery({
     queryKey: ["approvals", "pending"],
@@ -45,7 +42,7 @@ export function usePending(wanted: boolean) {
   });
 }
 
-/** useDecided are the last questions that were answered or ran out. */
+/** useDecided returns the last approval requests that were decided or expired. */
 export function useDecided(stamp: unknown) {
   return useQuery({
     queryKey: ["approvals", "decided", stamp],
@@ -55,7 +52,7 @@ export function useDecided(stamp: unknown) {
   });
 }
 
-/** useQuestion is one question, whatever has come of it. */
+/** useQuestion returns one approval request in any state. */
 export function useQuestion(id: string | undefined, stamp: unknown) {
   return useQuery({
     queryKey: ["approvals", "one", id, stamp],

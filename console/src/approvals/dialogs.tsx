@@ -5,7 +5,7 @@ import { alwaysText, partsOf, type Question } from "./question";
 
 const mostReason = 512;
 
-/** Says no, with the reason that the program inside is told. */
+/** Denies a request, with the reason for the program inside. */
 export function DenyDialog({ question, onClose, onDeny }: { question: Question; onClose: () => void; onDeny: (reason: string) => Promise<void> }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
@@ -60,7 +60,7 @@ function ReasonField({ value, onChange }: { value: string; onChange: (v: string)
   );
 }
 
-/** Asks once more before a host is allowed for good: that lasts, and a slip would too. */
+/** Asks for confirmation before a host is allowed permanently. */
 export function AlwaysDialog({ question, onClose, onConfirm }: { question: Question; onClose: () => void; onConfirm: () => Promise<void> }) {
   const what = (
     <div className="a-form">
@@ -78,14 +78,14 @@ export function AlwaysDialog({ question, onClose, onConfirm }: { question: Quest
 }
 
 export interface BulkProps {
-  /** Those that stood there when it was opened. What comes later is not among them. */
+  /** The requests that were shown when it was opened. Later ones are not included. */
   questions: readonly Question[];
   names: ReadonlyMap<string, string>;
   onClose: () => void;
   onDecided: (id: string) => void;
 }
 
-/** Answers all questions of one rule, each of which is shown. */
+/** Decides all requests of one rule, each of which is shown. */
 export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);

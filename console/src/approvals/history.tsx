@@ -30,7 +30,7 @@ const columns: Column<Question>[] = [
   { id: "when", header: "When", align: "end", cell: (q) => <Time at={q.decided_at ?? q.expires_at} relative /> },
 ];
 
-/** What was answered lately, or ran out. */
+/** Requests that were decided lately, or expired. */
 export function Decided({ stamp }: { stamp: string }) {
   const decided = useDecided(stamp);
   const navigate = useNavigate();

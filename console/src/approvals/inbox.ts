@@ -1,7 +1,7 @@
 // The inbox without its looks: in which order questions stand, which of them
 // the keys are for, and when a key or a click may count.
 
-/** What the inbox needs to know of a question. */
+/** The fields of a request that the inbox needs. */
 export interface Dated {
   id: string;
   created_at: string;
@@ -32,7 +32,7 @@ export function emptyInbox(now: number): Inbox {
   return { order: [], focus: null, focusedAt: now, placedAt: {}, shownAt: now };
 }
 
-/** byDeadline puts what runs out first on top. */
+/** byDeadline sorts the request that expires first to the top. */
 export function byDeadline<T extends Dated>(questions: readonly T[]): T[] {
   return questions.toSorted(
     (a, b) =>
@@ -68,20 +68,20 @@ function heir(inbox: Inbox, order: readonly string[]): string | null {
   return above ?? order[0] ?? null;
 }
 
-/** move takes the focus so many cards down, and stops at the ends. */
+/** move moves the focus by a number of cards, and stops at the ends. */
 export function move(inbox: Inbox, by: number, now: number): Inbox {
   const place = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
   const to = Math.min(Math.max(place + by, 0), inbox.order.length - 1);
   return focusOn(inbox, inbox.order[to] ?? null, now);
 }
 
-/** focusOn gives the focus to a card. One that has it keeps its time. */
+/** focusOn gives the focus to a card. A card that has it keeps its time. */
 export function focusOn(inbox: Inbox, id: string | null, now: number): Inbox {
   if (id === inbox.focus || (id !== null && !inbox.order.includes(id))) return inbox;
   return { ...inbox, focus: id, focusedAt: now };
 }
 
-/** shown notes that the page has come to the front: what is on it is new to who looks. */
+/** shown notes that the page became visible: all of it is new to the viewer. */
 export function shown(inbox: Inbox, now: number): Inbox {
   return { ...inbox, shownAt: now };
 }

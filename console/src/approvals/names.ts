@@ -3,7 +3,7 @@ import { useQueries } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { Question } from "./question";
 
-/** useNames finds the names of the questions' sandboxes; one that has none, or is gone, is not in it. */
+/** useNames returns the names of the requests' sandboxes; one without a name, or removed, is not in it. */
 export function useNames(questions: readonly Question[]): ReadonlyMap<string, string> {
   const ids = [...new Set(questions.map((q) => q.sandbox))];
   const answers = useQueries({

@@ -1,7 +1,7 @@
 import { useNotify } from "../app/notify";
 import { Toggle } from "../parts";
 
-/** Turns desktop notifications on and off, where the browser has them and was not told no. */
+/** Turns desktop notifications on and off, if the browser has them and permits it. */
 export function Notify() {
   const [state, turn] = useNotify();
   if (state === "impossible") return null;

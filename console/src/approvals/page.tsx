@@ -1,4 +1,4 @@
-/** The inbox: what waits for a person's answer, and what was answered. */
+/** The inbox: pending and decided approval requests. */
 import { useNavigate, useParams } from "@tanstack/react-router";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { useCan } from "../api/session";
@@ -51,7 +51,7 @@ export function ApprovalsPage() {
   );
 }
 
-/** The question of a deep link, where it does not wait any more. */
+/** The request of a deep link, if it is not pending any more. */
 function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting: readonly Question[]; ready: boolean; stamp: string }) {
   const open = id !== undefined && waiting.some((q) => q.id === id);
   const one = useQuestion(ready && !open ? id : undefined, stamp);
@@ -244,7 +244,7 @@ function wordsFor(d: Decision, q: Question): string {
   return d.remember ? `Always allowed. ${what}` : `Approved once. ${what}`;
 }
 
-/** useFocus keeps the browser's focus on the card that has the keys, unless a person is somewhere else. */
+/** useFocus keeps the browser's focus on the card with the keyboard focus, unless a person is in another field. */
 function useFocus(focus: string | null, cards: ReadonlyMap<string, HTMLElement>, list: { current: HTMLElement | null }): void {
   const last = useRef<string | null>(null);
   useEffect(() => {

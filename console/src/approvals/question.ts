@@ -66,13 +66,13 @@ export function partsOf(q: Question): Parts {
 export interface Fact {
   name: string;
   value: string;
-  /** Names something that the person cannot read, such as a hash. */
+  /** Names values that people cannot read, such as hashes. */
   dim: boolean;
 }
 
 const first = ["method", "target", "covers", "body", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
 
-/** factsOf puts what matters to a person first, and hashes last. */
+/** factsOf sorts facts that matter to a person first, and hashes last. */
 export function factsOf(q: Question): Fact[] {
   const rank = (name: string) => {
     const place = first.indexOf(name);
@@ -103,7 +103,7 @@ export function lastsOf(q: Question): string {
 /** alwaysText describes the effect of a host that is allowed for good. */
 export const alwaysText = "Later requests there pass without a question, with any method and path, unless another rule asks or denies.";
 
-/** rememberText describes what allowing for good would add; nothing where the answer lasts anyway. */
+/** rememberText describes what allowing permanently would add; empty if the grant lasts anyway. */
 export function rememberText(q: Question): string {
   if (q.kind === "policy.widen") return "";
   if (q.always) return `To allow it always adds ${q.always} to this sandbox's policy. ${alwaysText}`;
@@ -125,12 +125,12 @@ export function votesOf(q: Question): Count {
   return { given: people.size, needed, text: `${people.size} of ${needed} approved` };
 }
 
-/** sameRule are the questions that one decision on a rule could answer. */
+/** sameRule returns the requests that one decision on a rule could decide. */
 export function sameRule<T extends Question>(all: readonly T[], q: Question): T[] {
   return all.filter((each) => each.rule === q.rule && each.kind === q.kind);
 }
 
-/** pastOf says how questions by the same rule were answered lately, or nothing if none were. */
+/** pastOf tells how requests of the same rule were decided lately; empty if none were. */
 export function pastOf(decided: readonly Question[], q: Question): string {
   const alike = sameRule(decided, q).filter((each) => each.id !== q.id);
   const count = (states: readonly string[]) => alike.filter((each) => states.includes(each.state)).length;

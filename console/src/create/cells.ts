@@ -84,7 +84,7 @@ function trimmed(run: CellRun): CellRun {
   return { ...run, outputs, dropped };
 }
 
-/** How a result may be shown without letting it run or reach out. */
+/** How a result may be shown without running code or loading anything. */
 export type View =
   | { as: "image"; src: string; alt: string }
   | { as: "frame"; html: string }
@@ -93,7 +93,7 @@ export type View =
 
 const base64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/** viewsOf are the ways to show a result, the richest first. */
+/** viewsOf returns the ways to show a result, the richest first. */
 export function viewsOf(data: Record<string, unknown>): View[] {
   const out: View[] = [];
   for (const mime of ["image/png", "image/jpeg"]) {

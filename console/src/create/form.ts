@@ -47,14 +47,14 @@ export interface CreateBody {
 
 const units: Record<string, number> = { "": 1, k: 1 << 10, m: 1 << 20, g: 1 << 30, t: 2 ** 40 };
 
-/** bytesOf reads 512M or 2 GiB. Null is unreadable. */
+/** bytesOf parses 512M or 2 GiB. Null means invalid. */
 export function bytesOf(text: string): number | null {
   const m = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/i.exec(text.trim());
   const n = m ? Number(m[1]) * (units[(m[2] ?? "").toLowerCase()] ?? 1) : 0;
   return n > 0 && Number.isSafeInteger(Math.round(n)) ? Math.round(n) : null;
 }
 
-/** secondsOf reads 90s, 15m, 2h or 1h30m. Null is unreadable: a bare number could count anything. */
+/** secondsOf parses 90s, 15m, 2h or 1h30m. Null means invalid: a number alone has no unit. */
 export function secondsOf(text: string): number | null {
   const t = text.trim().replaceAll(/\s+/g, "");
   if (!/^(\d+(\.\d+)?[dhms])+$/i.test(t)) return null;
@@ -71,7 +71,7 @@ const linesOf = (text: string) =>
     .map((l) => l.trim())
     .filter((l) => l !== "");
 
-/** bodyOf reads the form. What cannot be read is a complaint and not a default. */
+/** bodyOf reads the form. An invalid field is an error and not a default. */
 export function bodyOf(f: Form): { body: CreateBody; wrong: Complaints } {
   const body: CreateBody = {};
   const wrong: Complaints = {};

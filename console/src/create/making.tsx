@@ -12,10 +12,10 @@ interface Template {
 
 const levels = [
   { value: "", label: "standard (default)" },
-  { value: "strict", label: "strict: nothing but what is listed" },
-  { value: "standard", label: "standard: asks about the rest" },
+  { value: "strict", label: "strict: only listed hosts" },
+  { value: "standard", label: "standard: asks about other hosts" },
   { value: "light", label: "light: reads freely, asks about writes" },
-  { value: "minimal", label: "minimal: open, and recorded" },
+  { value: "minimal", label: "minimal: open, and logged" },
 ];
 
 const nets = [

@@ -1,16 +1,16 @@
 // Lines of JSON out of a stream of bytes.
 
-/** LineReader puts lines together from pieces that are cut anywhere. */
+/** LineReader joins lines from pieces that are cut anywhere. */
 export class LineReader<T> {
   private rest = "";
   private readonly decoder = new TextDecoder();
 
-  /** push returns the values of the lines that are whole now. A line that is no JSON is an error. */
+  /** push returns the values of the complete lines. A line that is not JSON is an error. */
   push(bytes: Uint8Array): T[] {
     return this.lines(this.decoder.decode(bytes, { stream: true }));
   }
 
-  /** end returns what came without a newline behind it. */
+  /** end returns the rest without a newline. */
   end(): T[] {
     return this.lines(`${this.decoder.decode()}\n`);
   }

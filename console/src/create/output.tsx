@@ -7,7 +7,7 @@ const words = { running: "running", done: "done", failed: "failed", interrupted:
 const tones = { running: "info", done: "ok", failed: "bad", interrupted: "warn", lost: "bad" } as const;
 const icons = { running: "clock", done: "check", failed: "alert", interrupted: "stop", lost: "alert" } as const;
 
-/** A cell that was run, with all that came of it. */
+/** A cell that was run, with all of its output. */
 export function CellView({ cell, n }: { cell: Cell; n: number }) {
   const { run } = cell;
   return (

@@ -1,4 +1,4 @@
-/** A new sandbox, and code that is run in it. */
+/** A new sandbox, and cells of code in it. */
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";

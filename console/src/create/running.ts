@@ -31,7 +31,7 @@ async function stream(sandbox: string, language: string, code: string, signal: A
 // What is printed by the thousand lines is drawn at this pace.
 const pace = 80;
 
-/** useCells keeps what was run in one sandbox while the page is open. */
+/** useCells keeps the cells of one sandbox while the page is open. */
 export function useCells(sandbox: string) {
   const [cells, setCells] = useState<readonly Cell[]>([]);
   const abort = useRef<AbortController | null>(null);

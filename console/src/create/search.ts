@@ -1,9 +1,9 @@
 // What the page for a new sandbox has in its URL. The router loads this at once.
 
 export interface NewSearch {
-  /** Of which template or snapshot it is to be. */
+  /** The template or snapshot to start from. */
   template?: string;
-  /** The sandbox that was made, in which code is run. */
+  /** The created sandbox, in which code is run. */
   sandbox?: string;
 }
 

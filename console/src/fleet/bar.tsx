@@ -18,11 +18,11 @@ export interface FilterBarProps {
   search: FleetSearch;
   onChange: (change: { [K in keyof FleetSearch]?: FleetSearch[K] | undefined }) => void;
   input: Ref<HTMLInputElement>;
-  /** Moves on to what was found. */
+  /** Moves the focus to the results. */
   onLeave: () => void;
 }
 
-/** What the fleet is filtered and sorted by. All of it is in the address. */
+/** The filter and the sorting of the fleet. Both are in the address. */
 export function FilterBar({ rows, search, onChange, input, onLeave }: FilterBarProps) {
   const [typed, type] = useTyped(search.q ?? "", (q) => onChange({ q }));
   const needs = rows.reduce((n, row) => n + (row.attention > 0 ? 1 : 0), 0);

@@ -10,7 +10,7 @@ function opens(event: MouseEvent): boolean {
   return event.target instanceof Element && event.target.closest("a, button, input, label, [role='menuitem']") === null;
 }
 
-/** A box as a tile. */
+/** A sandbox as a tile. */
 export const Tile = memo(function Tile(props: BoxProps) {
   const { row, index, total, chosen, current, operator, onOpen } = props;
   return (
@@ -41,7 +41,7 @@ export const Tile = memo(function Tile(props: BoxProps) {
   );
 });
 
-/** A box as a line of the table. */
+/** A sandbox as a row of the table. */
 export const Line = memo(function Line(props: BoxProps) {
   const { row, index, chosen, current, operator, onOpen } = props;
   return (

@@ -5,14 +5,14 @@ import { type ApiProblem, asProblem } from "../api/problem";
 
 export type Act = "stop" | "pause" | "resume";
 
-/** What each act is called, and of which states it makes sense. */
+/** The name of each action, and the states in which it is possible. */
 export const acts: Record<Act, { label: string; doing: string; done: string; fits: (row: FleetRow) => boolean }> = {
   stop: { label: "Stop", doing: "Stopping", done: "stopped", fits: (row) => row.state !== "stopped" && row.state !== "stopping" },
   pause: { label: "Pause", doing: "Pausing", done: "paused", fits: (row) => row.state === "running" },
   resume: { label: "Resume", doing: "Resuming", done: "resumed", fits: (row) => row.state === "paused" },
 };
 
-/** Does one of them to one sandbox, as it was when it was asked for. */
+/** Performs an action on one sandbox, as it was when the user confirmed. */
 export async function perform(act: Act, { id, state }: Pick<FleetRow, "id" | "state">): Promise<void> {
   const params = { path: { id } };
   switch (act) {

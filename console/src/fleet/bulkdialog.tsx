@@ -4,7 +4,7 @@ import { Badge, Button, Dialog, Inert, Time } from "../parts";
 import { type Act, type Outcome, acts, forEach, perform } from "./bulk";
 import { title } from "./search";
 
-/** Asks before something is done to many, does it, and shows what came of each. */
+/** Asks for confirmation of an action on several sandboxes, performs it, and shows each result. */
 export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly FleetRow[]; onClose: (failed: string[] | null) => void }) {
   const { label, doing, done, fits } = acts[act];
   // What was shown when it was asked for is what it is done to.

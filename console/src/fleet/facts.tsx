@@ -6,7 +6,7 @@ import { type Act, acts } from "./bulk";
 import { inertLine } from "../parts/inert";
 import { plainTitle, title } from "./search";
 
-/** What both a tile and a line of the table are given. */
+/** The properties of a tile and of a row. */
 export interface BoxProps {
   row: FleetRow;
   /** Its place among all that pass the filter, from 0, and how many those are. */
@@ -60,7 +60,7 @@ export function BoxMenu({ row, operator, onAct, onOpen }: Pick<BoxProps, "row" |
   return <Menu label={`Actions of ${plainTitle(row)}`} items={items} />;
 }
 
-/** What a person should look at, with words. */
+/** The reasons why a person should look at it, with text. */
 export function Attention({ row }: { row: FleetRow }) {
   return (
     <span className="fleet-attention">
@@ -112,7 +112,7 @@ export function LastCommand({ row }: { row: FleetRow }) {
   );
 }
 
-/** How old it is and how long it has. */
+/** Its age and remaining lifetime. */
 export function Age({ row }: { row: FleetRow }) {
   const now = useNow(10_000);
   const left = row.ends_at ? Date.parse(row.ends_at) - now : null;
@@ -124,7 +124,7 @@ export function Age({ row }: { row: FleetRow }) {
   );
 }
 
-/** Where it runs and behind what. */
+/** Its engine and its boundary. */
 export function Kind({ row }: { row: FleetRow }) {
   return (
     <span className="fleet-kind quiet" title={`${row.engine}: ${row.boundary}`}>

@@ -4,7 +4,7 @@ import type { FleetRow } from "../api/console";
 // So long after the last move of a hand nothing changes places.
 const rest = 3_000;
 
-/** The rows in the order that they had; those that are new come last. */
+/** The rows in their previous order; new ones are last. */
 export function keepOrder(before: readonly string[], sorted: readonly FleetRow[]): FleetRow[] {
   const place = new Map(before.map((id, at) => [id, at]));
   const last = before.length;

@@ -1,4 +1,4 @@
-/** Where a key leads from one box of a grid with so many in a row; null if nowhere. */
+/** Returns the tile that a key leads to in a grid with the given columns; null if none. */
 export function nextIndex(key: string, at: number, count: number, across: number): number | null {
   const last = count - 1;
   let to: number;

@@ -15,7 +15,7 @@ export interface BoxListProps extends Pick<BoxProps, "operator" | "onChoose" | "
   table: boolean;
 }
 
-/** The fleet, of which only what is in sight is in the page. */
+/** The fleet; only visible rows are rendered. */
 export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
   const frame = useRef<HTMLDivElement>(null);
   const [place, setPlace] = useState({ width: 0, top: 0 });

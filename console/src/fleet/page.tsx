@@ -15,7 +15,7 @@ import { type FleetSearch, filterFleet, fleetSearch, sortFleet } from "./search"
 
 const route = getRouteApi("/");
 
-/** The whole fleet on one page: what runs, how it does, and who waits. */
+/** The page with all sandboxes. */
 export function FleetPage() {
   const search = route.useSearch();
   const navigate = useNavigate();

@@ -1,22 +1,22 @@
 import type { Approval, ApprovalEvent } from "../api/console";
 
 export interface ApprovalView {
-  /** What waits for an answer, the one that ends first at the top. */
+  /** Pending requests, the one that expires first at the top. */
   pending: readonly Approval[];
-  /** What was decided or ended since this page was opened, the newest first. */
+  /** Requests that were decided or expired since this page was opened, newest first. */
   recent: readonly Approval[];
   ready: boolean;
 }
 
 const mostRecent = 50;
 
-/** The questions that wait, as the server last told them. */
+/** The pending requests, as the server last sent them. */
 export class Approvals {
   view: ApprovalView = { pending: [], recent: [], ready: false };
   private readonly byID = new Map<string, Approval>();
   private readonly seen = new Set<string>();
 
-  /** All that wait. Returns those that are new to the page. */
+  /** Sets all pending requests. Returns those that are new to the page. */
   list(approvals: readonly Approval[]): Approval[] {
     const was = this.view.ready;
     const fresh = approvals.filter((a) => !this.seen.has(a.id));
@@ -30,7 +30,7 @@ export class Approvals {
     return was ? fresh : [];
   }
 
-  /** One change. Returns the question if it is new. */
+  /** Processes one change. Returns the request if it is new. */
   event({ approval }: ApprovalEvent): Approval[] {
     const waits = approval.state === "pending";
     const fresh = waits && !this.seen.has(approval.id);

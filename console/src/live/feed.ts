@@ -1,7 +1,7 @@
 export interface FeedView<T> {
   /** The oldest first. */
   items: readonly T[];
-  /** What the server said that this reader lost; read again from the API. */
+  /** The number of events that the server reported lost; read them from the API. */
   gap: string | null;
   paused: boolean;
   /** How many came while paused. */
@@ -11,7 +11,7 @@ export interface FeedView<T> {
 // Lines come by the hundred; who looks is told at this pace.
 const pace = 150;
 
-/** The newest lines of something that never ends, for one list on one page. */
+/** The newest lines of an endless list, for one list on one page. */
 export class Feed<T> {
   view: FeedView<T> = { items: [], gap: null, paused: false, held: 0 };
   private readonly limit: number;
@@ -47,7 +47,7 @@ export class Feed<T> {
     this.show();
   };
 
-  /** Adds a line, unless it is there: after a reconnection some come twice. */
+  /** Adds a line unless it exists: after a reconnect some are sent twice. */
   push(item: T) {
     const key = this.key(item);
     if (this.keys.has(key)) return;

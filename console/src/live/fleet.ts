@@ -8,7 +8,7 @@ export interface FleetEvent {
 
 export interface FleetView {
   rows: readonly FleetRow[];
-  /** Whether all rows were heard once. */
+  /** Whether all rows were received once. */
   ready: boolean;
 }
 
@@ -20,7 +20,7 @@ export class Fleet {
   view: FleetView = { rows: [], ready: false };
   private byID = new Map<string, FleetRow>();
 
-  /** Takes in one event; says whether anything is another than before. */
+  /** Processes one event; reports whether anything changed. */
   apply(event: FleetEvent): boolean {
     const rows = event.sandboxes ?? [];
     let changed = event.full && !this.view.ready;

@@ -11,7 +11,7 @@ import type { LiveState } from "./stream";
 export { live } from "./live";
 export type { LiveState } from "./stream";
 
-/** Wants a topic as long as the component is there. */
+/** Subscribes to a topic while the component is mounted. */
 export function useTopic(topic: string | null) {
   useEffect(() => (topic === null ? undefined : live.topic(topic)), [topic]);
 }
@@ -22,7 +22,7 @@ export function useFleet(): FleetView {
   return useSyncExternalStore(live.onFleet.on, () => live.fleetView);
 }
 
-/** Wants the metrics of some sandboxes, at most 200 in the whole tab. */
+/** Subscribes to the metrics of some sandboxes, at most 200 in the whole tab. */
 export function useWatch(ids: readonly string[]) {
   const key = ids.join(",");
   useEffect(() => (key === "" ? undefined : live.watch(key.split(","))), [key]);
@@ -78,7 +78,7 @@ function useFeed<T>(topic: string, limit: number, key: (item: T) => string | num
   return { ...view, setPaused: current.setPaused };
 }
 
-/** Entries of the record from now on, the oldest first; of one sandbox or of all. */
+/** New entries of the audit log, oldest first; of one sandbox or of all. */
 export function useEntries(sandbox: string | null, { limit = 500 }: { limit?: number } = {}) {
   const from = useCallback(
     (push: (entry: Entry) => void) =>
@@ -95,7 +95,7 @@ function entryKey(entry: Entry): number {
   return entry.seq;
 }
 
-/** What a sandbox does over its link from now on, the oldest first. */
+/** New flows of a sandbox, oldest first. */
 export function useFlows(sandbox: string, { limit = 500 }: { limit?: number } = {}) {
   const from = useCallback(
     (push: (flow: FlowRecord) => void) =>
@@ -112,12 +112,12 @@ function flowKey(flow: FlowRecord): string {
   return `${flow.seq}/${flow.time}`;
 }
 
-/** Whether what is shown is live. */
+/** Whether the shown data is live. */
 export function useLiveState(): LiveState {
   return useSyncExternalStore(live.onState.on, () => live.state);
 }
 
-/** Whether the fleet is held still, and how to change that. */
+/** Whether the fleet is paused, and how to change that. */
 export function useLivePaused(): [boolean, (paused: boolean) => void] {
   const paused = useSyncExternalStore(live.onState.on, () => live.paused);
   return [paused, (on) => live.setPaused(on)];

@@ -22,7 +22,7 @@ class Bell<T extends unknown[] = []> {
   }
 }
 
-/** Things that are wanted by several, each as long as one of them does. */
+/** Reference-counted subscriptions. */
 class Wanted {
   private readonly counts = new Map<string, number>();
 
@@ -46,7 +46,7 @@ export class Live {
   readonly fleet = new Fleet();
   readonly metrics = new Metrics();
   readonly approvals = new Approvals();
-  /** What the fleet looks like, which stands still while paused. */
+  /** The state of the fleet, which does not change while paused. */
   fleetView: FleetView = this.fleet.view;
   paused = false;
   hello: Hello | undefined;
@@ -59,7 +59,7 @@ export class Live {
   readonly onEntry = new Bell<[Entry]>();
   readonly onFlow = new Bell<[FlowRecord]>();
   readonly onGap = new Bell<[Gap]>();
-  /** The stream is back; the argument says whether the server is another process. */
+  /** The stream is back; the argument is true if the server restarted. */
   readonly onReturn = new Bell<[boolean]>();
 
   private readonly stream: Stream;
@@ -91,7 +91,7 @@ export class Live {
     this.stream.hurry();
   }
 
-  /** Wants a topic until the function that it returns is called. */
+  /** Subscribes to a topic until the returned function is called. */
   topic(name: string): () => void {
     this.topics.add(name);
     this.carry();
@@ -101,7 +101,7 @@ export class Live {
     };
   }
 
-  /** Wants the metrics of some sandboxes likewise. */
+  /** Subscribes to the metrics of some sandboxes in the same way. */
   watch(ids: readonly string[]): () => void {
     for (const id of ids) this.watched.add(id);
     this.carry();
@@ -111,7 +111,7 @@ export class Live {
     };
   }
 
-  /** Holds the fleet still, or lets it go on. Approvals are never held. */
+  /** Pauses the fleet, or continues. Approval requests are never paused. */
   setPaused(paused: boolean) {
     this.paused = paused;
     this.metrics.freeze(paused);

@@ -4,12 +4,12 @@ export interface Source {
   close(): void;
 }
 
-/** The world around the stream; another one in tests. */
+/** The environment of the stream; tests have another one. */
 export interface Wires {
   open: (url: string) => Source;
   /** Tells the server what a stream should carry; resolves to the status. */
   put: (stream: string, want: Want) => Promise<number>;
-  /** Why a stream may have broken: whether somebody is signed in, and whether the server is there. */
+  /** Why a stream may have broken: the session ended, or the server is gone. */
   probe: () => Promise<"ok" | "signed-out" | "unreachable">;
   random: () => number;
 }
@@ -119,7 +119,7 @@ export class Stream {
     });
   }
 
-  /** Gives the stream up when it has been quiet for too long. */
+  /** Closes a stream that has been silent for too long. */
   private listen() {
     const left = this.heard + quiet - Date.now();
     if (left <= 0) this.broken();

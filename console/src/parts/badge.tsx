@@ -3,7 +3,7 @@ import { Icon, type IconName } from "./icon";
 
 export type Tone = "ok" | "warn" | "bad" | "info" | "quiet";
 
-/** A short word with a tone; the word says it all, the colour helps. */
+/** A short word with a tone; the word is enough without the colour. */
 export function Badge({ tone, icon, title, children }: { tone: Tone; icon?: IconName; title?: string; children: ReactNode }) {
   return (
     <span className={`p-badge p-tone-${tone}`} title={title}>
@@ -39,7 +39,7 @@ const verdicts: Record<string, [Tone, IconName, string]> = {
   ask: ["warn", "question", "asked"],
 };
 
-/** What a policy said, never by colour alone. */
+/** A decision of a policy, never by colour only. */
 export function Verdict({ effect }: { effect: "allow" | "deny" | "ask" | (string & {}) }) {
   const [tone, icon, word] = verdicts[effect] ?? ["quiet", "question", effect];
   return (

@@ -3,7 +3,7 @@ import { Icon, type IconName } from "./icon";
 
 export interface ButtonProps extends ButtonHTMLAttributes<HTMLButtonElement> {
   variant?: "primary" | "plain" | "danger" | "quiet";
-  /** What it began is under way; a second press does nothing. */
+  /** The action is in progress; a second press does nothing. */
   busy?: boolean;
   icon?: IconName;
   ref?: Ref<HTMLButtonElement>;

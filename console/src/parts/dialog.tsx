@@ -57,7 +57,7 @@ export interface ConfirmProps {
   onConfirm: () => unknown;
 }
 
-/** Asks once more before something that cannot be taken back. */
+/** Asks for confirmation of an action that cannot be undone. */
 export function Confirm({ title, what, action, danger, open, onOpenChange, onConfirm }: ConfirmProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();

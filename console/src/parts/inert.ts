@@ -1,7 +1,7 @@
-/** Text that a box chose, after everything is gone that a reader cannot see. */
+/** Text that a sandbox chose, without characters that a reader cannot see. */
 export interface InertText {
   text: string;
-  /** Whether something was taken out. */
+  /** Whether something was removed. */
   changed: boolean;
 }
 
@@ -35,7 +35,7 @@ const invisible =
 // A pile of accents covers the lines above and below it.
 const pile = /(\p{M}{3})\p{M}+/gu;
 
-/** Takes out of text what could deceive a reader; lines and tabs stay. */
+/** Removes characters that could deceive a reader; lines and tabs stay. */
 export function inert(text: string): InertText {
   if (plain.test(text)) return { text, changed: false };
   const ends = text.replace(lineEnds, "\n");

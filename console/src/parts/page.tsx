@@ -50,7 +50,7 @@ export function TabBar({ tabs, current, label = "Views" }: { tabs: Tab[]; curren
   );
 }
 
-/** What a page shows where there is nothing to show. */
+/** Shown if there is nothing to show. */
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
   return (
     <div className="p-empty">
@@ -60,7 +60,7 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
-/** An error in the server's words. */
+/** An error with the server's text. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   const problem = asProblem(error);
   return (
@@ -91,7 +91,7 @@ export function Loading({ what = "Loading" }: { what?: string }) {
   );
 }
 
-/** What only a scope may see. The server holds to it; this only spares a refusal. */
+/** Shows content for a scope only. The server enforces it; this only avoids a refusal. */
 export function Can({ scope, children, otherwise }: { scope: "operator" | "admin"; children: ReactNode; otherwise?: ReactNode }) {
   return useCan(scope) ? children : otherwise;
 }

@@ -1,4 +1,4 @@
-/** The path of points over a width and height, from the left; the last is at the right edge. What is no number is a gap. */
+/** Returns the SVG path of the points; the last one is at the right edge. NaN makes a gap. */
 export function sparkPath(points: ArrayLike<number>, max: number, width: number, height: number, room = points.length): string {
   const n = points.length;
   if (n === 0) return "";
@@ -21,7 +21,7 @@ export function sparkPath(points: ArrayLike<number>, max: number, width: number,
   return path;
 }
 
-/** The greatest of some points. */
+/** Returns the greatest point. */
 export function largest(points: ArrayLike<number>): number {
   let max = 0;
   for (let i = 0; i < points.length; i++) max = Math.max(max, points[i] || 0);
@@ -30,12 +30,12 @@ export function largest(points: ArrayLike<number>): number {
 
 export interface SparklineProps {
   points: number[];
-  /** What the upper edge stands for; the greatest point if absent. */
+  /** The value at the upper edge; the greatest point if absent. */
   max?: number;
   label: string;
 }
 
-/** A line of how something went, without axes. */
+/** A small line chart without axes. */
 export function Sparkline({ points, max, label }: SparklineProps) {
   return (
     <svg className="p-spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" aria-label={label}>

@@ -19,7 +19,7 @@ function set(changed: Note[]) {
   for (const listener of listeners) listener();
 }
 
-/** Says in a corner that something was done, or failed. */
+/** Reports in a corner that an action succeeded or failed. */
 export function toast(text: string, { tone = "info" }: { tone?: Tone } = {}) {
   const id = next++;
   set([...notes, { id, text, tone }].slice(-most));

@@ -8,7 +8,7 @@ export interface Subject {
   of: () => { document: string } | { sandbox: string };
 }
 
-/** Asks what a policy says of one request. Nothing is sent anywhere. */
+/** Asks which decision a policy makes about a request. Nothing is sent. */
 export function Explain({ subjects }: { subjects: readonly Subject[] }) {
   const [method, setMethod] = useState("GET");
   const [typed, setTyped] = useState("");

@@ -50,7 +50,7 @@ function severityOf(s: string): Range["severity"] {
   return s === "warning" || s === "info" ? s : "error";
 }
 
-/** headline says in a line what came of it. */
+/** headline returns the result in one line. */
 export function headline(problems: readonly Finding[]): string {
   const errors = problems.filter((p) => severityOf(p.severity) === "error").length;
   const rest = problems.length - errors;

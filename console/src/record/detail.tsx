@@ -6,7 +6,7 @@ import type { RecordSearch } from "./filter";
 import { checkProof, type Checked, type Proof } from "./proof";
 import { useEntry, useProof } from "./read";
 
-/** One entry, with everything in it and the proof that it is in the record. */
+/** One entry with all of its data and the proof that it is in the audit log. */
 export function Detail({ seq, search }: { seq: number; search: RecordSearch }) {
   const found = useEntry(seq);
   const navigate = useNavigate();
@@ -88,7 +88,7 @@ function Body({ entry }: { entry: Entry }) {
   );
 }
 
-/** Data as an outline. All of its text may be a program's. */
+/** Data as an outline. A program may have chosen any of its text. */
 function Value({ value }: { value: unknown }) {
   if (Array.isArray(value)) {
     if (value.length === 0) return <span className="quiet">none</span>;

@@ -2,7 +2,7 @@
 
 import type { Entry as Told } from "../api/console";
 
-/** One line of the record, with data that is not checked yet. */
+/** One entry of the audit log, with unchecked data. */
 export type Entry = Omit<Told, "data"> & { data?: unknown };
 
 /** Every kind, in the groups that the filter shows. */
@@ -21,7 +21,7 @@ export const kindGroups: readonly { name: string; kinds: readonly string[] }[] =
 
 type Data = Record<string, unknown>;
 
-/** dataOf reads an entry's data as an object; anything else is none. */
+/** dataOf returns an entry's data as an object; other data becomes an empty one. */
 export function dataOf(e: Entry): Data {
   return typeof e.data === "object" && e.data !== null && !Array.isArray(e.data) ? (e.data as Data) : {};
 }
@@ -119,7 +119,7 @@ function voteOf(d: Data): string {
   return d["granted"] === true ? "yes" : "no";
 }
 
-/** toneOf marks entries that somebody should see. */
+/** toneOf marks entries that need attention. */
 export function toneOf(e: Entry): "bad" | "warn" | "ok" | "quiet" {
   const d = dataOf(e);
   if (e.kind === "gap" || e.kind === "limit.hit") return "warn";

@@ -5,7 +5,7 @@ import { readSearch, searchKeys, type RecordSearch } from "./search";
 
 export { readSearch, searchKeys, type RecordSearch } from "./search";
 
-/** withChange is a search with one thing set anew; empty takes it away. */
+/** withChange returns a search with one field set; an empty value removes it. */
 export function withChange(search: RecordSearch, change: { [K in keyof RecordSearch]?: RecordSearch[K] | undefined }): RecordSearch {
   return readSearch({ ...search, ...change });
 }
@@ -17,7 +17,7 @@ export function isFiltered(search: RecordSearch): boolean {
 const span = /^(\d{1,6})\s*(m|h|d)$/;
 const spanMS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** timeOf reads a bound: a moment, or a span back from now. Null is unreadable. */
+/** timeOf parses a time, or a duration back from now. Null means invalid. */
 export function timeOf(text: string, now: number): string | null {
   const back = span.exec(text.trim());
   if (back) return new Date(now - Number(back[1]) * spanMS[back[2] as keyof typeof spanMS]).toISOString();
@@ -32,7 +32,7 @@ export interface ServerQuery {
   until?: string;
 }
 
-/** queryOf is what of a search the server filters by, and what it could not read. */
+/** queryOf returns the fields that the server filters by, and those that are invalid. */
 export function queryOf(search: RecordSearch, now: number): { query: ServerQuery; wrong: string[] } {
   const query: ServerQuery = {};
   const wrong: string[] = [];
@@ -77,7 +77,7 @@ export function keeps(e: Entry, search: RecordSearch, query: ServerQuery): boole
   return matchesHere(e, search);
 }
 
-/** matchesHere is the part of the filter that the server does not do. */
+/** matchesHere is the part of the filter that the server does not apply. */
 export function matchesHere(e: Entry, search: RecordSearch): boolean {
   if (search.actor && !(e.actor ?? "").toLowerCase().includes(search.actor.toLowerCase())) return false;
   if (search.text) {

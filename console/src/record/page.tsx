@@ -1,4 +1,4 @@
-/** The record: what happened, as it happens, and the proof that it was not changed. */
+/** The audit log, live, with the proof that it was not changed. */
 import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import { useEntries, useLiveState } from "../live";

@@ -11,9 +11,9 @@ export interface Proof {
 }
 
 export interface Checked {
-  /** The entry is in the tree that the checkpoint states; null where the browser cannot tell. */
+  /** The entry is in the tree of the signed tree head; null if the browser cannot check. */
   included: boolean | null;
-  /** The checkpoint is signed by the key; null where the browser cannot tell. */
+  /** The tree head is signed by the key; null if the browser cannot check. */
   signed: boolean | null;
   text: string;
 }
@@ -66,7 +66,7 @@ export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: r
 
 const same = (a: Bytes, b: Bytes) => a.length === b.length && a.every((v, i) => v === b[i]);
 
-/** checkProof never throws: what cannot be read is not proved. */
+/** checkProof never throws: an unreadable proof is not valid. */
 export async function checkProof(p: Proof): Promise<Checked> {
   // Browsers hash on https and on this machine's own addresses only.
   if (!globalThis.crypto?.subtle) {

@@ -26,7 +26,7 @@ const pageSize = 100;
 
 export interface Older {
   entries: readonly Entry[];
-  /** Go on before this one; null where the record begins. */
+  /** Continue before this one; null at the beginning of the audit log. */
   before: number | null;
   busy: boolean;
   error: unknown;
@@ -116,18 +116,18 @@ export function useRecordKey(wanted: boolean) {
   return useQuery({ queryKey: ["record", "key"], queryFn: () => unwrap(api.GET("/v1/record/key")), enabled: wanted, staleTime: Number.POSITIVE_INFINITY, retry: false });
 }
 
-/** verify has the server read everything, against checkpoints that were kept elsewhere if there are some. */
+/** verify makes the server read the whole log, and compare it with earlier signed tree heads if given. */
 export async function verify(against: string[]): Promise<Verification> {
   return unwrap(api.POST("/v1/record/verify", { body: against.length > 0 ? { against } : {} })) as Promise<Verification>;
 }
 
-/** exportURL is where what a filter keeps is downloaded; the server filters by part of it only. */
+/** exportURL is the download of the filtered entries; the server applies only part of the filter. */
 export function exportURL(q: ServerQuery): string {
   const text = query({ ...q });
   return `/console/api/v1/record/export${text ? `?${text}` : ""}`;
 }
 
-/** notesOf takes signed notes out of text that was pasted, one or more. */
+/** notesOf finds one or more signed notes in pasted text. */
 export function notesOf(pasted: string): string[] {
   const notes: string[] = [];
   let lines: string[] = [];

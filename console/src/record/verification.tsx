@@ -32,7 +32,7 @@ export function useVerification() {
   return { result, error, busy, run };
 }
 
-/** What verification found, and the statement that covers the record. */
+/** The result of a verification, and the signed tree head that covers the log. */
 export function VerificationPanel({ v }: { v: ReturnType<typeof useVerification> }) {
   return (
     <section className="r-verify" aria-label="Verification">

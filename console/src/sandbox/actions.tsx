@@ -11,7 +11,7 @@ import { lineage } from "./snapshots/tree";
 
 type Asked = "stop" | "pause" | "snapshot" | "fork" | "rollback" | "forget";
 
-/** What can be done to the sandbox as a whole. Each describes its effect. */
+/** The actions on a whole sandbox. Each describes its effect. */
 export function Actions() {
   const sandbox = useSandbox();
   const can = useCan("operator");
@@ -217,7 +217,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
   );
 }
 
-/** Puts the sandbox back to a snapshot, or to its start if none is named. */
+/** Rolls the sandbox back to a snapshot, or resets it to its start if none is named. */
 export function useRollBack(done: () => void) {
   const sandbox = useSandbox();
   const refresh = useRefresh();

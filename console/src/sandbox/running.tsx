@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Empty } from "../parts";
 import { hasEnded, isLive, type Sandbox } from "./queries";
 
-/** Shows its children only while programs run, or anyway, and says why not otherwise. */
+/** Shows its children only while the sandbox runs, unless anyway is set, and otherwise the reason. */
 export function WhileRunning({ sandbox, what, anyway = false, children }: { sandbox: Sandbox; what: string; anyway?: boolean; children: ReactNode }) {
   if (isLive(sandbox) || anyway) return children;
   if (hasEnded(sandbox)) return <Empty title={`${what} of a sandbox that has ended are gone`}>What happened in it is in its record.</Empty>;

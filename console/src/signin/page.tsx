@@ -10,13 +10,13 @@ import { Problem } from "../parts/page";
 import { CopyText } from "../parts/values";
 import "./signin.css";
 
-/** Either a link, or the token at its end. */
+/** Accepts a link, or only the token at its end. */
 export function tokenIn(text: string): string {
   const at = text.lastIndexOf("#token=");
   return (at < 0 ? text : text.slice(at + "#token=".length)).trim();
 }
 
-/** The door: a one-time link opens it, here or by its address. */
+/** The sign-in page: a one-time link, pasted here or opened. */
 export function SignInPage({ token, onDone }: { token: string | null; onDone: () => void }) {
   const queries = useQueryClient();
   // What is known is enough: a page with a token has no session yet.
@@ -67,7 +67,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
           <h1>Sign in to Crannog</h1>
         </header>
         {farewell.text && !busy && <p role="status">{farewell.text}</p>}
-        <p className="quiet">There is no password. On the machine that runs the server, make a link that works once:</p>
+        <p className="quiet">There is no password. On the machine that runs the server, create a link that works once:</p>
         <CopyText text="crannog console" />
         {error !== undefined && <Problem error={error} />}
         <form onSubmit={submit}>

@@ -1,7 +1,6 @@
-// Package asciicast owns the form in which printed output is kept: asciicast,
-// version 3, a header and lines of timed events. It writes, reads strictly,
-// turns recordings into version 2 for older players, and lets nothing reach a
-// terminal in a replay but what draws.
+// Package asciicast owns the format of recorded output: asciicast version 3, a header and lines of
+// timed events. It writes and strictly reads this format, and converts recordings to version 2 for
+// older players. In a replay it passes only text and sequences that draw to the terminal.
 package asciicast
 
 import (
@@ -9,11 +8,10 @@ import (
 	"time"
 )
 
-// MediaType is what recordings are called on the wire.
+// MediaType is the media type of recordings in HTTP.
 const MediaType = "application/x-asciicast"
 
-// Codes of events. Input has one too, but it is never written: what people
-// type holds passwords.
+// Codes of events. The format has one for input too, which is never written: people type passwords.
 const (
 	Output = 'o'
 	Input  = 'i'
@@ -22,10 +20,10 @@ const (
 	Exit   = 'x'
 )
 
-// Header is the first line.
+// Header is the first line of a recording.
 type Header struct {
 	Cols, Rows int
-	Type       string // of the terminal, such as "xterm", or ""
+	Type       string // the terminal's type such as "xterm", or ""
 	Time       time.Time
 	Command    string
 	Title      string
@@ -33,13 +31,13 @@ type Header struct {
 
 // Event is one line after the header.
 type Event struct {
-	At   time.Duration // since the beginning
+	At   time.Duration // time since the beginning of the recording
 	Code byte
 	Data string
 }
 
-// header is the wire's form. The fields that we never write are known, so
-// that recordings of other programs can be read.
+// header is the JSON form of a Header. It accepts fields that Crannog never writes, so that
+// recordings of other programs can be read.
 type header struct {
 	Version   int               `json:"version"`
 	Term      term              `json:"term"`
@@ -65,13 +63,13 @@ type theme struct {
 	Palette string `json:"palette,omitempty"`
 }
 
-// Bounds of what is read. A line holds one piece of output, of which each byte
-// takes up to six letters.
+// Limits for reading. A line holds one piece of output, and JSON may escape each byte as six
+// characters.
 const (
 	maxLine = 1 << 20
-	maxSide = 10_000 // columns or rows
+	maxSide = 10_000 // maximum of columns and of rows
 	maxTime = 10 * 365 * 24 * time.Hour
 )
 
-// ErrCut is the end of a recording whose writer was interrupted in a line.
+// ErrCut is returned at the end of a recording whose writer was interrupted within a line.
 var ErrCut = errors.New("the recording ends in the middle of a line")

@@ -14,7 +14,7 @@ import (
 
 const ms = time.Millisecond
 
-// record makes a recording by what a function writes.
+// record returns the recording that write makes.
 func record(t testing.TB, bound int64, write func(*Writer)) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -60,7 +60,7 @@ func printed(events []Event) (text string) {
 	return text
 }
 
-// The form is that of the specification, to the letter.
+// The format is exactly that of the specification.
 func TestForm(t *testing.T) {
 	got := record(t, 0, func(w *Writer) {
 		_ = w.Output(1*ms, 1, []byte("a\"\\\t\x1b[1m<é>\r\n"))
@@ -86,8 +86,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Letters that are cut between chunks are put together, for each source by
-// itself, and bytes that are no letters become U+FFFD and nothing else.
+// Letters that are split between chunks are joined, for each source by itself. Only invalid bytes
+// become U+FFFD.
 func TestLettersAcrossChunks(t *testing.T) {
 	text := "a\u00e9\u20ac\U0001F600z"
 	for cut := range len(text) {
@@ -121,8 +121,8 @@ func TestLettersAcrossChunks(t *testing.T) {
 	}
 }
 
-// A recording never outgrows its bound, says so once, and still tells how the
-// command ended.
+// A recording never exceeds its bound, has one marker for omitted output, and still has the exit
+// status.
 func TestBound(t *testing.T) {
 	const bound = 64 << 10
 	got := record(t, bound, func(w *Writer) {
@@ -172,8 +172,7 @@ func TestOld(t *testing.T) {
 	}
 }
 
-// What the format does not know is refused, and a recording of another
-// program is read.
+// Invalid recordings are refused. A recording of another program can be read.
 func TestStrictReading(t *testing.T) {
 	head := `{"version":3,"term":{"cols":80,"rows":24}}` + "\n"
 	for _, bad := range []string{
@@ -199,8 +198,8 @@ func TestStrictReading(t *testing.T) {
 	}
 }
 
-// FuzzReader: whatever a file holds, reading ends, and what is read can be
-// written and read again.
+// FuzzReader: for any content, reading ends, and a recording that was read can be written and read
+// again.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(`{"version":3,"term":{"cols":80,"rows":24}}` + "\n[0.5,\"o\",\"a\"]\n# c\n[1,\"r\",\"8x9\"]\n[0,\"x\",\"-1\"]\n"))
 	f.Add([]byte(`{"version":3,"term":{"cols":80,"rows":24}}` + "\n[0.5,\"o\",\"\\ud800\"]\n[9e99"))
@@ -239,8 +238,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// FuzzWriter: any bytes in any chunks become one valid recording, whose text
-// is what the library's own replacement makes of them.
+// FuzzWriter: any bytes in any chunks become one valid recording. Its text equals that of
+// bytes.ToValidUTF8.
 func FuzzWriter(f *testing.F) {
 	f.Add([]byte("a\xe2\x82\xac\xff\x00\x1b"), 2)
 	f.Fuzz(func(t *testing.T, data []byte, step int) {

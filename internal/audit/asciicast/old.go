@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// oldHeader is the first line of version 2.
+// oldHeader is the first line of a recording of version 2.
 type oldHeader struct {
 	Version   int    `json:"version"`
 	Width     int    `json:"width"`
@@ -17,9 +17,8 @@ type oldHeader struct {
 	Title     string `json:"title,omitempty"`
 }
 
-// WriteOld writes a recording as version 2, which players before 3.0 of
-// asciinema know. It has no event for how a command ended. A recording that is
-// cut short is written as far as it goes.
+// WriteOld writes a recording as version 2, for players older than asciinema 3.0. Version 2 has no
+// event for the exit status of a command. An incomplete recording is written up to its end.
 func WriteOld(to io.Writer, from *Reader) error {
 	out := bufio.NewWriter(to)
 	lines := json.NewEncoder(out)

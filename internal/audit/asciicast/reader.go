@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Reader reads one recording. Anything that is not a valid recording is an error.
+// Reader reads one recording. It returns an error for anything that is not a valid recording.
 type Reader struct {
 	lines  *bufio.Reader
 	number int // number of the last line
@@ -22,7 +22,7 @@ type Reader struct {
 	at     time.Duration
 }
 
-// NewReader reads the header.
+// NewReader reads the header and returns a reader for the events.
 func NewReader(from io.Reader) (*Reader, error) {
 	r := &Reader{lines: bufio.NewReaderSize(from, 64<<10)}
 	line, err := r.line()
@@ -39,10 +39,10 @@ func NewReader(from io.Reader) (*Reader, error) {
 		return nil, r.wrong("%v", err)
 	}
 	if rest, err := io.ReadAll(d.Buffered()); err != nil || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, r.wrong("something follows the header")
+		return nil, r.wrong("there is more data after the header on its line")
 	}
 	if h.Version != 3 {
-		return nil, r.wrong("the version is %d and not 3", h.Version)
+		return nil, r.wrong("the version is %d, but must be 3", h.Version)
 	}
 	if side(h.Term.Cols, 0) == 0 || side(h.Term.Rows, 0) == 0 {
 		return nil, r.wrong("a terminal cannot have %d columns and %d rows", h.Term.Cols, h.Term.Rows)
@@ -71,7 +71,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// line returns the next line, which is not empty, without its line break.
+// line returns the next line without its line break. An empty line is an error.
 func (r *Reader) line() ([]byte, error) {
 	r.number++
 	line, err := r.lines.ReadSlice('\n')
@@ -116,19 +116,19 @@ func (r *Reader) event(line []byte) (Event, error) {
 		return Event{}, r.wrong("the interval %v is out of range", *interval)
 	}
 	if r.at += time.Duration(math.Round(*interval * float64(time.Second))); r.at > maxTime {
-		return Event{}, r.wrong("its time is after %v", maxTime)
+		return Event{}, r.wrong("its time is later than the limit of %v", maxTime)
 	}
 	if len(*code) != 1 {
-		return Event{}, r.wrong("there is no code %q", *code)
+		return Event{}, r.wrong("unknown event code %q", *code)
 	}
 	e := Event{At: r.at, Code: (*code)[0], Data: *data}
 	if !e.sound() {
-		return Event{}, r.wrong("there is no event %q of %.40q", *code, *data)
+		return Event{}, r.wrong("an event %q cannot have the data %.40q", *code, *data)
 	}
 	return e, nil
 }
 
-// sound reports whether the data of an event has the form that its code requires.
+// sound reports whether the data of an event is valid for its code.
 func (e Event) sound() bool {
 	switch e.Code {
 	case Output, Input, Marker:

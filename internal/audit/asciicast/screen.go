@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Screen passes text and the sequences that draw, and removes all others. A program in
-// a sandbox chose what a recording contains, and a replay shows it on the user's own
-// terminal. So Screen removes sequences that set the title or the clipboard, make
-// links, make the terminal answer as if a person typed, change its keys or switch its
-// printer on. Text by which people decide (package approval) and text for models
-// (package mcpserver) has no sequences at all; a recording needs those that draw.
+// Screen passes text and terminal sequences that draw, and removes all other sequences. A program
+// in a sandbox chose what a recording contains, and a replay shows it on the user's own terminal.
+// So Screen removes sequences that set the title or the clipboard, make links, make the terminal
+// send input as if a person typed, change its keys or switch its printer on. Text for decisions
+// (package approval) and for models (package mcpserver) contains no sequences at all; a recording
+// needs those that draw.
 type Screen struct {
 	state screenState
-	held  []byte // of a sequence
+	held  []byte // bytes of the current sequence
 	undo  []string
 }
 
@@ -24,8 +24,8 @@ const (
 	ground     screenState = iota
 	escape                 // after ESC
 	control                // after ESC [
-	text                   // after ESC ] and its like, until their end
-	textEnd                // an ESC in it
+	text                   // after ESC ] and similar, until their end
+	textEnd                // an ESC within such a string
 	oneMore                // the next letter belongs to the sequence
 	characters             // after ESC ( or )
 )
@@ -33,8 +33,8 @@ const (
 // maxSequence bounds a sequence that draws.
 const maxSequence = 64
 
-// Append adds to dst what of the text may be shown. Sequences may be cut
-// between calls, letters may not.
+// Append appends the text that may be shown to dst. A sequence may be split between calls; a UTF-8
+// letter may not.
 func (s *Screen) Append(dst []byte, show string) []byte {
 	for _, r := range show {
 		dst = s.next(dst, r)
@@ -42,7 +42,7 @@ func (s *Screen) Append(dst []byte, show string) []byte {
 	return dst
 }
 
-// Restore returns what puts the terminal back to how it was before.
+// Restore returns the sequences that put the terminal back into its earlier state.
 func (s *Screen) Restore() string {
 	var out strings.Builder
 	for _, u := range slices.Backward(s.undo) {
@@ -57,7 +57,7 @@ func (s *Screen) next(dst []byte, r rune) []byte {
 	case r == 0x18 || r == 0x1a: // cancel any sequence
 		s.state = ground
 		return dst
-	case r >= 0x80 && r < 0xa0: // the same sequences in one letter
+	case r >= 0x80 && r < 0xa0: // C1 controls: the same sequences as one letter
 		if s.state != text && s.state != textEnd {
 			s.state = ground
 		}
@@ -92,7 +92,7 @@ func (s *Screen) next(dst []byte, r rune) []byte {
 	return dst
 }
 
-// plain lets letters through, and those controls that move within the screen.
+// plain passes letters, and the control characters that move the cursor within the screen.
 func (s *Screen) plain(dst []byte, r rune) []byte {
 	switch {
 	case r == 0x1b:
@@ -141,11 +141,11 @@ func (s *Screen) controlled(dst []byte, r rune) []byte {
 	return dst
 }
 
-// maxCount bounds the numbers in a sequence: to repeat a letter two thousand
-// million times is to stop a terminal.
+// maxCount bounds the numbers in a sequence: a terminal that repeats a letter two thousand million
+// times would hang.
 const maxCount = 9999
 
-// sequence lets a control sequence through if it draws.
+// sequence passes a control sequence if it draws.
 func (s *Screen) sequence(dst []byte, arguments string, final byte) []byte {
 	whole := "\x1b[" + arguments + string(rune(final))
 	if rest, ok := strings.CutPrefix(arguments, "?"); ok {
@@ -174,8 +174,8 @@ func (s *Screen) sequence(dst []byte, arguments string, final byte) []byte {
 	return dst
 }
 
-// modes that draw, with what puts each back. Those of the mouse, of keys and
-// of pasting are not among them: they would outlast the replay in a shell.
+// modes that draw, and the sequence that resets each. Modes of the mouse, of keys and of pasting
+// are not allowed: they would still be on in the shell after the replay.
 var modes = map[int]string{
 	6: "\x1b[?6l", 7: "\x1b[?7h", 25: "\x1b[?25h",
 	47: "\x1b[?47l", 1047: "\x1b[?1047l", 1048: "", 1049: "\x1b[?1049l", 2026: "\x1b[?2026l",
@@ -199,7 +199,7 @@ func (s *Screen) private(dst []byte, arguments string, final byte) []byte {
 	return dst
 }
 
-// draw notes how a sequence is undone.
+// draw remembers how to undo a sequence.
 func (s *Screen) draw(dst []byte, whole, undo string) []byte {
 	if undo != "" && !slices.Contains(s.undo, undo) {
 		s.undo = append(s.undo, undo)
@@ -207,7 +207,7 @@ func (s *Screen) draw(dst []byte, whole, undo string) []byte {
 	return append(dst, whole...)
 }
 
-// countsOf reads numbers with semicolons, or colons, between them.
+// countsOf parses numbers that are separated by semicolons or colons.
 func countsOf(arguments string) ([]int, bool) {
 	if arguments == "" {
 		return nil, true

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What draws is shown as it is; what acts on the terminal or makes it answer
-// is taken out.
+// Sequences that draw are passed unchanged. Sequences that act on the terminal or make it answer
+// are removed.
 func TestScreen(t *testing.T) {
 	for _, drawn := range []string{
 		"plain é 😀\r\n\tx\b\a", "\x1b[1;38;5;196mred\x1b[m", "\x1b[38:2::1:2:3m", "\x1b[2J\x1b[H\x1b[10;20f\x1b[K\x1b[?25l\x1b[?1049h\x1b7\x1b8\x1bM",
@@ -34,7 +34,7 @@ func TestScreen(t *testing.T) {
 		if got != "<>" && (name != "cancelled" || got != "<>") {
 			t.Errorf("%s: %q", name, got)
 		}
-		// The same cut between all letters.
+		// The same text, split between all letters.
 		var cut Screen
 		var out []byte
 		for _, r := range attack + ">" {
@@ -44,7 +44,7 @@ func TestScreen(t *testing.T) {
 			t.Errorf("%s, cut: %q", name, out)
 		}
 	}
-	// One mode of several is let through.
+	// One allowed mode among several is passed.
 	var s Screen
 	if got := string(s.Append(nil, "\x1b[?25;1000l")); got != "\x1b[?25l" {
 		t.Errorf("%q", got)
@@ -65,8 +65,7 @@ func TestScreenRestores(t *testing.T) {
 	}
 }
 
-// FuzzScreen: nothing that begins a sequence which acts comes through, however
-// it is written.
+// FuzzScreen: no sequence that acts on the terminal is passed, however it is written.
 func FuzzScreen(f *testing.F) {
 	f.Add("a\x1b]0;b\x07c\x1b[?25l\x1b[1;31m\x1b[6n")
 	f.Add("\x1b\x1b[\x1bP\x1b\\\u009b5n")

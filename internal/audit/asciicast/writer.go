@@ -11,44 +11,43 @@ import (
 )
 
 const (
-	// DefaultBound is how many bytes one recording has at most.
+	// DefaultBound is the default size limit of one recording, in bytes.
 	DefaultBound = 8 << 20
-	// reserve is what the last lines may take: that output was left out, and
-	// how the command ended.
+	// reserve is the space kept for the last lines: the marker for omitted output, and the exit
+	// status.
 	reserve = 256
-	// piece is how much output one event holds.
+	// piece is the maximum of output bytes in one event.
 	piece = 16 << 10
-	// pile is how much is written at once.
+	// pile is the number of bytes that are collected for one write.
 	pile = 32 << 10
 )
 
-// sources is how many streams a recording can be made of.
+// sources is the maximum of streams in one recording.
 const sources = 4
 
-// LeftOut is the marker behind which output was not kept.
+// LeftOut is the text of the marker after which output was omitted.
 const LeftOut = "more output was not kept"
 
-// Writer writes one recording. Times must not decrease; one that does counts
-// as the one before.
+// Writer writes one recording. A time earlier than the previous event's is replaced by that.
 type Writer struct {
 	to    io.Writer
 	bound int64
-	kept  int64 // bytes, also of lines that are not written yet
+	kept  int64 // bytes so far, including lines that are not written yet
 	lines []byte
-	at    time.Duration // of the last event, in whole milliseconds
+	at    time.Duration // time of the last event, in whole milliseconds
 	part  [sources]fragment
 	cut   bool
 	err   error
 }
 
-// fragment is the beginning of a letter whose rest is in the next chunk.
+// fragment is the beginning of a UTF-8 letter whose rest is in the next chunk.
 type fragment struct {
 	bytes [utf8.UTFMax]byte
 	n     int
 }
 
-// NewWriter begins a recording of at most bound bytes; zero is DefaultBound.
-// Nothing is written before Flush or until enough has come together.
+// NewWriter starts a recording of at most bound bytes; zero means DefaultBound. It writes nothing
+// before Flush is called or enough output has been collected.
 func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
 	if bound <= 0 {
 		bound = DefaultBound
@@ -68,7 +67,7 @@ func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
 		return nil, fmt.Errorf("begin a recording: %w", err)
 	}
 	if int64(text.Len()+reserve) > bound {
-		return nil, fmt.Errorf("begin a recording: %d bytes do not hold its header", bound)
+		return nil, fmt.Errorf("begin a recording: the limit of %d bytes is too small for the header", bound)
 	}
 	w.add(text.Bytes())
 	return w, nil
@@ -81,8 +80,8 @@ func side(n, usual int) int {
 	return n
 }
 
-// Output adds what came from one source, 0 to 3. Letters that are cut between
-// two chunks of a source are put together; what is no UTF-8 becomes U+FFFD.
+// Output adds output from one source, numbered 0 to 3. It joins letters that were split between two
+// chunks of a source, and replaces invalid UTF-8 by U+FFFD.
 func (w *Writer) Output(at time.Duration, source int, data []byte) error {
 	if w.cut {
 		return w.err
@@ -125,7 +124,7 @@ func unfinished(data []byte) int {
 	return 0
 }
 
-// border is the end of the last whole letter within n bytes.
+// border returns the end of the last complete letter within n bytes.
 func border(data []byte, n int) int {
 	if len(data) <= n {
 		return len(data)
@@ -138,7 +137,7 @@ func border(data []byte, n int) int {
 	return n
 }
 
-// Resize says that the terminal has another size.
+// Resize records a new size of the terminal.
 func (w *Writer) Resize(at time.Duration, cols, rows int) error {
 	if cols >= 1 && rows >= 1 && cols <= maxSide && rows <= maxSide {
 		w.event(at, Resize, fmt.Appendf(nil, "%dx%d", cols, rows))
@@ -146,20 +145,20 @@ func (w *Writer) Resize(at time.Duration, cols, rows int) error {
 	return w.err
 }
 
-// Mark sets a marker.
+// Mark adds a marker.
 func (w *Writer) Mark(at time.Duration, text string) error {
 	w.event(at, Marker, []byte(text[:border([]byte(text), piece)]))
 	return w.err
 }
 
-// Exit adds how the command ended. Output may not follow.
+// Exit adds the exit status of the command. Output must not follow.
 func (w *Writer) Exit(at time.Duration, code int) error {
 	w.rest(at)
 	w.last(at, Exit, strconv.AppendInt(nil, int64(code), 10))
 	return w.err
 }
 
-// Rest adds what is left of letters that never came to their end.
+// Rest adds the incomplete letters that are left at the end of the output.
 func (w *Writer) Rest(at time.Duration) error {
 	w.rest(at)
 	return w.err
@@ -174,13 +173,13 @@ func (w *Writer) rest(at time.Duration) {
 	}
 }
 
-// Truncated reports whether output was left out.
+// Truncated reports whether output was omitted.
 func (w *Writer) Truncated() bool { return w.cut }
 
-// Kept is the size of the recording in bytes.
+// Kept returns the size of the recording in bytes.
 func (w *Writer) Kept() int64 { return w.kept }
 
-// Flush writes all lines.
+// Flush writes all collected lines.
 func (w *Writer) Flush() error {
 	if len(w.lines) > 0 && w.err == nil {
 		_, w.err = w.to.Write(w.lines)
@@ -189,8 +188,7 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// event adds a line, unless there is no room: then the first one that is left
-// out is told by a marker.
+// event adds a line if there is room. The first line without room is replaced by a marker.
 func (w *Writer) event(at time.Duration, code byte, data []byte) {
 	if w.cut || w.err != nil {
 		return
@@ -204,16 +202,15 @@ func (w *Writer) event(at time.Duration, code byte, data []byte) {
 	w.keep(lines, moment)
 }
 
-// last adds a line for which there is room.
+// last adds a line from the reserved space.
 func (w *Writer) last(at time.Duration, code byte, data []byte) {
 	if w.err == nil {
 		w.keep(w.line(at, code, data))
 	}
 }
 
-// line writes an event behind what is not written yet. Intervals are in whole
-// milliseconds of the time since the beginning, so that rounding does not add
-// up.
+// line appends an event to the collected lines. Intervals are differences between whole
+// milliseconds since the beginning, so that rounding errors do not add up.
 func (w *Writer) line(at time.Duration, code byte, data []byte) (lines []byte, moment time.Duration) {
 	at = max(at.Truncate(time.Millisecond), w.at)
 	ms := (at - w.at).Milliseconds()
@@ -225,14 +222,14 @@ func (w *Writer) line(at time.Duration, code byte, data []byte) (lines []byte, m
 	return append(lines, '"', ']', '\n'), at
 }
 
-// keep takes over lines with one more behind those that were there.
+// keep replaces the collected lines by lines.
 func (w *Writer) keep(lines []byte, moment time.Duration) {
 	n := len(lines) - len(w.lines)
 	w.lines, w.at = lines, moment
 	w.counted(n)
 }
 
-// add adds a line from elsewhere.
+// add copies a finished line.
 func (w *Writer) add(line []byte) {
 	w.lines = append(w.lines, line...)
 	w.counted(len(line))
@@ -241,13 +238,13 @@ func (w *Writer) add(line []byte) {
 func (w *Writer) counted(n int) {
 	w.kept += int64(n)
 	if len(w.lines) >= pile {
-		_ = w.Flush() // the error stays
+		_ = w.Flush() // the error is kept
 	}
 }
 
 const digits = "0123456789abcdef"
 
-// appendText writes bytes as the inside of a JSON string.
+// appendText writes bytes as the content of a JSON string.
 func appendText(dst, data []byte) []byte {
 	for i := 0; i < len(data); {
 		from := i

@@ -1,5 +1,5 @@
-// Package audittest owns a record in memory, for tests of what writes into
-// one: it holds what it was given, and fails where a test says so.
+// Package audittest owns an audit log in memory for tests. It keeps the entries that it gets, and
+// fails when a test requests that.
 package audittest
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Record is a record in memory. The zero value is ready.
+// Record is an audit log in memory. The zero value is ready.
 type Record struct {
 	mu      sync.Mutex
 	entries []audit.Entry
@@ -24,7 +24,7 @@ type Record struct {
 
 var _ audit.Recorder = (*Record)(nil)
 
-// Fail says which drafts are refused from now on; nil is none.
+// Fail sets which drafts are refused from now on; nil refuses none.
 func (r *Record) Fail(f func(audit.Draft) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *Record) add(drafts []audit.Draft) error {
 	return nil
 }
 
-// Unavailable is how a record refuses.
+// Unavailable is the fault with which a Record refuses drafts.
 func Unavailable() error {
 	return fault.New(fault.Unavailable, "record_unavailable", "the audit log cannot be written")
 }
@@ -92,14 +92,14 @@ func (r *Record) Position(_ context.Context, source string) (uint64, error) {
 	return 0, nil
 }
 
-// Checkpoint implements audit.Recorder. Nothing is signed.
+// Checkpoint implements audit.Recorder. It signs nothing.
 func (r *Record) Checkpoint(context.Context) (audit.Checkpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return audit.Checkpoint{Size: int64(len(r.entries)), Root: "in memory", Note: "in memory\n"}, nil
 }
 
-// Entries are those of the kinds, or all, oldest first.
+// Entries returns the entries of the given kinds, or all without any, oldest first.
 func (r *Record) Entries(kinds ...audit.Kind) []audit.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,15 +116,14 @@ func (r *Record) Entries(kinds ...audit.Kind) []audit.Entry {
 	return out
 }
 
-// Crash forgets what was noted and is not durable, as a process does that is
-// killed.
+// Crash drops the noted entries that are not durable, as the end of a process by kill -9 does.
 func (r *Record) Crash() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries = r.entries[:r.durable]
 }
 
-// Appends counts the calls that waited for the disk.
+// Appends returns the number of calls that waited for the disk.
 func (r *Record) Appends() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

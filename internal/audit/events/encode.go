@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendTo adds the event as one line. It is what encoding/json would write,
-// at a fraction of the cost: a program that is executed waits for it.
+// AppendTo appends the event as one line. The result is that of encoding/json at a fraction of the
+// cost: an executed program waits for it.
 func (e *Event) AppendTo(dst []byte) []byte {
 	dst = append(dst, `{"seq":`...)
 	dst = strconv.AppendUint(dst, e.Seq, 10)
@@ -75,8 +75,8 @@ func list(dst []byte, name string, all []string) []byte {
 	return append(dst, ']')
 }
 
-// quote writes a string that no byte of a sandbox can leave: every control
-// character is escaped, so that an argument with a newline is no second event.
+// quote appends a quoted string. It escapes every control character, so that an argument with a
+// newline cannot forge a second event.
 func quote(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -1,5 +1,5 @@
-// Package events owns the form in which an engine writes down what programs
-// in a sandbox do: lines of JSON in a file that the engine can only add to.
+// Package events owns the format in which an engine records what programs in a sandbox do: lines of
+// JSON in a file that the engine can only append to.
 package events
 
 import "time"
@@ -12,23 +12,22 @@ const (
 	Exec Kind = "exec"
 	// Exit is a process that ended.
 	Exit Kind = "exit"
-	// File is a file that is not as it was before: one event for each path at
-	// the end of a command, however often the command wrote it.
+	// File is a file that changed: one event for each path at the end of a command, however often
+	// the command wrote it.
 	File Kind = "file"
-	// Gap says that events were lost, how many, and why.
+	// Gap means that events were lost. It has their number and the reason.
 	Gap Kind = "gap"
-	// Limit is that a program was refused because a limit of the sandbox was
-	// reached; at most one event a minute for each limit and command.
+	// Limit means that a limit of the sandbox was reached and a program was refused a resource.
+	// There is at most one such event a minute for each limit and command.
 	Limit Kind = "limit"
-	// Began is the first event of a kernel. When a sandbox continues on another kernel, process
-	// numbers start again.
+	// Began is the first event of a kernel. Process numbers start again when a sandbox continues on
+	// another kernel.
 	Began Kind = "began"
 )
 
-// Event is one line.
+// Event is one line of the file.
 type Event struct {
-	// Seq numbers the events of one file from 1. A number that is left out is
-	// an event that was lost.
+	// Seq numbers the events of one file from 1. A missing number is a lost event.
 	Seq  uint64    `json:"seq"`
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
@@ -36,46 +35,45 @@ type Event struct {
 	PID    int    `json:"pid,omitempty"`
 	Parent int    `json:"parent,omitempty"`
 	UID    uint32 `json:"uid,omitempty"`
-	// Command is the PID of the process that a caller had started, of which
-	// this one descends; 0 is none.
+	// Command is the PID of the caller's command from which this process descends, or 0.
 	Command int `json:"command,omitempty"`
 
-	// Of Exec.
-	Program string   `json:"program,omitempty"` // path of what runs
+	// For Exec.
+	Program string   `json:"program,omitempty"` // path of the program
 	Argv    []string `json:"argv,omitempty"`
 	Cwd     string   `json:"cwd,omitempty"`
-	Env     []string `json:"env,omitempty"` // names, never values
-	// Cut says that arguments or names were left out or shortened.
+	Env     []string `json:"env,omitempty"` // names of variables, never values
+	// Cut reports whether arguments or names were omitted or shortened.
 	Cut bool `json:"cut,omitempty"`
 
-	// Of Exit.
+	// For Exit.
 	Code   int           `json:"code,omitempty"`
 	Signal int           `json:"signal,omitempty"`
-	Took   time.Duration `json:"took_ns,omitempty"` // since it was made
+	Took   time.Duration `json:"took_ns,omitempty"` // since the process was made
 
-	// Of File.
+	// For File.
 	Path string `json:"path,omitempty"`
 	Op   Op     `json:"op,omitempty"`
 	Type string `json:"type,omitempty"` // file, dir, link, other
 	Mode uint32 `json:"mode,omitempty"` // permission bits
-	Size int64  `json:"size,omitempty"` // of Limit what the limit is
-	Sum  string `json:"sum,omitempty"`  // SHA-256 in hexadecimal, of files; of a link it is of its target
-	// Unhashed says why there is no Sum: gone, changing, too_large, unreadable.
+	Size int64  `json:"size,omitempty"` // size in bytes; for Limit the value of the limit
+	Sum  string `json:"sum,omitempty"`  // SHA-256 in hexadecimal: of a file's content, or of a link's target
+	// Unhashed is the reason for a missing Sum: gone, changing, too_large or unreadable.
 	Unhashed string `json:"unhashed,omitempty"`
 
-	// Of Gap.
+	// For Gap.
 	Lost   uint64 `json:"lost,omitempty"`
-	Reason string `json:"reason,omitempty"` // of Limit which one
+	Reason string `json:"reason,omitempty"` // reason; for Limit the name of the limit
 }
 
-// Limits that a program can reach and go on.
+// Limits that a program can reach without being ended.
 const (
 	LimitDisk   = "disk"
 	LimitInodes = "inodes"
 	LimitPIDs   = "pids"
 )
 
-// Op is what became of a file.
+// Op is what happened to a file.
 type Op string
 
 const (

@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons of gaps that a Reader reports, beside those of the engine.
+// Reasons of gaps that a Reader finds. An engine has others.
 const (
-	ReasonMissing   = "missing"       // numbers are left out
-	ReasonMalformed = "malformed"     // a line is no event
+	ReasonMissing   = "missing"       // numbers are missing
+	ReasonMalformed = "malformed"     // a line is not an event
 	ReasonTooLong   = "line_too_long" // a line is longer than MaxLine
 )
 
-// Reader reads the whole lines of a file that grows, and that may have been
-// shortened at its beginning by Free.
+// Reader reads the complete lines of a file that grows. Free may have released the beginning of the
+// file.
 type Reader struct {
 	f    io.ReaderAt
-	data func(at int64) (int64, error) // where bytes begin that are there
-	at   int64                         // of the next line
+	data func(at int64) (int64, error) // offset of the first buffered byte
+	at   int64                         // offset of the next line
 	last uint64                        // number of the last event
-	buf  []byte                        // from at on
-	skip bool                          // the line at at has lost its beginning
-	held *Event                        // comes after a gap
-	done int64                         // where the last event that was returned ends
+	buf  []byte                        // bytes from at on
+	skip bool                          // the beginning of the line at at was released
+	held *Event                        // an event to return after a gap
+	done int64                         // offset after the last returned event
 }
 
-// NewReader reads on at byte at, behind the event number last; both are 0 at
-// the beginning. Events up to last are passed over.
+// NewReader reads from offset at on, after the event with the number last; both are 0 at the
+// beginning of a file. Events with numbers up to last are skipped.
 func NewReader(f *os.File, at int64, last uint64) *Reader {
 	return newReader(f, func(at int64) (int64, error) {
 		at, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
@@ -47,12 +47,11 @@ func newReader(f io.ReaderAt, data func(int64) (int64, error), at int64, last ui
 	return &Reader{f: f, data: data, at: at, last: last, done: at}
 }
 
-// Offset is where the next event begins: all before it was returned, and may
-// be freed.
+// Offset returns where the next event begins. All before it was returned and may be freed.
 func (r *Reader) Offset() int64 { return r.done }
 
-// Next returns the next event, a Gap where some are missing, or io.EOF if
-// there is none yet; it may be called again then.
+// Next returns the next event, a Gap if some are missing, or io.EOF if there is none yet. After
+// io.EOF it may be called again.
 func (r *Reader) Next() (Event, error) {
 	if e := r.held; e != nil {
 		r.held, r.done = nil, r.at
@@ -91,7 +90,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// Parse reads one line, strictly.
+// Parse strictly parses one line.
 func Parse(line []byte) (Event, error) {
 	var e Event
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -108,13 +107,13 @@ func Parse(line []byte) (Event, error) {
 		return Event{}, fmt.Errorf("event: unknown kind %q", e.Kind)
 	}
 	if e.Seq == 0 {
-		return Event{}, errors.New("event: without a number")
+		return Event{}, errors.New("event: no number")
 	}
 	return e, nil
 }
 
-// line takes the next whole line and moves behind it. A line that is too long
-// comes as its beginning; one that lost its own is nil.
+// line returns the next complete line and moves past it. It returns the beginning of a line that is
+// too long, and nil for a line whose beginning was released.
 func (r *Reader) line() ([]byte, error) {
 	var long []byte
 	start := r.at
@@ -136,22 +135,22 @@ func (r *Reader) line() ([]byte, error) {
 			return line, nil
 		}
 		if len(r.buf) > MaxLine {
-			// Only its beginning is kept, so that a writer without newlines
-			// costs its reader nothing.
+			// Only the beginning is kept, so that a writer of endless lines does not exhaust the
+			// reader's memory.
 			long = append(long, r.buf...)[:MaxLine+1]
 			r.at += int64(len(r.buf))
 			r.buf = nil
 		}
 		if err := r.fill(); err != nil {
 			if long != nil {
-				r.at, r.buf = start, nil // begins again when there is more
+				r.at, r.buf = start, nil // continues when there is more data
 			}
 			return nil, err
 		}
 	}
 }
 
-// leap moves over bytes that were freed, into the line whose beginning was.
+// leap skips released bytes and the rest of the line whose beginning they held.
 func (r *Reader) leap() {
 	n := 0
 	for n < len(r.buf) && r.buf[n] == 0 {
@@ -180,8 +179,8 @@ func (r *Reader) fill() error {
 	return err
 }
 
-// Last finds the last whole line: the number of its event and where it begins.
-// Of an empty file both are 0.
+// Last finds the last complete line. It returns the number of its event and its offset, both 0 for
+// an empty file.
 func Last(f *os.File) (seq uint64, at int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -203,11 +202,11 @@ func Last(f *os.File) (seq uint64, at int64, err error) {
 			return e.Seq, from + int64(start), nil
 		}
 	}
-	return 0, 0, errors.New("events: no whole event at the end of the file")
+	return 0, 0, errors.New("events: no complete event at the end of the file")
 }
 
-// Free gives back the disk that all before byte upTo takes, but for the last
-// event, which says where numbers go on. The file keeps its size.
+// Free releases the disk space of all bytes before upTo except the last event, which holds the
+// number to continue with. The file keeps its size.
 func Free(f *os.File, upTo int64) error {
 	_, last, err := Last(f)
 	if err != nil {

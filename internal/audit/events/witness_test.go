@@ -86,7 +86,7 @@ func TestReaderFollows(t *testing.T) {
 			t.Fatalf("got %+v", got)
 		}
 	}
-	// Half a line is no line.
+	// An incomplete line is not returned.
 	if _, err := f.WriteString(`{"seq":4,"time":"2026-01-01T00:00:00Z",`); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 				t.Error("writes when full")
 			}
 		}
-		// The end of what has begun is always told.
+		// The end of a started process is always written.
 		if err := w.Write(&events.Event{Kind: events.Exit}, true); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Somebody who comes later finds where numbers go on, and whole lines.
+	// A new writer finds the next number, and complete lines.
 	seq, _, err := events.Last(f)
 	if err != nil || seq != uint64(n) {
 		t.Errorf("last is %d, %v; want %d", seq, err, n)
@@ -173,7 +173,7 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 	}
 }
 
-// What could not be written is refused, or counted if it has happened.
+// A failed write is returned as an error, or counted as lost if the event has happened.
 func TestFailedWrite(t *testing.T) {
 	f := file(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -209,7 +209,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
-// A line that a killed writer did not end is no part of the next.
+// An incomplete line of a killed writer does not become part of the next line.
 func TestTornLineIsEnded(t *testing.T) {
 	f := file(t)
 	if err := writer(t, f, 1, 1<<20).Write(&events.Event{Kind: events.Exec}, false); err != nil {

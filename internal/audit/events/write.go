@@ -10,40 +10,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine bounds a line. What an engine writes is shorter: it cuts arguments
-// and names.
+// MaxLine bounds a line. An engine writes shorter ones: it shortens arguments and names.
 const MaxLine = 256 << 10
 
-// ErrFull says that the file has as many bytes as it may.
-var ErrFull = errors.New("the file of events is full until its reader frees some")
+// ErrFull is returned when the file has reached its limit.
+var ErrFull = errors.New("the file of events is full until its reader frees space")
 
-// Writer adds events to a file that it alone adds to. An event is in the file
-// when Write returns: it is not lost if the process is killed afterwards.
+// Writer appends events to a file of which it is the only writer. Write returns when the event is
+// in the file; if the process is killed afterwards, the event is not lost.
 type Writer struct {
 	mu    sync.Mutex
 	fd    int
 	next  uint64
 	limit int64
-	// used is what the file takes of the disk, as far as it is known: asked
-	// when it seems to be full, and counted from then on.
+	// used is the estimated disk space of the file: queried when it seems to be full, and counted
+	// since.
 	used   int64
-	torn   bool // a line was cut short and could not be taken back
+	torn   bool // a line was cut short and could not be removed
 	lost   uint64
 	failed error
 	since  time.Time // when the last write failed
 	buf    []byte
 }
 
-// NewWriter writes to a descriptor that was opened to append, the next event
-// as number next, until the file takes limit bytes of the disk. A file that is
-// torn ends within a line, which is ended first.
+// NewWriter appends to a descriptor opened with O_APPEND, and numbers the next event next. The file
+// may take limit bytes of disk space. torn means that the file ends within a line, which is then
+// ended first.
 func NewWriter(fd int, next uint64, limit int64, torn bool) (*Writer, error) {
 	w := &Writer{fd: fd, next: next, limit: limit, torn: torn}
 	return w, w.measure()
 }
 
-// Write numbers an event, sets its time, and writes it. Beyond the limit only
-// what must is written: the end of a process that was seen to begin.
+// Write numbers an event, sets its time and writes it. Beyond the limit it writes only the end of a
+// process whose start was written.
 func (w *Writer) Write(e *Event, must bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +66,7 @@ func (w *Writer) Write(e *Event, must bool) error {
 	if err := w.write(); err != nil {
 		w.failed, w.since = err, now
 		if must {
-			w.lost++ // it has happened all the same
+			w.lost++ // the process has ended in any case
 		}
 		return err
 	}
@@ -80,15 +79,15 @@ func (w *Writer) Write(e *Event, must bool) error {
 	return nil
 }
 
-// ReasonFailed is of a Gap: the ends of processes that the disk had no room
-// for.
+// ReasonFailed is the reason of a Gap for ends of processes for which the disk had no room.
 const ReasonFailed = "write_failed"
 
-// retry is how long no action may begin after a write that failed. After that one may
-// begin, since only another write shows that there is room again.
+// retry is how long no action may begin after a failed write. Then one may begin, because only
+// another write shows whether there is room again.
 const retry = time.Second
 
-// Room returns an error if an action whose event is written later must not begin.
+// Room returns an error if there is no room for the event of an action. The action must not begin
+// then.
 func (w *Writer) Room() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +128,8 @@ func (w *Writer) write() error {
 		case err == nil && n == len(w.buf):
 			return nil
 		case err == nil:
-			// The disk is full in the middle of a line. It is taken back, so
-			// that no reader sees an event of an action that was then rejected.
+			// The disk was full in the middle of a line. Remove it, so that no reader sees an event
+			// of an action that was then rejected.
 			w.takeBack(int64(n))
 			err = unix.ENOSPC
 		}
@@ -138,8 +137,8 @@ func (w *Writer) write() error {
 	}
 }
 
-// once makes one write, without telling the Go scheduler. A write to a file does not
-// block on another process, and handing over the processor costs more than the write.
+// once makes one write without notifying the Go scheduler. A write to a file does not block on
+// another process, and handing over the processor costs more than the write.
 func (w *Writer) once() (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.buf))), uintptr(len(w.buf)))
 	if errno != 0 {

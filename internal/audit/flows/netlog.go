@@ -1,6 +1,5 @@
-// Package flows owns the files that hold what sandboxes did over their links:
-// one file a sandbox, one line a record, written by the process that holds the
-// links and read by everybody else.
+// Package flows owns the files that hold the flows of sandboxes: one file for each sandbox, one
+// line for each flow. The egress gateway writes them, and other processes read them.
 package flows
 
 import (
@@ -19,60 +18,60 @@ import (
 // suffix of every file: newline-delimited JSON.
 const suffix = ".ndjson"
 
-// Dir is the directory of the files.
+// Dir is the directory of these files.
 type Dir struct{ path string }
 
-// New returns the directory, which it makes at the first Create.
+// New returns the directory. The first Create makes it.
 func New(path string) *Dir { return &Dir{path: path} }
 
-// Path is the directory's.
+// Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
 func (d *Dir) file(sandbox string) (string, error) {
-	// An ID is part of a path here: nothing but its own alphabet may pass.
+	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(d.path, sandbox+suffix), nil
 }
 
-// Create opens a sandbox's file for its writer. What is in it stays: the
-// flows of a sandbox are one sequence, also across several writers.
+// Create opens a sandbox's file for writing. Existing content is kept: the flows of a sandbox are
+// one sequence, also across several writers.
 func (d *Dir) Create(sandbox string) (*os.File, error) {
 	path, err := d.file(sandbox)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
-		return nil, fmt.Errorf("network records: %w", err)
+		return nil, fmt.Errorf("network flows: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("network records: %w", err)
+		return nil, fmt.Errorf("network flows: %w", err)
 	}
 	return f, nil
 }
 
-// Remove drops a sandbox's file. One that is not there is success.
+// Remove removes a sandbox's file. A file that does not exist is no error.
 func (d *Dir) Remove(sandbox string) error {
 	path, err := d.file(sandbox)
 	if err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("network records: %w", err)
+		return fmt.Errorf("network flows: %w", err)
 	}
 	return nil
 }
 
-// List names the sandboxes that have a file.
+// List returns the sandboxes that have a file.
 func (d *Dir) List() ([]string, error) {
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("network records: %w", err)
+		return nil, fmt.Errorf("network flows: %w", err)
 	}
 	var list []string
 	for _, e := range entries {

@@ -138,7 +138,7 @@ func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
 	}
 	read(Filter{From: begin, After: 200}, 201)
 	read(Filter{Newest: true}, 201)
-	// A part of a line that the disk had no room for is whole later.
+	// A partial line for which the disk had no room is completed later.
 	if _, err := f.WriteString(`{"seq":`); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestALongFileIsEnteredWhereItIsAskedFor(t *testing.T) {
 	const most = 4000
 	var all bytes.Buffer
 	for seq := range uint64(most) {
-		// Some are long, so that halves fall into them.
+		// Some lines are long, so that the bisection lands within them.
 		path := strings.Repeat("a", int(seq%7)*50)
 		if seq%1000 == 0 {
 			path = strings.Repeat("a", 150_000)

@@ -15,25 +15,25 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// longest bounds one line. A record's fields are bounded far below it; what is
-// longer was not written by us.
+// longest bounds one line. Fields of a flow are bounded far below it; the gateway writes no longer
+// line.
 const longest = 1 << 20
 
-// Filter says which records to show.
+// Filter selects flows.
 type Filter struct {
-	Denied bool   // only what was refused
+	Denied bool   // only denials
 	After  uint64 // only with a greater Seq
 	From   int64  // only what was written when the file had this Size, or later
-	Newest bool   // only the last
+	Newest bool   // only the last N
 }
 
 func (f Filter) wants(r egress.Record) bool {
 	return r.Seq > f.After && (!f.Denied || r.Effect == egress.Deny)
 }
 
-// Read calls yield for each record that matches the filter, in order, until yield returns an
-// error, which Read returns. With follow, Read continues with new records as they are written,
-// until ctx ends. A sandbox without a file has no records.
+// Read calls yield for each matching flow, in order, until yield returns an error, which Read
+// returns. With follow it continues with new flows as they are written, until ctx ends. A sandbox
+// without a file has no flows.
 func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bool, yield func(egress.Record) error) error {
 	path, err := d.file(sandbox)
 	if err != nil {
@@ -44,10 +44,10 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("network records: %w", err)
+		return fmt.Errorf("network flows: %w", err)
 	}
 	defer f.Close()
-	// The watch begins before the first look, so that no change is missed.
+	// The watch begins before the first read, so that no change is missed.
 	var changes *watch
 	if follow {
 		if changes, err = newWatch(path); err != nil {
@@ -57,7 +57,7 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 	}
 	lines, err := filter.lines(f)
 	if err != nil {
-		return fmt.Errorf("network records of %s: %w", sandbox, err)
+		return fmt.Errorf("network flows of %s: %w", sandbox, err)
 	}
 	for {
 		for {
@@ -66,11 +66,11 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 				break
 			}
 			if err != nil {
-				return fmt.Errorf("network records of %s: %w", sandbox, err)
+				return fmt.Errorf("network flows of %s: %w", sandbox, err)
 			}
 			var r egress.Record
 			if err := json.Unmarshal(line, &r); err != nil {
-				return fmt.Errorf("network records of %s: %w", sandbox, err)
+				return fmt.Errorf("network flows of %s: %w", sandbox, err)
 			}
 			if filter.wants(r) {
 				if err := yield(r); err != nil {
@@ -87,8 +87,7 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 	}
 }
 
-// Size is how many bytes a sandbox's records come to by now; none if there
-// are none.
+// Size returns the current size of a sandbox's flows in bytes, or 0 without a file.
 func (d *Dir) Size(sandbox string) int64 {
 	path, err := d.file(sandbox)
 	if err != nil {
@@ -101,8 +100,8 @@ func (d *Dir) Size(sandbox string) int64 {
 	return info.Size()
 }
 
-// tail reads whole lines of a file that grows: the beginning of a line whose
-// end is not there yet is kept for later.
+// tail reads the complete lines of a growing file. It keeps an incomplete last line for the next
+// read.
 type tail struct {
 	in      *bufio.Reader
 	partial []byte
@@ -127,24 +126,24 @@ func (t *tail) next() ([]byte, error) {
 	}
 }
 
-// watch tells when a file grew or went away.
+// watch reports when a file grew or was removed.
 type watch struct{ f *os.File }
 
 func newWatch(path string) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("watch network records: %w", err)
+		return nil, fmt.Errorf("watch network flows: %w", err)
 	}
-	// IN_ATTRIB tells of the removal of a name while the file is open.
+	// IN_ATTRIB reports the removal of the name while the file is open.
 	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_DELETE_SELF); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch network records: %w", err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("watch network flows: %w", err), unix.Close(fd))
 	}
 	return &watch{os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
 func (w *watch) close() { _ = w.f.Close() }
 
-// wait returns after a change, and true when the file is gone.
+// wait returns after a change. It returns true if the file was removed.
 func (w *watch) wait(ctx context.Context) (gone bool, err error) {
 	stop := context.AfterFunc(ctx, w.close)
 	defer stop()
@@ -154,7 +153,7 @@ func (w *watch) wait(ctx context.Context) (gone bool, err error) {
 		return false, ctx.Err()
 	}
 	if err != nil {
-		return false, fmt.Errorf("watch network records: %w", err)
+		return false, fmt.Errorf("watch network flows: %w", err)
 	}
 	for at := 0; at+unix.SizeofInotifyEvent <= n; {
 		mask := uint32(buf[at+4]) | uint32(buf[at+5])<<8 | uint32(buf[at+6])<<16 | uint32(buf[at+7])<<24

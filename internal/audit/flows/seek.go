@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// lines reads a file from where the filter begins, so that who wants the end
-// of a long one does not pay for all of it.
+// lines reads a file from the place where the filter begins, so that reading the end of a long file
+// does not read all of it.
 func (f Filter) lines(file *os.File) (*tail, error) {
 	from := f.From
 	var err error
@@ -27,8 +27,7 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	if from == 0 {
 		return t, nil
 	}
-	// The byte before is the end of a line, or of a part of one that the disk
-	// had no room for, whose rest is none.
+	// The byte before ends a line, or a part of a line that the disk had no room for.
 	if _, err := file.Seek(from-1, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -38,11 +37,11 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	return t, nil
 }
 
-// near is how close to its record a search ends.
+// near is the distance to its target at which a search ends.
 const near = 64 << 10
 
-// behind is a place in a file before which no record has a greater number
-// than seq. Numbers only grow, so it is found by halves.
+// behind returns an offset before which no flow has a number above seq. Numbers only increase, so
+// it searches by bisection.
 func behind(file *os.File, seq uint64, from int64) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -59,7 +58,7 @@ func behind(file *os.File, seq uint64, from int64) (int64, error) {
 			line, err = lines.next()
 		}
 		if errors.Is(err, io.EOF) {
-			end = middle // no whole line begins behind it
+			end = middle // no complete line begins after it
 			continue
 		}
 		var r struct{ Seq uint64 }
@@ -78,7 +77,7 @@ func behind(file *os.File, seq uint64, from int64) (int64, error) {
 	return from, nil
 }
 
-// newest is where the last whole line begins.
+// newest returns where the last complete line begins.
 func newest(file *os.File) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {

@@ -9,34 +9,32 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Gap is the data of an entry of the kind gap: something happened and was not
-// seen, or is not in the record.
+// Gap is the data of an entry of kind gap: an event was not seen, or is not in the audit log.
 type Gap struct {
-	// Lost is how many events or entries; zero is not known.
+	// Lost is the number of lost events or entries; zero means unknown.
 	Lost uint64 `json:"lost,omitempty"`
-	// Of is what they are of: events, net or record.
+	// Of is the source of the lost events: events, net or record.
 	Of string `json:"of"`
-	// Reason is why: missing (lines were lost), cut (the last line breaks
-	// off), disorder (lines came twice or out of their order), refused (the
-	// record cannot hold the line), survey (what
-	// became of files could not be found out), record_unavailable (the record
-	// refused what had to happen anyway), or what the engine says.
+	// Reason is one of: missing (lines were lost), cut (the last line is incomplete), disorder
+	// (lines came twice or out of order), refused (the audit log cannot hold the line), survey
+	// (changes of files could not be found out), record_unavailable (the audit log was unavailable
+	// for an event that had happened), or a reason of the engine.
 	Reason string `json:"reason"`
 }
 
-// lastSeq is far beyond what anybody writes.
+// lastSeq is larger than any real number of a line.
 const lastSeq = 1 << 60
 
-// batch is what comes of some lines, and the file as it is behind them.
+// batch is the result of reading some lines, and the state of the file after them.
 type batch struct {
 	file
-	origin *file // that the batch is of
+	origin *file // file that the batch was read from
 	hide   Hide
 	drafts []audit.Draft
 	anchor int64 // where the last line begins that made an entry
 }
 
-// lines reads whole lines and returns how many bytes they were.
+// lines processes complete lines and returns their length in bytes.
 func (b *batch) lines(data []byte) int {
 	used := 0
 	for len(b.drafts) < most {
@@ -56,25 +54,24 @@ func (b *batch) lines(data []byte) int {
 		used += end + 1
 	}
 	if used == 0 && len(data) == longest {
-		b.skip = true // the number of the next line tells of it
+		b.skip = true // the number of the next line shows the loss
 		return len(data)
 	}
 	return used
 }
 
-// line makes entries of one line. One that cannot be read is lost, which the
-// number of the next one tells.
+// line makes entries of one line. An unreadable line is lost; the number of the next line shows
+// that.
 func (b *batch) line(text []byte, begin int64) {
 	l, err := b.form.Read(text, b.hide)
 	if err == nil && l.Seq > lastSeq {
-		err = errors.New("a number that no file comes to")
+		err = errors.New("an impossible number")
 	}
 	b.bad = err != nil && len(text) > 0
 	if err != nil {
 		return
 	}
-	// What was read before, by this process or another, is in no order that
-	// could be told any more.
+	// The order of earlier lines, by this process or another, cannot be determined any more.
 	disorder := l.Seq <= b.read && b.read == b.last
 	b.read = max(b.read, l.Seq)
 	switch {
@@ -82,7 +79,7 @@ func (b *batch) line(text []byte, begin int64) {
 		b.gap(1, "disorder", b.last)
 		return
 	case l.Seq <= b.last:
-		return // it is in the record
+		return // it is in the audit log already
 	case l.Seq > b.last+1:
 		b.gap(l.Seq-b.last-1, "missing", l.Seq-1)
 	}
@@ -95,11 +92,11 @@ func (b *batch) line(text []byte, begin int64) {
 	b.anchor = begin
 }
 
-// cut reports an incomplete last line at the end of a file that has no writer any more: no later
-// sequence number would show that the line is lost.
+// cut reports an incomplete last line of a file whose writer has ended: no later line would show
+// the loss.
 func (b *batch) cut() {
 	if !b.bad || b.last != b.read {
-		return // or it was told before
+		return // or it was reported before
 	}
 	b.bad = false
 	b.last++
@@ -120,8 +117,8 @@ func (b *batch) gapAt(lost uint64, reason string, at uint64) audit.Draft {
 	return d
 }
 
-// write puts the entries into the record. One that the record cannot take
-// whenever it is tried must not keep the others out.
+// write appends the entries to the audit log. An entry that the log can never accept must not block
+// the others.
 func (b *batch) write(ctx context.Context, to audit.Recorder) error {
 	if len(b.drafts) == 0 {
 		return nil
@@ -143,6 +140,5 @@ func (b *batch) write(ctx context.Context, to audit.Recorder) error {
 	return nil
 }
 
-// record notes on the file itself that a line is in the record, also if one
-// behind it fails.
+// record marks in the file that a line is in the audit log, even if a later one fails.
 func (b *batch) record(at uint64) { b.origin.last = max(b.origin.last, at) }

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// What taking in costs for each line, without the record's own work. It is
-// done beside the programs that are recorded, and none waits for it.
+// The cost of ingesting one line, without the audit log's own work. It runs beside the programs,
+// none of which waits for it.
 func BenchmarkLine(b *testing.B) {
 	lines := make([]any, 0, 1000)
 	for i := range uint64(1000) {

@@ -8,25 +8,24 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// Exec is the data of an entry of the kind exec: a program was executed inside, by the
-// caller or by another program.
+// Exec is the data of an entry of kind exec: a program was executed inside, by the caller or by
+// another program.
 type Exec struct {
 	PID     int    `json:"pid"`
 	Parent  int    `json:"parent"`
 	UID     uint32 `json:"uid"`
-	Command int    `json:"command,omitempty"` // PID of the caller's command that it descends from
-	Program string `json:"program"`           // path of what runs
-	// Argv are the arguments, with values of secrets masked.
+	Command int    `json:"command,omitempty"` // PID of the caller's command from which it descends
+	Program string `json:"program"`           // path of the program
+	// Argv holds the arguments, with values of secrets redacted.
 	Argv []string `json:"argv,omitempty"`
 	Cwd  string   `json:"cwd,omitempty"`
 	Env  []string `json:"env,omitempty"` // names of variables, never values
-	Cut  bool     `json:"cut,omitempty"` // arguments or names were shortened
-	// LeftOut says why there is no argv: what must be masked in it was not
-	// known.
+	Cut  bool     `json:"cut,omitempty"` // arguments or names were shortened or omitted
+	// LeftOut is the reason for a missing argv: the values to redact were not known.
 	LeftOut string `json:"left_out,omitempty"`
 }
 
-// Exit is the data of an entry of the kind exit: a process inside ended.
+// Exit is the data of an entry of kind exit: a process inside ended.
 type Exit struct {
 	PID     int   `json:"pid"`
 	Parent  int   `json:"parent,omitempty"`
@@ -36,8 +35,8 @@ type Exit struct {
 	TookNS  int64 `json:"took_ns,omitempty"` // since the process was made
 }
 
-// File is the data of an entry of the kind file: a file is not as it was
-// before. There is one for each path at the end of a command.
+// File is the data of an entry of kind file: a file changed. There is one for each path at the end
+// of a command.
 type File struct {
 	Path    string    `json:"path"`
 	Op      events.Op `json:"op"`   // created, changed or removed
@@ -45,13 +44,13 @@ type File struct {
 	Mode    uint32    `json:"mode,omitempty"`
 	Size    int64     `json:"size,omitempty"`
 	Sum     string    `json:"sum,omitempty"`      // SHA-256 of the content, hexadecimal
-	Unknown string    `json:"unhashed,omitempty"` // why there is no sum
+	Unknown string    `json:"unhashed,omitempty"` // reason for a missing sum
 	Command int       `json:"command,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 }
 
-// Limit is the data of an entry of the kind limit.hit: the kernel of a sandbox
-// refused a program something because a limit of the sandbox was reached.
+// Limit is the data of an entry of kind limit.hit: a limit of the sandbox was reached, and its
+// kernel refused a resource to a program.
 type Limit struct {
 	Limit   string `json:"limit"` // disk, inodes or pids
 	Most    int64  `json:"most"`
@@ -60,10 +59,10 @@ type Limit struct {
 	Command int    `json:"command,omitempty"`
 }
 
-// unmasked says why something is left out.
-const unmasked = "what must be masked in it was not known"
+// unmasked is the reason for omitted text.
+const unmasked = "the values to redact were not known"
 
-// Events is the form of what an engine sees of the programs in a sandbox.
+// Events is the Form of events inside a sandbox, as an engine writes them.
 func Events(dir string, free func(*os.File, int64) error) Form {
 	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
 }
@@ -108,15 +107,14 @@ func execOf(e events.Event, hide Hide) Exec {
 	return x.fit()
 }
 
-// roomy is far below what an entry holds, whatever escaping does to it, and
-// mostData is a little below.
+// roomy is far below the limit of an entry, whatever escaping adds, and mostData is a little below
+// it.
 const (
 	roomy    = 32 << 10
 	mostData = 200 << 10
 )
 
-// fit leaves out arguments and names, the last first, until the rest fits into
-// an entry.
+// fit removes arguments and names, the last first, until the rest fits into an entry.
 func (x Exec) fit() Exec {
 	size := len(x.Program) + len(x.Cwd)
 	for _, s := range x.Argv {
@@ -135,8 +133,8 @@ func (x Exec) fit() Exec {
 	return x
 }
 
-// text is a text that a program inside has chosen, or what stands for one in
-// which we do not know what to hide.
+// text redacts a text that a program inside has chosen. It returns a substitute if the values to
+// redact are not known.
 func (h Hide) text(s string) string {
 	if h == nil && s != "" {
 		return "(left out: " + unmasked + ")"

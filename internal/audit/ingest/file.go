@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// longest bounds one line, and how much is read at once.
+	// longest bounds one line, and the size of one read.
 	longest = 1 << 20
-	// most bounds the lines that become entries at once.
+	// most bounds the number of lines that become entries at once.
 	most = 2000
-	// freeFrom is how much space is worth giving back.
+	// freeFrom is the least amount of disk space that is released at once.
 	freeFrom = 1 << 20
 )
 
-// file is one file as far as it was read.
+// file is the state of reading one file.
 type file struct {
 	form    Form
 	path    string
@@ -33,19 +33,19 @@ type file struct {
 	source  string
 
 	f     *os.File
-	at    int64  // all before it is in the record
-	read  uint64 // number of the last line that was read, in this process
-	last  uint64 // number of the last line that is in the record
-	known bool   // last is what the record says
-	bad   bool   // the last line that was read says nothing
-	skip  bool   // in the middle of a line that is too long
+	at    int64  // all before it is in the audit log
+	read  uint64 // number of the last line read by this process
+	last  uint64 // number of the last line in the audit log
+	known bool   // last is the value from the audit log
+	bad   bool   // the last line read makes no entry
+	skip  bool   // within a line that is too long
 	freed int64
 }
 
-// buffers hold what is read at once. Most files have little that is new.
+// buffers are reused between reads. Most files have little new data.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// room makes a buffer as large as it has to be for what there is to read.
+// room makes a buffer large enough for the unread data.
 func (f *file) room(buf *[]byte) error {
 	info, err := f.f.Stat()
 	if err != nil {
@@ -57,8 +57,7 @@ func (f *file) room(buf *[]byte) error {
 	return nil
 }
 
-// grown reports whether there may be something to read. A file that does not exist has
-// no lines.
+// grown reports whether there may be unread data. A file that does not exist has no lines.
 func (f *file) grown() (bool, error) {
 	if f.f == nil {
 		file, err := os.OpenFile(f.path, f.mode()|unix.O_NOFOLLOW, 0)
@@ -66,13 +65,13 @@ func (f *file) grown() (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("spool %s: %w", f.source, err)
+			return false, fmt.Errorf("event file %s: %w", f.source, err)
 		}
 		f.f = file
 	}
 	info, err := f.f.Stat()
 	if err != nil {
-		return false, fmt.Errorf("spool %s: %w", f.source, err)
+		return false, fmt.Errorf("event file %s: %w", f.source, err)
 	}
 	return info.Size() > f.at, nil
 }
@@ -113,15 +112,15 @@ func (f *file) take(ctx context.Context, to audit.Recorder, hide Hide, last bool
 			more, err = f.batch(ctx, to, hide, *buf, last)
 		}
 		if err != nil {
-			return fmt.Errorf("spool %s: %w", f.source, err)
+			return fmt.Errorf("event file %s: %w", f.source, err)
 		}
 	}
 	return nil
 }
 
-// batch takes in the next lines and reports whether there may be more.
+// batch processes the next lines and reports whether there may be more.
 func (f *file) batch(ctx context.Context, to audit.Recorder, hide Hide, buf []byte, last bool) (bool, error) {
-	// What was given back is a hole.
+	// Released space is a hole in the file.
 	begin, err := unix.Seek(int(f.f.Fd()), f.at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
 		return false, nil
@@ -151,8 +150,8 @@ func (f *file) batch(ctx context.Context, to audit.Recorder, hide Hide, buf []by
 	return more, f.free(b.anchor)
 }
 
-// free gives back the space before the last line that became an entry. That
-// one stays, so that the numbers of those behind it show whether one is lost.
+// free releases the disk space before the last line that became an entry. That line stays, so that
+// the numbers of the following ones show a loss.
 func (f *file) free(anchor int64) error {
 	if f.form.Free == nil || anchor-f.freed < freeFrom {
 		return nil
@@ -163,7 +162,7 @@ func (f *file) free(anchor int64) error {
 	f.freed = anchor
 	info, err := f.f.Stat()
 	if err != nil {
-		return fmt.Errorf("spool %s: %w", f.source, err)
+		return fmt.Errorf("event file %s: %w", f.source, err)
 	}
 	return diskroom.Ahead(f.f, info.Size(), aheadBytes)
 }

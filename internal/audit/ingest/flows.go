@@ -8,9 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Flows is the form of what the causeway has written of a sandbox's link. The
-// data of an entry of the kind flow is a egress.Record, in which secrets are
-// names.
+// Flows is the Form of flows, as the egress gateway writes them for a sandbox's network attachment.
+// The data of an entry of kind flow is an egress.Record, in which secrets appear by name.
 func Flows(dir string) Form { return Form{Source: "net", Dir: dir, Read: readFlow} }
 
 func readFlow(line []byte, hide Hide) (Line, error) {
@@ -19,15 +18,14 @@ func readFlow(line []byte, hide Hide) (Line, error) {
 		return Line{}, err
 	}
 	if r.Seq == 0 {
-		return Line{}, errors.New("a line without a number")
+		return Line{}, errors.New("the line has no number")
 	}
-	// A program chooses all of these; a value that it has come by could be in
-	// any of them.
+	// A program chooses all of these, so any of them could contain a value that it has got hold of.
 	for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.Reason, &r.Fix, &r.Error} {
 		*text = hide.text(*text)
 	}
 	if text, err := json.Marshal(r); err != nil || len(text) > mostData {
-		r.Method, r.Path, r.Reason, r.Fix, r.Error = "", "", "", "", "left out: the texts are too long"
+		r.Method, r.Path, r.Reason, r.Fix, r.Error = "", "", "", "", "omitted: the texts are too long"
 	}
 	return Line{Seq: r.Seq, Draft: audit.Draft{Time: r.Time, Kind: audit.Flow, Actor: "box", Data: r}}, nil
 }

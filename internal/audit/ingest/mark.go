@@ -16,14 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// markSuffix is of the file beside a sandbox's lines that says who read them
-// last. Its lock is held by who reads.
+// markSuffix names the file beside a sandbox's lines that holds who read them last. The reader
+// holds its lock.
 const markSuffix = ".mark"
 
-// lockAgain is how often the lock is tried while another process reads.
+// lockAgain is how often to retry the lock while another process reads.
 const lockAgain = 5 * time.Millisecond
 
-// nonce tells one process from all others, also from earlier ones.
+// nonce differs between processes, earlier ones included.
 type nonce [16]byte
 
 func newNonce() (n nonce) {
@@ -31,8 +31,8 @@ func newNonce() (n nonce) {
 	return n
 }
 
-// mark is that file: the nonce of who read last, and then whether the end of
-// the sandbox is being written.
+// mark is that file: the nonce of the last reader, and whether the end of the sandbox is being
+// written.
 type mark struct{ f *os.File }
 
 func (m *mark) open(path string) error {
@@ -47,7 +47,7 @@ func (m *mark) open(path string) error {
 	return nil
 }
 
-// newMark makes the file, and reports whether it was not there.
+// newMark creates the file, and reports whether it did not exist.
 func newMark(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -59,7 +59,7 @@ func newMark(path string) (bool, error) {
 	return true, errors.Join(diskroom.Ahead(f, 0, markBytes), f.Close())
 }
 
-// markBytes is what is reserved of the disk for a mark.
+// markBytes is the disk space reserved for a mark.
 const markBytes = 4 << 10
 
 func (m *mark) close() error {
@@ -71,8 +71,7 @@ func (m *mark) close() error {
 	return err
 }
 
-// lock waits until no other process reads. The kernel frees it when its holder
-// dies.
+// lock waits until no other process reads. The kernel releases the lock when its holder dies.
 func (m *mark) lock(ctx context.Context) error {
 	for {
 		err := unix.Flock(int(m.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -80,20 +79,20 @@ func (m *mark) lock(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("spool: lock: %w", err)
+			return fmt.Errorf("event files: lock: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("spool: lock: %w", ctx.Err())
+			return fmt.Errorf("event files: lock: %w", ctx.Err())
 		case <-time.After(lockAgain):
 		}
 	}
 }
 
-// unlock: the file is open, so there is nothing that could fail.
+// unlock cannot fail: the file is open.
 func (m *mark) unlock() { _ = unix.Flock(int(m.f.Fd()), unix.LOCK_UN) }
 
-// take writes who reads now, and returns whether another has since this one
+// take writes this process as the reader, and reports whether another one has read since this one
 // did.
 func (m *mark) take(n nonce) (other bool, err error) {
 	var was nonce
@@ -110,8 +109,8 @@ func (m *mark) take(n nonce) (other bool, err error) {
 	return got > 0, nil
 }
 
-// end says that the end of the sandbox is being written, and returns whether
-// somebody has said so before.
+// end notes that the end of the sandbox is being written, and reports whether that was noted
+// before.
 func (m *mark) end() (bool, error) {
 	said := []byte{0}
 	if _, err := m.f.ReadAt(said, int64(len(nonce{}))); err != nil && !errors.Is(err, io.EOF) {

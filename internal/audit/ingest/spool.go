@@ -1,6 +1,6 @@
-// Package ingest brings events that engines and the egress gateway wrote to files into the audit
-// log. Each sandbox has its own files, and each line becomes exactly one entry, also when a
-// process dies in between. Form defines what the lines mean.
+// Package ingest brings events from files of engines and the egress gateway into the audit log.
+// Each sandbox has its own files. Each line becomes exactly one entry, also when a process dies in
+// between. Form defines the meaning of the lines.
 package ingest
 
 import (
@@ -15,51 +15,49 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 )
 
-// suffix of every file: newline-delimited JSON.
+// suffix of every file: newline-delimited JSON
 const suffix = ".ndjson"
 
-// Form is one kind of files and what their lines mean.
+// Form is a kind of file and the meaning of its lines.
 type Form struct {
-	// Source begins the name under which positions are kept: "events" makes
-	// "events/ID".
+	// Source is the prefix of the name under which positions are kept: "events" makes "events/ID".
 	Source string
 	Dir    string
-	// Read makes an entry of a line, with all that must not be seen hidden.
-	// hide is nil if what to hide is not known. The line is not kept.
+	// Read makes an entry of a line and redacts it with hide. hide is nil if the values to redact
+	// are not known. Read does not retain the line.
 	Read func(line []byte, hide Hide) (Line, error)
-	// Free, unless nil, gives back the space before an offset.
+	// Free, unless nil, releases the disk space before an offset.
 	Free func(f *os.File, before int64) error
 }
 
-// Hide masks a text.
+// Hide redacts a text.
 type Hide func(string) string
 
-// Line is what a line says.
+// Line is the content of one line.
 type Line struct {
-	// Seq numbers the lines of one file: a number that is left out is a line
-	// that was lost.
+	// Seq numbers the lines of one file: a missing number is a lost line.
 	Seq uint64
-	// Draft is the entry; its place is filled in. Silent lines make none.
+	// Draft is the entry without its position. Silent lines make none.
 	Draft  audit.Draft
 	Silent bool
 }
 
-// Options say what to take in. All are required.
+// Options configure Open. All are required.
 type Options struct {
 	Record audit.Recorder
-	// Forms are the kinds of files. The first is the one that Create makes.
+	// Forms are the kinds of files. Create makes a file of the first one.
 	Forms []Form
-	// Hide finds what must not be seen of a sandbox's lines. After an error
-	// what could show it is left out.
+	// Hide finds the values to redact in a sandbox's lines. After an error, text that could contain
+	// them is omitted.
 	Hide func(ctx context.Context, sandbox string) (Hide, error)
 	Log  *slog.Logger
 }
 
-// Spools takes in the files of any number of sandboxes. Several processes may
-// do so at once with the same files.
+// Spools ingests the files of any number of sandboxes. Several processes may do so at once with the
+// same files.
 type Spools struct {
 	o     Options
-	nonce nonce // tells this process from all others
+	nonce nonce // identifies this process
 	watch *watch
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -67,32 +65,32 @@ type Spools struct {
 
 	mu    sync.Mutex
 	tails map[string]*tail
-	made  map[string]bool // the sandboxes whose files are new and were never read
+	made  map[string]bool // the sandboxes whose files are new and unread
 }
 
-// Open makes the directories and begins to watch them. Close ends it.
+// Open creates the directories and starts to watch them. Close ends it.
 func Open(o Options) (*Spools, error) {
 	if o.Record == nil || len(o.Forms) == 0 || o.Hide == nil || o.Log == nil {
-		return nil, errors.New("open spools: an option is missing")
+		return nil, errors.New("open event files: an option is missing")
 	}
 	s := &Spools{o: o, nonce: newNonce(), tails: make(map[string]*tail), made: make(map[string]bool)}
 	dirs := make([]string, len(o.Forms))
 	for i, f := range o.Forms {
 		if err := os.MkdirAll(f.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("open spools: %w", err)
+			return nil, fmt.Errorf("open event files: %w", err)
 		}
 		dirs[i] = f.Dir
 	}
 	var err error
 	if s.watch, err = newWatch(dirs); err != nil {
-		return nil, fmt.Errorf("open spools: %w", err)
+		return nil, fmt.Errorf("open event files: %w", err)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.loops.Go(s.listen)
 	return s, nil
 }
 
-// Close stops taking in. What is left in the files is taken in by the next.
+// Close stops ingesting. The next process ingests what is left in the files.
 func (s *Spools) Close() error {
 	s.stop()
 	err := s.watch.close()
@@ -112,7 +110,7 @@ func (s *Spools) listen() {
 		id, ok := strings.CutSuffix(file, suffix)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if file == "" { // the kernel has lost count
+		if file == "" { // the kernel's queue overflowed
 			for _, t := range s.tails {
 				t.rouse()
 			}
@@ -123,12 +121,12 @@ func (s *Spools) listen() {
 		}
 	})
 	if err != nil && s.ctx.Err() == nil {
-		s.o.Log.Error("spools are not watched any more", "err", err)
+		s.o.Log.Error("event files are not watched any more", "err", err)
 	}
 }
 
-// Follow takes in a sandbox's lines as they are written, from the first that
-// is not in the record, until Leave.
+// Follow ingests a sandbox's lines as they are written, from the first one that is not in the audit
+// log, until Leave.
 func (s *Spools) Follow(sandbox string) {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)
@@ -139,11 +137,11 @@ func (s *Spools) Follow(sandbox string) {
 	}
 	s.mu.Unlock()
 	if err != nil {
-		s.o.Log.Error("spool not followed", "sandbox", sandbox, "err", err)
+		s.o.Log.Error("event file not followed", "sandbox", sandbox, "err", err)
 	}
 }
 
-// tail is the one of a sandbox. s.mu must be held.
+// tail returns the tail of a sandbox. The caller holds s.mu.
 func (s *Spools) tail(sandbox string) (*tail, error) {
 	if t := s.tails[sandbox]; t != nil {
 		return t, nil
@@ -163,8 +161,8 @@ func (s *Spools) tail(sandbox string) (*tail, error) {
 	return t, nil
 }
 
-// Drain ingests all that a sandbox's files hold now. With last, the files have no writer any
-// more, and an incomplete line at the end counts as lost.
+// Drain ingests all lines that a sandbox's files hold now. last means that the files have no writer
+// any more; then an incomplete last line counts as lost.
 func (s *Spools) Drain(ctx context.Context, sandbox string, last bool) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)
@@ -175,9 +173,8 @@ func (s *Spools) Drain(ctx context.Context, sandbox string, last bool) error {
 	return t.take(ctx, last)
 }
 
-// Exclusive does something about a sandbox's place in the record while no
-// other process does. again is true if one has begun to before, for the same
-// end, and how far it came is not known.
+// Exclusive calls do while no other process handles the sandbox's entries. again is true if a
+// process started the same before and may have been interrupted.
 func (s *Spools) Exclusive(ctx context.Context, sandbox string, do func(again bool) error) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)

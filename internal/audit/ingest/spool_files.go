@@ -14,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// aheadBytes is what is reserved of the disk for a sandbox's next lines.
+// aheadBytes is the disk space reserved for a sandbox's next lines.
 const aheadBytes = 256 << 10
 
-// Create opens a sandbox's file of the first form for writing. Existing content stays: the lines
-// of a sandbox are one sequence. From then on until Remove the file is in List.
+// Create opens a sandbox's file of the first Form for writing. Existing content is kept: the lines
+// of a sandbox are one sequence. List has the sandbox from now on until Remove.
 func (s *Spools) Create(sandbox string) (*os.File, error) {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
@@ -28,8 +28,8 @@ func (s *Spools) Create(sandbox string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	// A sandbox in which nothing can be noted runs nothing: one that fills the disk
-	// would stop all others.
+	// Without space for its events a sandbox runs nothing: otherwise one that fills the disk would
+	// stop all others.
 	info, err := f.Stat()
 	if err == nil {
 		err = diskroom.Ahead(f, info.Size(), aheadBytes)
@@ -50,21 +50,21 @@ func (s *Spools) Create(sandbox string) (*os.File, error) {
 }
 
 func (s *Spools) path(f Form, sandbox string) (string, error) {
-	// An ID is part of a path here: nothing but its own alphabet may pass.
+	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(f.Dir, sandbox+suffix), nil
 }
 
-// markPath is beside the file of the first form.
+// markPath returns the path of the mark, beside the file of the first Form.
 func (s *Spools) markPath(sandbox string) string {
 	return filepath.Join(s.o.Forms[0].Dir, sandbox+markSuffix)
 }
 
-// Remove drops a sandbox's file of the first form, and how far all were read. One that is not there is
-// success. Who calls it has drained all, or wants nothing of it: nothing of the
-// sandbox is to be taken in any more.
+// Remove removes a sandbox's file of the first Form, and the positions of all. A file that does not
+// exist is no error. The caller has drained the files or does not need their lines: nothing of the
+// sandbox is ingested afterwards.
 func (s *Spools) Remove(sandbox string) error {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Spools) Remove(sandbox string) error {
 	if err := s.Leave(sandbox); err != nil {
 		return err
 	}
-	// The mark goes last: what a crash leaves is found by it.
+	// Remove the mark last: after a crash it shows what is left.
 	for _, path := range []string{path, s.markPath(sandbox)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("spool: %w", err)
@@ -85,7 +85,7 @@ func (s *Spools) Remove(sandbox string) error {
 	return nil
 }
 
-// Has reports whether there may be lines of a sandbox that are not in the log yet.
+// Has reports whether there may be lines of a sandbox that are not in the audit log yet.
 func (s *Spools) Has(sandbox string) (bool, error) {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return false, err
@@ -97,7 +97,7 @@ func (s *Spools) Has(sandbox string) (bool, error) {
 	return err == nil, err
 }
 
-// List names the sandboxes of which something may still be to be taken in.
+// List returns the sandboxes that may have lines to ingest.
 func (s *Spools) List() ([]string, error) {
 	entries, err := os.ReadDir(s.o.Forms[0].Dir)
 	if err != nil {

@@ -38,7 +38,7 @@ func newRig(t testing.TB) *rig {
 	}
 }
 
-// open is one process.
+// open returns the state of one process.
 func (r *rig) open() *ingest.Spools {
 	r.t.Helper()
 	s, err := ingest.Open(ingest.Options{
@@ -86,7 +86,7 @@ func (r *rig) drain(s *ingest.Spools, last bool) {
 	}
 }
 
-// seen is the record as "kind at".
+// seen returns the audit log as a list of "kind at".
 func (r *rig) seen() string {
 	var out []string
 	for _, e := range r.record.Entries() {
@@ -106,7 +106,7 @@ func (r *rig) seen() string {
 func (r *rig) want(want string) {
 	r.t.Helper()
 	if got := r.seen(); got != want {
-		r.t.Errorf("the record has\n%s, want\n%s", got, want)
+		r.t.Errorf("the audit log has\n%s, want\n%s", got, want)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 		r.drain(s, false)
 		r.want(want)
 	}
-	// Another process, and this one after a restart, have nothing to do.
+	// Another process, and this one after a restart, have nothing to ingest.
 	other := r.open()
 	r.drain(other, false)
 	s.Close()
@@ -135,8 +135,8 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 	}
 }
 
-// Two processes that both follow, with writes between and at once: each line
-// is one entry, in order.
+// Two processes follow the same file, with lines written before and while they do: each line
+// becomes one entry, in order.
 func TestFollowersShareAFile(t *testing.T) {
 	r := newRig(t)
 	a, b := r.open(), r.open()
@@ -171,17 +171,17 @@ func TestWhatIsMissingIsAGap(t *testing.T) {
 	r.want(whole)
 	r.drain(s, true)
 	r.want(whole + " gap:8(1 cut)")
-	// Said once, also by the next process.
+	// The gap is written once, also if another process reads.
 	r.drain(r.open(), true)
 	r.want(whole + " gap:8(1 cut)")
 }
 
-// What Create has made is read from its beginning, by this process and others,
-// without a look into the record or with one.
+// A new file is read from its beginning, by this process and others, whether or not the audit log
+// is queried first.
 func TestNewFiles(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
-	for range 2 { // a second machine of the same sandbox
+	for range 2 { // a second instance of the same sandbox
 		f, err := s.Create(box)
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestNewFiles(t *testing.T) {
 	r.want("exec:1 exec:2")
 }
 
-// A record that refuses loses nothing: what it did not take is taken later.
+// Entries that the audit log refused are ingested later.
 func TestRefusedIsTakenLater(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
@@ -218,8 +218,8 @@ func TestRefusedIsTakenLater(t *testing.T) {
 	r.want("exec:1 exec:2")
 }
 
-// P34: values are hidden wherever a program can put them, and where we do not
-// know what to hide there is nothing.
+// P34: values of secrets are redacted wherever a program can put them. If the values are not known,
+// the text is omitted.
 func TestValuesAreHidden(t *testing.T) {
 	event := events.Event{
 		Seq: 1, Kind: events.Exec, Program: "/hunter2", Argv: []string{"x", "-p", "hunter2"}, Cwd: "/tmp/hunter2", Env: []string{"hunter2"},
@@ -251,8 +251,7 @@ func TestValuesAreHidden(t *testing.T) {
 	}
 }
 
-// The space of ingested lines is given back to the disk, and the next process
-// continues after them.
+// The disk space of ingested lines is released, and the next process continues after them.
 func TestSpaceIsFreed(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
@@ -276,8 +275,7 @@ func TestSpaceIsFreed(t *testing.T) {
 	}
 }
 
-// A line that no entry holds is shortened, and one that is too long for a line
-// is a gap.
+// A line that is too long for an entry is shortened. One that is too long to read is a gap.
 func TestLongLines(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
@@ -318,8 +316,7 @@ func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// Nothing that a sandbox can make an engine or the causeway write does more than
-// make gaps.
+// Whatever a sandbox makes an engine or the gateway write, the worst result is a gap.
 func FuzzLines(f *testing.F) {
 	one, _ := json.Marshal(exec(1, "a"))
 	f.Add(append(one, '\n'))

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// gather is how long a change waits for others, so that a busy sandbox
-	// costs one write to the disk for many lines.
+	// gather is how long a change waits for others, so that many lines of a busy sandbox cost one
+	// write to the disk.
 	gather = 25 * time.Millisecond
-	// again is how long a record that refuses rests.
+	// again is the pause after the audit log refused an entry.
 	again = time.Second
 )
 
-// tail takes in the files of one sandbox.
+// tail ingests the files of one sandbox.
 type tail struct {
 	s       *Spools
 	sandbox string
@@ -26,7 +26,7 @@ type tail struct {
 
 	following bool // guarded by Spools.mu
 
-	mu    sync.Mutex // who holds it reads
+	mu    sync.Mutex // held while reading
 	mark  mark
 	files []*file
 }
@@ -38,7 +38,7 @@ func (t *tail) rouse() {
 	}
 }
 
-// follow takes in what is written until the tail is closed.
+// follow ingests lines as they are written, until the tail is closed.
 func (t *tail) follow() {
 	failing := false
 	for {
@@ -62,16 +62,15 @@ func (t *tail) follow() {
 		}
 		if err != nil {
 			if !failing {
-				t.s.o.Log.Error("what a sandbox does is not in the audit log yet", "sandbox", t.sandbox, "err", err)
+				t.s.o.Log.Error("events of a sandbox are not in the audit log yet", "sandbox", t.sandbox, "err", err)
 			}
-			t.rouse() // nothing may be written any more
+			t.rouse() // nothing can be written any more
 		}
 		failing = err != nil
 	}
 }
 
-// take reads all files to their ends. What keeps one from being read does not
-// keep the others.
+// take reads all files to their ends. An error in one does not stop the others.
 func (t *tail) take(ctx context.Context, last bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +88,7 @@ func (t *tail) take(ctx context.Context, last bool) error {
 	return t.locked(ctx, func() error {
 		hide, err := t.s.o.Hide(ctx, t.sandbox)
 		if err != nil {
-			t.s.o.Log.Warn("what to hide in a sandbox's lines is not known: they are kept without what could show it", "sandbox", t.sandbox, "err", err)
+			t.s.o.Log.Warn("the values to redact in a sandbox's events are not known: text that could contain them is omitted", "sandbox", t.sandbox, "err", err)
 			hide = nil
 		}
 		var errs []error
@@ -100,8 +99,8 @@ func (t *tail) take(ctx context.Context, last bool) error {
 	})
 }
 
-// locked does something while no other process reads these files. Where
-// another has read them since, the record says how far. t.mu must be held.
+// locked calls do while no other process reads these files. If another process has read them since,
+// the positions are read from the audit log. The caller holds t.mu.
 func (t *tail) locked(ctx context.Context, do func() error) error {
 	if err := t.mark.open(t.s.markPath(t.sandbox)); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells which files in a few directories have grown. One descriptor
-// serves all: the kernel gives a user few of them.
+// watch reports which files in a few directories have grown. One inotify descriptor serves all: the
+// kernel limits their number for each user.
 type watch struct{ f *os.File }
 
 func newWatch(dirs []string) (*watch, error) {
@@ -29,8 +29,8 @@ func newWatch(dirs []string) (*watch, error) {
 
 func (w *watch) close() error { return w.f.Close() }
 
-// run calls changed with the name of each file that has grown, or with "" if
-// some were missed, until the watch is closed.
+// run calls changed with the name of each file that has grown, or with "" if events were missed,
+// until the watch is closed.
 func (w *watch) run(changed func(file string)) error {
 	buf := make([]byte, 64<<10)
 	for {

@@ -1,12 +1,12 @@
 package payload
 
-// Console is the data of console.invited, console.signed_in and
-// console.signed_out: of links and sessions, never what opens them.
+// Console is the data of console.invited, console.signed_in and console.signed_out: about links and
+// sessions, never the credentials that open them.
 type Console struct {
-	Session   string `json:"session,omitempty"` // absent of a link that has not been used yet
+	Session   string `json:"session,omitempty"` // absent for a link that has not been used
 	Name      string `json:"name,omitempty"`
 	Scope     string `json:"scope"`                // viewer, operator or admin
-	Seconds   int64  `json:"seconds,omitempty"`    // life of the session that a link becomes
+	Seconds   int64  `json:"seconds,omitempty"`    // lifetime of the session that a link starts
 	ExpiresAt string `json:"expires_at,omitempty"` // RFC 3339
 	// Reason is signed_out, revoked or expired.
 	Reason string `json:"reason,omitempty"`

@@ -1,53 +1,52 @@
-// Package payload owns the data of the entries that rules, doors and assembly
-// write into the record. What engines and the causeway see is package spool's.
+// Package payload owns the data of the audit entries that the server and its frontends write.
+// Package ingest owns the data of entries from engines and the egress gateway.
 package payload
 
-// Action is the data of an action entry: what somebody asked for through a
-// door, and what came of it. Reads are no actions.
+// Action is the data of an action entry: a request of a caller, and its outcome. Reads are not
+// actions.
 type Action struct {
-	// Do is what was asked for: create, remove, forget, prune, timeout, extend,
-	// access, pause, resume, fork, rollback, reset, snapshot, snapshot.remove;
-	// or, of a request that was refused at the door, its method and path.
+	// Do is the requested action: create, remove, forget, prune, timeout, extend, access, pause,
+	// resume, fork, rollback, reset, snapshot, snapshot.remove; or the method and path of an HTTP
+	// request that was refused before it reached an action.
 	Do string `json:"do"`
-	// Ref is how the caller named the object, where that is not the sandbox's ID.
+	// Ref is how the caller named the object, if not by the sandbox's ID.
 	Ref string `json:"ref,omitempty"`
 	// Outcome is ok, or the code of the fault.
 	Outcome string `json:"outcome"`
 	TookMS  int64  `json:"took_ms,omitempty"`
-	// Count, if set, is how many refused requests of the last minute have no
-	// entry of their own, so that strangers cannot fill the disk.
+	// Count, if set, is the number of refused requests of the last minute without an entry of their
+	// own. So strangers cannot fill the disk.
 	Count int64 `json:"count,omitempty"`
 }
 
-// FromReading is the origin of a copy that the server makes for itself, to read
-// the files of a saved state.
+// FromReading is the origin of a temporary copy that the server makes to read the files of a saved
+// state.
 const FromReading = "reading"
 
 // Started is the data of sandbox.started: a sandbox is ready.
 type Started struct {
 	Name       string `json:"name,omitempty"`
-	Owner      string `json:"owner,omitempty"` // key, or absent for local callers
+	Owner      string `json:"owner,omitempty"` // key; absent for local callers
 	Template   string `json:"template"`
 	TemplateID string `json:"template_id"`
-	// From is engine, pool for one that had waited for its caller, or
-	// FromReading.
+	// From is engine, pool for a warm sandbox, or FromReading.
 	From     string   `json:"from"`
-	Origin   string   `json:"origin,omitempty"` // snapshot that it was made of
+	Origin   string   `json:"origin,omitempty"` // snapshot that it started from
 	Parent   string   `json:"parent,omitempty"` // sandbox that it is a copy of
 	Engine   string   `json:"engine"`
 	Boundary string   `json:"boundary"`
-	Enforced []string `json:"enforced,omitempty"` // limits that hold on this host
+	Enforced []string `json:"enforced,omitempty"` // limits that are enforced on this host
 	Limits   Limits   `json:"limits"`
 	// Workspace is the host directory that is shown inside, copy-on-write.
 	Workspace string `json:"workspace,omitempty"`
 	Level     string `json:"level"`
-	Policy    string `json:"policy"` // digest
+	Policy    string `json:"policy"` // digest of the policy
 	Net       string `json:"net"`
-	// Checked is what the sandbox's first process tried before it was ready.
+	// Checked lists the readiness probes that passed.
 	Checked   []string `json:"checked,omitempty"`
 	Ephemeral bool     `json:"ephemeral,omitempty"`
-	EndAt     string   `json:"end_at,omitempty"` // RFC 3339; absent is never
-	// Watched says that the engine writes down what programs do.
+	EndAt     string   `json:"end_at,omitempty"` // RFC 3339; absent means never
+	// Watched reports whether the engine records what programs do.
 	Watched bool `json:"watched"`
 }
 
@@ -71,28 +70,28 @@ type Ended struct {
 // Paused is the data of sandbox.paused.
 type Paused struct {
 	FilesOnly bool   `json:"files_only,omitempty"`
-	Sum       string `json:"sum,omitempty"` // of what was written down
+	Sum       string `json:"sum,omitempty"` // size of the saved state
 	Bytes     int64  `json:"bytes,omitempty"`
-	Reason    string `json:"reason,omitempty"` // mended: a resumption was cut short
+	Reason    string `json:"reason,omitempty"` // a resume was interrupted, and its state repaired
 }
 
 // Resumed is the data of sandbox.resumed.
 type Resumed struct {
-	Run       int64  `json:"run"`                  // counts the sandbox's machines
-	EndAt     string `json:"end_at,omitempty"`     // RFC 3339; absent is never
-	FilesOnly bool   `json:"files_only,omitempty"` // it booted anew, without memory
-	Reason    string `json:"reason,omitempty"`     // mended: a pause was cut short
+	Run       int64  `json:"run"`                  // number of the sandbox's current instance
+	EndAt     string `json:"end_at,omitempty"`     // RFC 3339; absent means never
+	FilesOnly bool   `json:"files_only,omitempty"` // booted without its memory
+	Reason    string `json:"reason,omitempty"`     // a pause was interrupted, and its state repaired
 }
 
 // Replaced is the data of sandbox.replaced.
 type Replaced struct {
 	Run      int64  `json:"run"`
-	Snapshot string `json:"snapshot,omitempty"` // absent is its start
+	Snapshot string `json:"snapshot,omitempty"` // snapshot; absent means the sandbox's start
 }
 
-// Copied is the data of sandbox.copied; each copy has a sandbox.started too.
+// Copied is the data of sandbox.copied. Each copy has a sandbox.started too.
 type Copied struct {
-	Copies []string `json:"copies"` // sandboxes
+	Copies []string `json:"copies"` // IDs of the copies
 	Asked  int      `json:"asked"`
 }
 
@@ -113,13 +112,13 @@ type Snapshot struct {
 
 // Policy is the data of policy.changed.
 type Policy struct {
-	Old      string `json:"old"` // digest
+	Old      string `json:"old"` // digest of the policy
 	New      string `json:"new"`
 	OldLevel string `json:"old_level"`
 	NewLevel string `json:"new_level"`
 	Net      string `json:"net"`
-	// OldDocument is the replaced policy as one document, which nothing else
-	// keeps; absent if it is larger than MaxPolicy or cannot be read any more.
+	// OldDocument is the replaced policy as one document, which is stored nowhere else. It is
+	// absent if it is larger than MaxPolicy or cannot be read.
 	OldDocument string `json:"old_document,omitempty"`
 }
 
@@ -129,8 +128,8 @@ const MaxPolicy = 64 << 10
 // Secret is the data of secret.stored and secret.removed.
 type Secret struct {
 	Name  string `json:"name"`
-	Owner string `json:"owner,omitempty"` // key, or absent for local callers
-	// Do is stored, rotated, removed or resealed, which is of all secrets.
+	Owner string `json:"owner,omitempty"` // key; absent for local callers
+	// Do is stored, rotated or removed, or resealed for all secrets at once.
 	Do string `json:"do"`
 }
 
@@ -138,7 +137,7 @@ type Secret struct {
 type Key struct {
 	ID    string `json:"id"`
 	Name  string `json:"name,omitempty"`
-	Opens string `json:"opens,omitempty"` // absent in entries before there was a choice
+	Opens string `json:"opens,omitempty"` // absent in entries of older versions
 }
 
 // Approval is the data of approval.asked, .voted, .decided and .spent.
@@ -147,13 +146,13 @@ type Approval struct {
 	Kind    string            `json:"kind"`
 	Rule    string            `json:"rule"`
 	Policy  string            `json:"policy"`
-	Digest  string            `json:"digest"` // of all that an answer is bound to
+	Digest  string            `json:"digest"` // digest of all facts that a grant is bound to
 	State   string            `json:"state,omitempty"`
-	Facts   map[string]string `json:"facts,omitempty"` // of approval.asked
+	Facts   map[string]string `json:"facts,omitempty"` // in approval.asked
 	Quorum  int               `json:"quorum,omitempty"`
-	Granted *bool             `json:"granted,omitempty"` // of approval.voted
+	Granted *bool             `json:"granted,omitempty"` // in approval.voted
 	Reason  string            `json:"reason,omitempty"`
-	// Amendment is what the grant is to add to the policy.
+	// Amendment is the rule that the grant is to add to the policy.
 	Amendment string `json:"amendment,omitempty"`
 }
 

@@ -21,20 +21,19 @@ type envelope struct {
 }
 
 type signature struct {
-	// KeyID is a hint that the signature does not cover.
+	// KeyID is a hint; the signature does not cover it.
 	KeyID string `json:"keyid"`
 	Sig   string `json:"sig"` // base64
 }
 
-// pae is what is signed: the type and the payload, each behind its length, so
-// that no byte can be moved from one to the other.
+// pae returns the bytes that are signed: the type and the payload, each after its length, so that
+// no byte can move from one to the other.
 func pae(payloadType string, payload []byte) []byte {
 	head := fmt.Sprintf("DSSEv1 %d %s %d ", len(payloadType), payloadType, len(payload))
 	return append([]byte(head), payload...)
 }
 
-// opened is an envelope that has the form of one of ours. Nothing of it is
-// known to be true.
+// opened is a parsed envelope. Nothing in it is verified yet.
 type opened struct {
 	payloadType string
 	payload     []byte
@@ -46,7 +45,7 @@ type openedSignature struct {
 	sig   []byte
 }
 
-// open reads an envelope. It takes one form only: what two readers could
+// open parses an envelope. It accepts one encoding only: an envelope that two readers could
 // understand differently is refused.
 func open(data []byte) (opened, error) {
 	if len(data) > MaxEnvelope {
@@ -71,8 +70,8 @@ func open(data []byte) (opened, error) {
 	return out, nil
 }
 
-// unbase64 takes one form of each text of bytes: line breaks and stray bits at
-// the end would make others of the same.
+// unbase64 accepts one encoding of each value: line breaks and stray bits at the end are refused,
+// because they would give the same value other encodings.
 func unbase64(text string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err == nil && strings.ContainsAny(text, "\r\n") {
@@ -81,8 +80,7 @@ func unbase64(text string) ([]byte, error) {
 	return b, err
 }
 
-// strict reads one JSON value without unknown fields, twice the same field, or
-// anything behind it.
+// strict parses one JSON value without unknown fields, duplicate fields or data after it.
 func strict(data []byte, into any) error {
 	if err := distinct(data); err != nil {
 		return err
@@ -93,17 +91,16 @@ func strict(data []byte, into any) error {
 		return err
 	}
 	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows it")
+		return errors.New("there is data after it")
 	}
 	return nil
 }
 
-// deepest is more than any statement nests.
+// deepest is more than the nesting of any statement.
 const deepest = 32
 
-// distinct refuses objects with two fields of one name, of which one reader
-// would take the first and another the last. Case makes no difference to Go's
-// reader, so it makes none here.
+// distinct refuses objects with two fields of one name: one reader would use the first and another
+// the last. Go's reader ignores case in names, so distinct does too.
 func distinct(data []byte) error {
 	err := distinctValue(json.NewDecoder(bytes.NewReader(data)), 0)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -131,11 +128,11 @@ func distinctValue(in *json.Decoder, depth int) error {
 			if err != nil {
 				return err
 			}
-			// First up and then down: some letters have two forms that go up to
-			// the same, and Go's reader takes them for that.
+			// ToUpper and then ToLower: some letters have two forms with the same upper case, and
+			// Go's reader treats them as equal.
 			folded := strings.ToLower(strings.ToUpper(fmt.Sprint(name)))
 			if seen[folded] {
-				return fmt.Errorf("the field %.40q is there twice", name)
+				return fmt.Errorf("the field %.40q occurs twice", name)
 			}
 			seen[folded] = true
 		}

@@ -1,4 +1,4 @@
 package provenance
 
-// PAE is what is signed, for tests.
+// PAE exposes the bytes that are signed to tests.
 var PAE = pae

@@ -29,19 +29,18 @@ const (
 	keyName      = "key"
 	lockName     = "lock"
 	privateBlock = "PRIVATE KEY"
-	// maxKey is more than a key takes.
+	// maxKey bounds the size of a key file.
 	maxKey = 4096
 )
 
-// Keys is the directory of one installation's key. Several processes may use
-// it at once: one of them makes the key, and all sign with that.
+// Keys is the directory of one installation's key. Several processes may use it at once: one of
+// them creates the key, and all sign with it.
 type Keys struct{ dir string }
 
-// NewKeys returns the directory, which is made with the key.
+// NewKeys returns the key directory. It is created with the key.
 func NewKeys(dir string) *Keys { return &Keys{dir} }
 
-// Public returns the key to verify with. If none was made yet, that is
-// NotFound.
+// Public returns the key for verifying. It returns NotFound if no key was created yet.
 func (k *Keys) Public() (PublicKey, error) {
 	s, err := k.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +52,7 @@ func (k *Keys) Public() (PublicKey, error) {
 	return s.Public, nil
 }
 
-// Signer returns the key to sign with, and makes it if there is none.
+// Signer returns the key for signing, and creates it if there is none.
 func (k *Keys) Signer() (*Signer, error) {
 	s, err := k.read()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +66,7 @@ func (k *Keys) Signer() (*Signer, error) {
 
 func (k *Keys) path(name string) string { return filepath.Join(k.dir, name) }
 
-// read fails with fs.ErrNotExist if there is no key.
+// read returns fs.ErrNotExist if there is no key.
 func (k *Keys) read() (*Signer, error) {
 	wrong := func(text string) error {
 		return fault.Newf(fault.Denied, "provenance_key_unusable", "%s: %s", k.path(keyName), text).
@@ -87,7 +86,7 @@ func (k *Keys) read() (*Signer, error) {
 	}
 	// A user who could read the key could sign files that never were in a sandbox.
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, wrong("it is not for its owner alone")
+		return nil, wrong("other users can access it")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKey))
 	if err != nil {
@@ -95,12 +94,12 @@ func (k *Keys) read() (*Signer, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != privateBlock {
-		return nil, wrong("it is no key in PEM")
+		return nil, wrong("it is not a key in PEM format")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	key, ok := parsed.(ed25519.PrivateKey)
 	if err != nil || !ok {
-		return nil, wrong("it is no Ed25519 key")
+		return nil, wrong("it is not an Ed25519 key")
 	}
 	public, _ := key.Public().(ed25519.PublicKey)
 	s := &Signer{key: key}
@@ -108,7 +107,7 @@ func (k *Keys) read() (*Signer, error) {
 	return s, err
 }
 
-// private refuses a directory into which others could put a key of theirs.
+// private refuses a directory into which other users could put a key.
 func (k *Keys) private() error {
 	info, err := os.Lstat(k.dir)
 	if err != nil {
@@ -116,15 +115,15 @@ func (k *Keys) private() error {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return fault.Newf(fault.Denied, "provenance_key_unusable", "%s is not a directory of this user's alone", k.dir).
+		return fault.Newf(fault.Denied, "provenance_key_unusable", "other users can write to the directory %s, or own it", k.dir).
 			WithHint("give it to the user who runs Crannog, with mode 0700")
 	}
 	return nil
 }
 
-// make makes the key once. Of processes that call it at the same time one holds the
-// lock, and the others then find the key. A process that is killed leaves at most half
-// a key under another name, which the next process overwrites.
+// make creates the key once. Of several processes one holds the lock, and the others find the key.
+// A process that is killed leaves at most a partial key under another name, which the next process
+// overwrites.
 func (k *Keys) make() (err error) {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
@@ -151,15 +150,14 @@ func (k *Keys) make() (err error) {
 	if err != nil {
 		return err
 	}
-	// It is on the disk before anything is signed with it: what was signed with
-	// a key that a crash takes away could never be verified.
+	// Sync the key before anything is signed with it: a statement signed with a key that a crash
+	// removes could never be verified.
 	text := pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
 	return durable.Replace(k.path(keyName), text, durable.Options{Lasting: true})
 }
 
-// lockWait bounds how long to wait for another process, which holds the lock
-// for as long as it takes to make a key: a process that was suspended with the lock
-// must not block all others.
+// lockWait bounds how long to wait for another process to create a key. A process that was
+// suspended with the lock must not block all others.
 const lockWait = 10 * time.Second
 
 func acquire(lock *os.File) error {
@@ -182,7 +180,7 @@ type Signer struct {
 	key    ed25519.PrivateKey
 }
 
-// Sign puts a statement into an envelope.
+// Sign returns a statement in a signed envelope.
 func (s *Signer) Sign(st Statement) ([]byte, error) {
 	payload, err := json.Marshal(st)
 	if err != nil {
@@ -197,7 +195,7 @@ func (s *Signer) Sign(st Statement) ([]byte, error) {
 		return nil, err
 	}
 	if len(out) >= MaxEnvelope {
-		return nil, fault.New(fault.Invalid, "provenance_too_large", "the names of the files are too long together for a statement").
+		return nil, fault.New(fault.Invalid, "provenance_too_large", "the names of the files are together too long for a statement").
 			WithHint("name fewer paths, or leave the provenance out")
 	}
 	return append(out, '\n'), nil

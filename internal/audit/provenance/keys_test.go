@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// makerVar names the directory in which a process of this test makes a key.
+// makerVar names the directory in which a child process of this test creates a key.
 const makerVar = "CRANNOG_TEST_KEY_MAKER"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Stdout.WriteString(s.Public.ID())
 }
 
-// Of processes that come at once, one makes the key and all have that.
+// Of several processes at once, one creates the key and all use it.
 func TestOneKeyOfManyProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	self, err := os.Executable()
@@ -99,7 +99,7 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 		if err := spoil(t, dir); err != nil {
 			t.Fatal(err)
 		}
-		// A key that cannot be used is not quietly replaced.
+		// An unusable key is not silently replaced.
 		if s, err := keys.Signer(); err == nil {
 			t.Errorf("%s: signs with %s", name, s.Public.ID())
 		}
@@ -109,7 +109,7 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 	}
 }
 
-// What a process left that was killed while it made the key is no key.
+// A partial key of a process that was killed is not used.
 func TestKeyAfterACrash(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -39,7 +39,7 @@ func release() provenance.Release {
 	}
 }
 
-// applied is the same, brought into a directory.
+// applied is the same release, applied to a directory.
 func applied() provenance.Release {
 	r := release()
 	r.Artifact, r.External.Out = "", "apply"
@@ -83,7 +83,7 @@ func TestWhatIsStated(t *testing.T) {
 	if !bytes.Equal(got, wanted) {
 		t.Errorf("%s", got)
 	}
-	// The names that other verifiers look for.
+	// The names that other verifiers require.
 	for _, field := range []string{
 		`"_type":"https://in-toto.io/Statement/v1"`, `"predicateType":"https://slsa.dev/provenance/v1"`, `"buildDefinition":{"buildType":"https://`,
 		`"subject":[{"name":"export.tar","digest":{"sha256":"` + sum("the tar"), `{"name":"/workspace/dist/app","digest":{"sha256":"` + sum("app"),
@@ -98,8 +98,8 @@ func TestWhatIsStated(t *testing.T) {
 	}
 }
 
-// The encoding that is signed, by the example in DSSE's specification: type and
-// payload cannot be moved into each other.
+// The encoding that is signed, by the example in DSSE's specification: bytes cannot move between
+// type and payload.
 func TestEncoding(t *testing.T) {
 	if got := provenance.PAE("http://example.com/HelloWorld", []byte("hello world")); string(got) != "DSSEv1 29 http://example.com/HelloWorld 11 hello world" {
 		t.Errorf("%q", got)
@@ -109,7 +109,7 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// envelope is one whose every part a test can change.
+// envelope is an envelope whose parts a test can change.
 type envelope struct {
 	PayloadType string      `json:"payloadType"`
 	Payload     string      `json:"payload"`
@@ -148,7 +148,7 @@ func payload(t *testing.T, e *envelope, edit func(string) string) {
 	e.Payload = base64.StdEncoding.EncodeToString([]byte(after))
 }
 
-// P41: what is not as it was signed is found, and named.
+// P41: a change of a signed statement is detected and named.
 func TestWhatDoesNotHold(t *testing.T) {
 	s, other := signer(t), signer(t)
 	good := sign(t, s, release())
@@ -200,7 +200,7 @@ func TestWhatDoesNotHold(t *testing.T) {
 		{"a field twice in another letter", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"\u017fignatures":[],"payloadType"`), 1), nil},
 		{"an array without an end", provenance.BadEnvelope, bytes.Repeat([]byte("["), 1000), nil},
 		{"stray bits in base64", provenance.BadEnvelope, edited(t, good, func(e *envelope) {
-			sig := e.Signatures[0].Sig // 64 bytes leave four bits of a letter over
+			sig := e.Signatures[0].Sig // 64 bytes leave four unused bits in the last letter
 			letters := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 			last := strings.IndexByte(letters, sig[len(sig)-3])
 			e.Signatures[0].Sig = sig[:len(sig)-3] + string(letters[last|1]) + "=="
@@ -234,7 +234,7 @@ func TestWhatDoesNotHold(t *testing.T) {
 	}
 }
 
-// P41: what our key signs for another purpose is no provenance.
+// P41: a signature of our key for another purpose is not a provenance.
 func TestOtherStatements(t *testing.T) {
 	s := signer(t)
 	for name, edit := range map[string]func(*provenance.Statement){
@@ -268,7 +268,7 @@ func TestOtherStatements(t *testing.T) {
 	}
 }
 
-// P41: of files that were applied, each is the one of its own path.
+// P41: each applied file must match the subject of its own path.
 func TestFilesByTheirPaths(t *testing.T) {
 	s := signer(t)
 	r := applied()
@@ -350,7 +350,7 @@ func TestPublicKeys(t *testing.T) {
 	}
 }
 
-// Whatever is fed to it, nothing holds that the key did not sign.
+// No input is verified that the key did not sign.
 func FuzzVerify(f *testing.F) {
 	s := signer(f)
 	good := sign(f, s, release())

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Release is what came out of a sandbox, once: all that a statement is made of.
+// Release holds the facts of a statement: files that came out of a sandbox at one time.
 type Release struct {
-	// Artifact is the SHA-256 of the file that it was written to, hexadecimal;
-	// "" where the files themselves were brought out.
+	// Artifact is the SHA-256 of the file that they were written to, in hexadecimal, or "" if the
+	// files themselves were brought out.
 	Artifact string
 	Files    []File
 
@@ -23,8 +23,8 @@ type Release struct {
 	External         External
 	Internal         Internal
 	TemplateID       string
-	Revision         string // of the host's programs that the template shows
-	Commit           string // of the workspace, as the sandbox got it; "" if that is not known
+	Revision         string // digest of the host's programs that the template shows
+	Commit           string // digest of the workspace at the start of the sandbox; "" if unknown
 	Record           Checkpoint
 	Server, Version  string // the server's name and version
 }
@@ -32,7 +32,7 @@ type Release struct {
 // File is one file that came out, by its path below External.Dir.
 type File struct{ Path, SHA256 string }
 
-// Checkpoint is the signed statement of the record that covers the release.
+// Checkpoint is the signed tree head of the audit log that covers the release.
 type Checkpoint struct {
 	Size int64
 	Root string
@@ -43,29 +43,29 @@ const (
 	recordName   = "record"
 	templateName = "template"
 	commitName   = "workspace"
-	// mostFiles bounds a statement, so that one fits into what is read of one.
+	// mostFiles bounds a statement, so that it is not too large for a reader.
 	mostFiles = 100_000
 )
 
-// artifactName is the subject that is the whole file. No path inside begins
-// without a slash, so no program can make a file that passes for it.
+// artifactName is the name of the subject for the whole written file. Paths inside begin with a
+// slash, so no program can create a file that is taken for it.
 func artifactName(out string) string { return "export." + out }
 
-// Fits returns an error if one statement cannot cover so many files.
+// Fits returns an error if one statement cannot cover that many files.
 func Fits(files int) error {
 	if files <= mostFiles {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "provenance_too_large", "a statement is about %d files at most, and these are %d", mostFiles, files).
+	return fault.Newf(fault.Invalid, "provenance_too_large", "a statement can cover at most %d files, and these are %d", mostFiles, files).
 		WithHint("name fewer paths, or leave the provenance out")
 }
 
-// Empty is the fault of what no statement can be about.
+// Empty returns the fault for a release without files.
 func Empty() error {
-	return fault.New(fault.Invalid, "provenance_empty", "no file comes out that a statement could be about")
+	return fault.New(fault.Invalid, "provenance_empty", "no file comes out, so there is nothing to state")
 }
 
-// Statement is what is said about a release.
+// Statement returns the statement about a release.
 func (r Release) Statement() (Statement, error) {
 	if err := Fits(len(r.Files)); err != nil {
 		return Statement{}, err
@@ -117,7 +117,7 @@ func (r Release) dependencies() []Resource {
 	return out
 }
 
-// Checkpoint is the one that the statement names.
+// Checkpoint returns the tree head that the statement names.
 func (s Statement) Checkpoint() (Checkpoint, bool) {
 	for _, b := range s.Predicate.RunDetails.Byproducts {
 		if b.Name != recordName {
@@ -129,11 +129,11 @@ func (s Statement) Checkpoint() (Checkpoint, bool) {
 	return Checkpoint{}, false
 }
 
-// inside is the name of a file as a subject.
+// inside returns the subject name of a file.
 func inside(dir, name string) string { return escaped(path.Join(dir, name)) }
 
-// escaped is a path as text. JSON holds no bytes that are no text, so such a
-// path is escaped, and what escapes is too: two files never have one name.
+// escaped returns a path as valid UTF-8 for JSON. It escapes invalid bytes and the escape
+// character, so that two files never have the same name.
 func escaped(full string) string {
 	if utf8.ValidString(full) && !strings.Contains(full, "%") {
 		return full

@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Flaw is the reason why a provenance does not hold.
+// Flaw is the reason why a provenance fails verification.
 type Flaw string
 
 const (
-	BadEnvelope  Flaw = "envelope"   // it has not the form of one
-	OtherType    Flaw = "type"       // it holds something else than a statement
-	BadCount     Flaw = "signatures" // it has not exactly one
-	OtherKey     Flaw = "key"        // somebody else signed
+	BadEnvelope  Flaw = "envelope"   // it is not an envelope
+	OtherType    Flaw = "type"       // the envelope holds something other than a statement
+	BadCount     Flaw = "signatures" // the number of signatures is not one
+	OtherKey     Flaw = "key"        // signed by another key
 	BadSignature Flaw = "signature"  // payload or signature were changed
-	BadStatement Flaw = "statement"  // it is signed, and no statement of ours
+	BadStatement Flaw = "statement"  // validly signed, but not a statement of Crannog
 	OtherFile    Flaw = "artifact"   // the file is not one that came out
 	OtherName    Flaw = "name"       // the file came out under another name
-	OtherPolicy  Flaw = "policy"     // another policy governed
-	BadRecord    Flaw = "record"     // its checkpoint is not of the record
+	OtherPolicy  Flaw = "policy"     // another policy was in force
+	BadRecord    Flaw = "record"     // the signed tree head is not of this audit log
 )
 
-// Finding is one thing that does not hold.
+// Finding is one reason why the verification fails.
 type Finding struct {
 	Flaw Flaw
 	Text string
@@ -34,41 +34,40 @@ func finding(f Flaw, format string, args ...any) Finding {
 	return Finding{f, fmt.Sprintf(format, args...)}
 }
 
-// Check is what a provenance is held against.
+// Check is what a provenance is verified against.
 type Check struct {
 	Key PublicKey
-	// Artifact is the SHA-256 of the file, in hexadecimal, and Path where it
-	// lies, absolute and clean: a file of a sandbox must lie under the end of
-	// that name, or an attested file could stand in for another one.
+	// Artifact is the SHA-256 of the file in hexadecimal. Path is its absolute, clean path: a
+	// subject's name must be a suffix of it. Otherwise one attested file could stand in for
+	// another.
 	Artifact string
 	Path     string
-	// As, if set, is the name of the subject that it must be.
+	// As, if set, is the name of the subject that the file must be.
 	As string
-	// Policy, if set, is the digest of the policy that must have governed.
+	// Policy, if set, is the digest of the policy that must have been in force.
 	Policy string
 }
 
-// Verify holds an envelope against c. The statement counts only without
-// findings; with findings about the signature there is none at all, because
-// nothing of it would be true.
+// Verify checks an envelope against c. The statement is trustworthy only if there are no findings.
+// If the signature does not hold, no statement is returned.
 func Verify(data []byte, c Check) (*Statement, []Finding) {
 	one := func(f Flaw, format string, args ...any) (*Statement, []Finding) {
 		return nil, []Finding{finding(f, format, args...)}
 	}
 	e, err := open(data)
 	if err != nil {
-		return one(BadEnvelope, "it is no envelope: %v", err)
+		return one(BadEnvelope, "it is not an envelope: %v", err)
 	}
 	if e.payloadType != PayloadType {
-		return one(OtherType, "the envelope holds %.100q, and not a statement of in-toto", e.payloadType)
+		return one(OtherType, "the envelope holds %.100q, not an in-toto statement", e.payloadType)
 	}
-	// A second signature could be of a key that was not asked for.
+	// A second signature could be of a key that the caller did not ask for.
 	if len(e.signatures) != 1 {
 		return one(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
 	}
 	s := e.signatures[0]
 	if s.keyID != c.Key.ID() {
-		return one(OtherKey, "it says that it is signed with the key %.100q, and not with %s", s.keyID, c.Key.ID())
+		return one(OtherKey, "it names the signing key %.100q, not %s", s.keyID, c.Key.ID())
 	}
 	if len(s.sig) != ed25519.SignatureSize {
 		return one(BadSignature, "the signature has %d bytes, and must have %d: it was cut or exchanged", len(s.sig), ed25519.SignatureSize)
@@ -78,10 +77,10 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	}
 	var st Statement
 	if err := strict(e.payload, &st); err != nil {
-		return one(BadStatement, "what is signed is no statement: %v", err)
+		return one(BadStatement, "the signed payload is not a statement: %v", err)
 	}
 	if err := st.check(); err != nil {
-		return one(BadStatement, "what is signed is no statement of ours: %v", err)
+		return one(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
 	}
 	var found []Finding
 	if f := st.holds(c); f != nil {
@@ -93,8 +92,8 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	return &st, found
 }
 
-// check refuses statements of other forms, so that what is signed for one
-// purpose does not pass for another.
+// check refuses statements of other types, so that a signature for one purpose is not accepted for
+// another.
 func (s *Statement) check() error {
 	switch {
 	case s.Type != statementType:
@@ -104,7 +103,7 @@ func (s *Statement) check() error {
 	case s.Predicate.BuildDefinition.BuildType != BuildType:
 		return fmt.Errorf("its build type is %.100q", s.Predicate.BuildDefinition.BuildType)
 	case len(s.Subject) == 0:
-		return fmt.Errorf("it is about nothing")
+		return fmt.Errorf("it has no subjects")
 	case s.Predicate.BuildDefinition.ExternalParameters.Policy == "":
 		return fmt.Errorf("it names no policy")
 	}
@@ -121,7 +120,7 @@ func (s *Statement) check() error {
 	return nil
 }
 
-// Artifact is the subject that is the whole file that was written.
+// Artifact returns the subject for the whole written file.
 func (s *Statement) Artifact() (Resource, bool) {
 	name := artifactName(s.Predicate.BuildDefinition.ExternalParameters.Out)
 	i := slices.IndexFunc(s.Subject, func(r Resource) bool { return r.Name == name })
@@ -131,10 +130,10 @@ func (s *Statement) Artifact() (Resource, bool) {
 	return s.Subject[i], true
 }
 
-// meant is the subject that a file is meant to be: what is named, else the
-// whole file that was written, else, where none was, the file of that path. A
-// file in an export has to be named, or a program inside could leave one there
-// that is called like the export and passes for it.
+// meant returns the subject that a file has to match: the named one, else the whole written file,
+// else, if none was written, the file with that path. A file within an export must be named.
+// Otherwise a program inside could create a file with the name of the export, and it would be
+// accepted as the export.
 func (s *Statement) meant(c Check) (Resource, bool) {
 	if a, ok := s.Artifact(); ok && c.As == "" {
 		return a, true
@@ -151,8 +150,7 @@ func (s *Statement) meant(c Check) (Resource, bool) {
 	return best, best.Name != ""
 }
 
-// endsWith reports whether a path ends with a subject's name below the directory
-// that came out.
+// endsWith reports whether a path ends with a subject's name relative to the export directory.
 func (s *Statement) endsWith(file, name string) bool {
 	rel, ok := strings.CutPrefix(name, path.Clean(s.Predicate.BuildDefinition.ExternalParameters.Dir)+"/")
 	return ok && rel != "" && strings.HasSuffix(file, "/"+rel)
@@ -176,14 +174,14 @@ func (s *Statement) holds(c Check) *Finding {
 	}
 	for _, other := range s.Subject {
 		if other.Digest.SHA256 == c.Artifact {
-			return wrong(OtherName, "the file has the content of %.200q, and is not named so; --as %.200q says that it is meant to be that", other.Name, other.Name)
+			return wrong(OtherName, "the file has the content of %.200q, but another name; to accept it as that file, use --as %.200q", other.Name, other.Name)
 		}
 	}
 	if ok {
 		return wrong(OtherFile, "the file has SHA-256 %s, and %.200q came out with %s: it was exchanged or changed", c.Artifact, r.Name, r.Digest.SHA256)
 	}
-	return wrong(OtherFile, "the file has SHA-256 %s, and nothing that came out has: it was exchanged, or changed after it was signed", c.Artifact)
+	return wrong(OtherFile, "the file has SHA-256 %s, which no file that came out has: it was exchanged, or changed after it was signed", c.Artifact)
 }
 
-// Matched is the subject that a file without findings is.
+// Matched returns the subject that a verified file matches.
 func (s *Statement) Matched(c Check) (Resource, bool) { return s.meant(c) }

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// block is what a file takes at least.
+	// block is the least disk space of a file.
 	block = 4 << 10
-	// share of the budget may be written between two looks at the disk.
+	// this share of the budget may be written before the disk usage is checked again.
 	share = 16
-	// keepShare in a hundred of the budget stay when the oldest go, so that it
-	// is not looked at again at once.
+	// keepShare is the percentage of the budget that stays when the oldest recordings are dropped,
+	// so that the next check is not due at once.
 	keepShare = 90
 )
 
-// spentFile sums up what all processes have written since the last look.
+// spentFile holds the sum of what all processes have written since the last check.
 const spentFile = "spent"
 
-// spend counts what was written, and looks at the disk when it is much.
-func (s *Shelf) spend(bytes int64) {
+// spend counts written bytes, and checks the disk usage when they are many.
+func (s *Store) spend(bytes int64) {
 	s.mu.Lock()
 	s.spent += bytes
 	due := s.spent >= s.budget/share/4
@@ -40,21 +40,20 @@ func (s *Shelf) spend(bytes int64) {
 	}
 }
 
-// settle adds to the common sum, and drops the oldest recordings if that has
-// become much.
-func (s *Shelf) settle() error {
+// settle adds to the common sum, and drops the oldest recordings if the sum is large.
+func (s *Store) settle() error {
 	s.mu.Lock()
 	spent := s.spent
 	s.spent = 0
 	s.mu.Unlock()
 	return s.exclusive(func(sum *os.File) error {
 		text := make([]byte, 32)
-		n, _ := sum.ReadAt(text, 0) // an empty file is a sum of nothing
+		n, _ := sum.ReadAt(text, 0) // an empty file means zero
 		before, err := strconv.ParseInt(strings.TrimSpace(string(text[:n])), 10, 64)
 		if err != nil || before < 0 {
 			before = 0
 			if n > 0 {
-				before = s.budget // not ours: look
+				before = s.budget // the file has another content: check
 			}
 		}
 		total := before + spent
@@ -73,15 +72,15 @@ func (s *Shelf) settle() error {
 }
 
 // Sweep drops the oldest recordings beyond the budget.
-func (s *Shelf) Sweep() error {
+func (s *Store) Sweep() error {
 	if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return s.exclusive(func(*os.File) error { return s.sweep() })
 }
 
-// exclusive does something while no other process does.
-func (s *Shelf) exclusive(do func(sum *os.File) error) error {
+// exclusive calls do while no other process does the same.
+func (s *Store) exclusive(do func(sum *os.File) error) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
@@ -99,15 +98,15 @@ func (s *Shelf) exclusive(do func(sum *os.File) error) error {
 	return nil
 }
 
-// kept is one file that can be dropped.
+// kept is a file that can be dropped.
 type kept struct {
 	path    string
 	bytes   int64
 	written time.Time
 }
 
-// sweep drops the oldest. The lock must be held.
-func (s *Shelf) sweep() error {
+// sweep drops the oldest recordings. The caller holds the lock.
+func (s *Store) sweep() error {
 	all, total, err := s.survey()
 	if err != nil || total <= s.budget {
 		return err
@@ -118,7 +117,7 @@ func (s *Shelf) sweep() error {
 		if total <= s.budget/100*keepShare {
 			break
 		}
-		// Who writes to it finds out that it has no name any more.
+		// A writer of the removed file notices that it has no name any more.
 		if err := os.Remove(k.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -129,8 +128,8 @@ func (s *Shelf) sweep() error {
 	return nil
 }
 
-// survey finds all that can be dropped, and what everything takes.
-func (s *Shelf) survey() (all []kept, total int64, err error) {
+// survey lists all files that can be dropped, and sums up the disk usage.
+func (s *Store) survey() (all []kept, total int64, err error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, 0, err
@@ -142,13 +141,13 @@ func (s *Shelf) survey() (all []kept, total int64, err error) {
 		}
 		for _, e := range entries {
 			info, err := e.Info()
-			if err != nil { // gone this moment
+			if err != nil { // removed just now
 				continue
 			}
 			bytes := max((info.Size()+block-1)/block, 1) * block
 			total += bytes
 			_, isOwn := ownOf(e.Name())
-			_, isReel := reelOf(e.Name())
+			_, isReel := packOf(e.Name())
 			if isOwn || isReel {
 				all = append(all, kept{filepath.Join(s.dir, id, e.Name()), bytes, info.ModTime()})
 			}

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// pollEvery is how often a recording that is followed is read again. What is
-// printed reaches the disk after flushAfter at the latest.
+// pollEvery is how often a followed recording is read again. Output reaches the disk within
+// flushAfter.
 const pollEvery = 100 * time.Millisecond
 
-// Follow opens a recording, and its end is that of the command: until then,
-// reading waits for more. It ends with an error when ctx does. The caller closes
-// what is returned.
-func (s *Shelf) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
+// Follow opens a recording that ends when its command ends: until then, a read waits for more
+// output. It returns an error when ctx ends. The caller closes the result.
+func (s *Store) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -25,20 +24,20 @@ func (s *Shelf) Follow(ctx context.Context, sandbox string, n int) (io.ReadClose
 	if err != nil {
 		return nil, err
 	}
-	return &following{ctx: ctx, shelf: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
+	return &following{ctx: ctx, store: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
 }
 
-// following reads a recording that grows.
+// following reads a growing recording.
 type following struct {
 	ctx     context.Context
-	shelf   *Shelf
+	store   *Store
 	sandbox string
 	dir     string
 	n       int
 	now     io.ReadCloser
 	sent    int64
-	index   os.FileInfo // as it was when it was last read
-	last    bool        // the command has ended, and now has all that is kept
+	index   os.FileInfo // state of the index when it was last read
+	last    bool        // the command has ended, and the recording is complete
 }
 
 // Read implements io.Reader.
@@ -55,7 +54,7 @@ func (f *following) Read(b []byte) (int, error) {
 	}
 }
 
-// more waits until there may be more.
+// more waits until there may be more output.
 func (f *following) more() error {
 	ended, err := f.ended()
 	if err != nil {
@@ -74,8 +73,8 @@ func (f *following) more() error {
 		f.last = ended
 		return nil
 	}
-	// It had no file, and has one now, or it is among others since its end.
-	next, err := f.shelf.Open(f.sandbox, f.n)
+	// It got a file in between, or was moved to a pack at its end.
+	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err
 	}
@@ -91,8 +90,8 @@ func skip(r io.Reader, n int64) error {
 	return err
 }
 
-// ended reports whether the index has the command's end. It reads the index
-// only if that has changed.
+// ended reports whether the index has the end of the command. It reads the index only after a
+// change.
 func (f *following) ended() (ended bool, err error) {
 	index, err := os.Lstat(filepath.Join(f.dir, indexFile))
 	if err != nil {

@@ -20,45 +20,44 @@ import (
 )
 
 const (
-	// maxIndex is where the older half of an index goes.
+	// maxIndex is the size at which the older half of an index is dropped.
 	maxIndex = 8 << 20
-	// maxReel is where another reel begins.
-	maxReel = 1 << 20
+	// maxPack is the size at which a new pack is started.
+	maxPack = 1 << 20
 )
 
-// roll is the state that one process has of a sandbox's recordings. A change needs mu and the
-// lock of the index, which all processes share.
-type roll struct {
-	dir   string
-	tapes int // that run; guarded by the shelf's mu
+// history is the state of a sandbox's recordings in one process. A change needs mu and the lock of the
+// index, which all processes share.
+type history struct {
+	dir     string
+	running int // running commands; guarded by Store.mu
 
 	mu    sync.Mutex
-	index *os.File // nil while it is not open
-	seen  int64    // how much of the index has been read
+	index *os.File // nil while closed
+	seen  int64    // bytes of the index that were read
 	last  int      // the greatest number in it
-	reel  *os.File
+	pack  *os.File
 	reelN int
-	gone  bool // all was dropped, and nothing may come after it
-	// resting keeps files open only while they are used: the sandbox ended.
+	gone  bool // all was dropped, and nothing may be added
+	// resting closes files after use: the sandbox has ended.
 	resting bool
 }
 
-// errGone is what is kept of a sandbox that has been forgotten.
-var errGone = errors.New("the sandbox was forgotten")
+// errGone is returned for a sandbox that was removed.
+var errGone = errors.New("the sandbox was removed")
 
 // entry is one line of the index.
 type entry struct {
 	Head
 	Tail
-	// Reel, At and Size say where the recording of a command is that has no
-	// file of its own.
-	Reel int   `json:"reel,omitempty"`
+	// Pack, At and Size are the place of a recording without a file of its own.
+	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
 
-// begin gives a command its number.
-func (r *roll) begin(h Head) (n int, err error) {
+// begin assigns a number to a command.
+func (r *history) begin(h Head) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resting = false
@@ -70,9 +69,8 @@ func (r *roll) begin(h Head) (n int, err error) {
 	return n, err
 }
 
-// end writes down how a command ended, and what it printed unless that is in
-// a file of its own.
-func (r *roll) end(n int, t Tail, printed []byte) error {
+// end writes the end of a command, and its output unless that is in a file of its own.
+func (r *history) end(n int, t Tail, printed []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.locked(func() error {
@@ -82,7 +80,7 @@ func (r *roll) end(n int, t Tail, printed []byte) error {
 			if err != nil {
 				return err
 			}
-			line.Reel, line.At, line.Size = r.reelN, at, int64(len(printed))
+			line.Pack, line.At, line.Size = r.reelN, at, int64(len(printed))
 		}
 		return r.add(line)
 	})
@@ -92,29 +90,29 @@ func (r *roll) end(n int, t Tail, printed []byte) error {
 	return err
 }
 
-// rest closes what is open, also after commands whose end is still to come.
-func (r *roll) rest() error {
+// rest closes open files, and makes later ends of commands close them again.
+func (r *history) rest() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resting = true
 	return r.shut()
 }
 
-// tailLine is the line of a command that has ended.
+// tailLine returns the index line of a command that has ended.
 type tailLine struct {
 	N int `json:"n"`
 	Tail
-	Reel int   `json:"reel,omitempty"`
+	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
 
-// maxTries bounds how often an index is opened that another process exchanges.
+// maxTries bounds how often an index that other processes replace is opened.
 const maxTries = 100
 
-// locked does something with the lock of the index, having read what others
-// have added to it. r.mu must be held.
-func (r *roll) locked(do func() error) error {
+// locked calls do with the lock of the index, after reading what others have added to it. The
+// caller holds r.mu.
+func (r *history) locked(do func() error) error {
 	for range maxTries {
 		if r.gone {
 			return errGone
@@ -138,15 +136,15 @@ func (r *roll) locked(do func() error) error {
 		if err != nil || current {
 			return err
 		}
-		// Somebody has removed the index, or put another in its place.
+		// Another process has removed or replaced the index.
 		if err := r.shut(); err != nil {
 			return err
 		}
 	}
-	return errors.New("recordings: the index is exchanged again and again")
+	return errors.New("recordings: the index is replaced again and again")
 }
 
-func (r *roll) open() error {
+func (r *history) open() error {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
@@ -154,18 +152,18 @@ func (r *roll) open() error {
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	// A command whose number cannot be written does not run: a sandbox that fills
-	// the disk would stop all others.
+	// A command does not run if its number cannot be written: otherwise a sandbox that fills the
+	// disk would stop all others.
 	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
-		return errors.Join(errors.New("recordings: no disk is reserved"), err, f.Close())
+		return errors.Join(errors.New("recordings: cannot reserve disk space"), err, f.Close())
 	}
 	r.index, r.seen, r.last = f, 0, 0
 	return nil
 }
 
-// catchUp reads what is new in the index. It is not current if it has no name
-// any more, or has become too large and has another in its place.
-func (r *roll) catchUp() (current bool, err error) {
+// catchUp reads what is new in the index. It reports that the index is not current if it was
+// removed or replaced.
+func (r *history) catchUp() (current bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(r.index.Fd()), &stat); err != nil {
 		return false, fmt.Errorf("recordings: %w", err)
@@ -183,7 +181,7 @@ func (r *roll) catchUp() (current bool, err error) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			if len(line) > 0 { // of a writer that was killed
+			if len(line) > 0 { // left by a writer that was killed
 				if _, err := r.index.Write([]byte{'\n'}); err != nil {
 					return false, fmt.Errorf("recordings: %w", err)
 				}
@@ -204,8 +202,8 @@ func (r *roll) catchUp() (current bool, err error) {
 	}
 }
 
-// halve puts the younger half of the index in its place. Its lock is held.
-func (r *roll) halve(size int64) error {
+// halve replaces the index by its newer half. The caller holds its lock.
+func (r *history) halve(size int64) error {
 	young := make([]byte, maxIndex/2)
 	n, err := r.index.ReadAt(young, size-int64(len(young)))
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -218,8 +216,8 @@ func (r *roll) halve(size int64) error {
 	return nil
 }
 
-// add appends a line to the index, whose lock is held.
-func (r *roll) add(v any) error {
+// add appends a line to the index. The caller holds its lock.
+func (r *history) add(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
@@ -235,84 +233,84 @@ func (r *roll) add(v any) error {
 	return nil
 }
 
-// append adds a recording to the reel and returns where it is. The lock of the
-// index is held.
-func (r *roll) append(printed []byte) (at int64, err error) {
+// append adds a recording to the pack and returns its place. The caller holds the lock of the
+// index.
+func (r *history) append(printed []byte) (at int64, err error) {
 	for range maxTries {
-		if r.reel == nil {
-			if err := r.openReel(); err != nil {
+		if r.pack == nil {
+			if err := r.openPack(); err != nil {
 				return 0, err
 			}
 		}
 		var stat unix.Stat_t
-		if err := unix.Fstat(int(r.reel.Fd()), &stat); err != nil {
+		if err := unix.Fstat(int(r.pack.Fd()), &stat); err != nil {
 			return 0, fmt.Errorf("recordings: %w", err)
 		}
-		if stat.Nlink > 0 && stat.Size < maxReel {
-			if _, err := r.reel.Write(printed); err != nil {
+		if stat.Nlink > 0 && stat.Size < maxPack {
+			if _, err := r.pack.Write(printed); err != nil {
 				return 0, fmt.Errorf("recordings: %w", err)
 			}
 			return stat.Size, nil
 		}
-		if err := r.reel.Close(); err != nil {
+		if err := r.pack.Close(); err != nil {
 			return 0, fmt.Errorf("recordings: %w", err)
 		}
-		r.reel = nil
+		r.pack = nil
 	}
-	return 0, errors.New("recordings: no reel can be written")
+	return 0, errors.New("recordings: cannot write to a reel")
 }
 
-// aheadBytes is what is reserved of the disk for the index of what comes.
+// aheadBytes is the disk space reserved for coming lines of the index.
 const aheadBytes = 64 << 10
 
-// openReel opens the last reel, or the next one if that is full.
-func (r *roll) openReel() error {
+// openPack opens the last pack, or a new one if that is full.
+func (r *history) openPack() error {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
 	last := max(r.reelN, 1)
 	for _, e := range entries {
-		if n, ok := reelOf(e.Name()); ok {
+		if n, ok := packOf(e.Name()); ok {
 			last = max(last, n)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(r.dir, reel(last))); err == nil && info.Size() >= maxReel || err != nil && last == r.reelN {
-		last++ // a reel that was dropped is not begun again: its index is still there
+	if info, err := os.Stat(filepath.Join(r.dir, pack(last))); err == nil && info.Size() >= maxPack || err != nil && last == r.reelN {
+		last++ // a pack that was dropped is not written again: its index still exists
 	}
-	f, err := os.OpenFile(filepath.Join(r.dir, reel(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.dir, pack(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	r.reel, r.reelN = f, last
+	r.pack, r.reelN = f, last
 	return nil
 }
 
-// release closes what is open. The roll opens it again when it is used.
-func (r *roll) release() error {
+// release closes open files. The history opens them again when it is used.
+func (r *history) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.shut()
 }
 
-// bury closes what is open, for good.
-func (r *roll) bury() error {
+// bury closes open files for good.
+func (r *history) bury() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone = true
 	return r.shut()
 }
 
-func (r *roll) buried() bool {
+func (r *history) buried() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gone
 }
 
 // shut is release with r.mu held.
-func (r *roll) shut() error {
+func (r *history) shut() error {
 	var errs []error
-	for _, f := range []**os.File{&r.index, &r.reel} {
+	for _, f := range []**os.File{&r.index, &r.pack} {
 		if *f != nil {
 			errs = append(errs, (*f).Close())
 			*f = nil
@@ -321,8 +319,7 @@ func (r *roll) shut() error {
 	return errors.Join(errs...)
 }
 
-// entries reads a sandbox's index. Lines that are none of ours, which a writer
-// leaves that is killed, are passed over.
+// entries reads a sandbox's index. It skips invalid lines, which a writer that is killed leaves.
 func entries(dir string, yield func(entry)) error {
 	f, err := os.OpenFile(filepath.Join(dir, indexFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

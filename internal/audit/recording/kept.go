@@ -16,22 +16,22 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// Kept says of recordings that they outlive their sandbox.
+// Kept describes recordings that outlive their sandbox.
 type Kept struct {
 	Sandbox   string    `json:"sandbox"`
-	Workspace string    `json:"workspace,omitempty"` // the host directory that it showed
+	Workspace string    `json:"workspace,omitempty"` // the host directory that the sandbox showed
 	TakenAt   time.Time `json:"taken_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// keptFile is where that is said. It lies among the recordings, so that it
-// comes and goes with them in one step.
+// keptFile holds a Kept. It lies in the directory of the recordings, so that both are removed in
+// one step.
 const keptFile = "kept"
 
-// Keep lets the recordings of a sandbox outlive it. It reports whether there
-// are any. It is done before the sandbox is forgotten: who dies in between
-// leaves recordings of which the time is known.
-func (s *Shelf) Keep(k Kept) (bool, error) {
+// Keep lets the recordings of a sandbox outlive it, and reports whether there are any. Call it
+// before the sandbox is removed: if the process dies in between, the expiry time of the recordings
+// is known.
+func (s *Store) Keep(k Kept) (bool, error) {
 	dir, err := s.path(k.Sandbox)
 	if err != nil {
 		return false, err
@@ -45,8 +45,8 @@ func (s *Shelf) Keep(k Kept) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// It need not be durable: what is missing after a power failure is removed with its
-	// sandbox, as if it had never been requested.
+	// The file need not be durable: after a power failure without it, the recordings are removed
+	// with their sandbox, as if Keep had never been called.
 	o := durable.Options{Draft: keptFile + ".new-*", Step: func(name string) error {
 		if name == "name" {
 			s.step("written")
@@ -60,8 +60,8 @@ func (s *Shelf) Keep(k Kept) (bool, error) {
 	return true, nil
 }
 
-// Let takes back what Keep did: the recordings go with their sandbox.
-func (s *Shelf) Let(sandbox string) error {
+// Let undoes Keep: the recordings are removed with their sandbox.
+func (s *Store) Let(sandbox string) error {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return err
@@ -72,17 +72,17 @@ func (s *Shelf) Let(sandbox string) error {
 	return nil
 }
 
-// Kept reports whether the recordings of a sandbox outlive it, now. What cannot be
-// read does not.
-func (s *Shelf) Kept(sandbox string) (Kept, bool) {
+// Kept reports whether the recordings of a sandbox outlive it. It is false if the file cannot be
+// read.
+func (s *Store) Kept(sandbox string) (Kept, bool) {
 	k, ok := s.kept(sandbox)
 	return k, ok && time.Now().Before(k.ExpiresAt)
 }
 
-// maxKept bounds the file that says so.
+// maxKept bounds the size of keptFile.
 const maxKept = 64 << 10
 
-func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
+func (s *Store) kept(sandbox string) (k Kept, ok bool) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return Kept{}, false
@@ -92,7 +92,7 @@ func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
 		return Kept{}, false
 	}
 	defer f.Close()
-	d := json.NewDecoder(io.LimitReader(f, maxKept)) // what was not read is no JSON
+	d := json.NewDecoder(io.LimitReader(f, maxKept)) // a file that is too long is not valid JSON either
 	d.DisallowUnknownFields()
 	if d.Decode(&k) != nil || k.Sandbox != sandbox {
 		return Kept{}, false
@@ -100,9 +100,9 @@ func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
 	return k, true
 }
 
-// ListKept returns what outlives or may outlive its sandbox, the newest first,
-// also what has expired.
-func (s *Shelf) ListKept() ([]Kept, error) {
+// ListKept returns all kept recordings, also expired ones and those of existing sandboxes, the
+// newest first.
+func (s *Store) ListKept() ([]Kept, error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, err

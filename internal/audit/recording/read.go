@@ -13,19 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is what a list says of one command.
+// Info is one command in a list.
 type Info struct {
 	Head
-	// Tail is zero while the command runs, and stays zero if the recording process
-	// was killed.
+	// Tail is zero while the command runs. It stays zero if the recording process was killed.
 	Tail
-	// Dropped says that what it printed is not kept any more.
+	// Dropped reports whether the output was dropped to free disk space.
 	Dropped bool
 }
 
-// Newest returns what is known of a sandbox's commands, at most the newest
-// most, in their order.
-func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
+// Newest returns a sandbox's newest commands in their order, at most the given number.
+func (s *Store) Newest(sandbox string, most int) ([]Info, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -39,8 +37,8 @@ func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
 			delete(found, e.N-most)
 		case info != nil:
 			info.Tail = e.Tail
-			info.Dropped = e.Reel > 0 && !exists(filepath.Join(dir, reel(e.Reel)))
-			if e.Reel == 0 {
+			info.Dropped = e.Pack > 0 && !exists(filepath.Join(dir, pack(e.Pack)))
+			if e.Pack == 0 {
 				info.Dropped = !exists(filepath.Join(dir, own(e.N)))
 			}
 		}
@@ -60,14 +58,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Open opens a recording, which the caller closes. That of a command that
-// began this moment is empty.
-func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
+// Open opens a recording, which the caller closes. The recording of a command that began just now
+// is empty.
+func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	// Looked for twice: it may get a file of its own in between.
+	// Try twice: it may get a file of its own in between.
 	f, err := open(filepath.Join(dir, own(n)))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
@@ -85,13 +83,13 @@ func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case at.Reel > 0:
-		f, err = open(filepath.Join(dir, reel(at.Reel)))
+	case at.Pack > 0:
+		f, err = open(filepath.Join(dir, pack(at.Pack)))
 	default:
 		f, err = open(filepath.Join(dir, own(n)))
 	}
 	switch {
-	case err == nil && at.Reel > 0:
+	case err == nil && at.Pack > 0:
 		return part{io.NewSectionReader(f, at.At, at.Size), f}, nil
 	case errors.Is(err, fs.ErrNotExist) && began && !at.ended():
 		return part{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
@@ -101,7 +99,7 @@ func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
 	return f, err
 }
 
-// part is a recording among others.
+// part is a recording within a pack.
 type part struct {
 	io.Reader
 	io.Closer

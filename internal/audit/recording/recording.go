@@ -1,6 +1,5 @@
-// Package recording owns the recordings of what commands printed: their
-// numbers, where they are kept below the state directory, what a list says of
-// them, and how much of the disk they take. Their form is package cast's.
+// Package recording owns the recordings of commands' output: their numbers, their files below the
+// state directory, lists of them, and their disk usage. Package asciicast owns their format.
 //
 // A sandbox has one index, to which each command adds a line when it begins
 // and one when it has ended, and which gives the numbers. What a short command
@@ -25,40 +24,38 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// DefaultBudget is how many bytes all recordings of a state directory take.
+// DefaultBudget is the default disk space for all recordings of a state directory.
 const DefaultBudget = 1 << 30
 
-// Options say where recordings are kept. Dir is required.
+// Options configure New. Dir is required.
 type Options struct {
 	Dir string
-	// Bound is the size of one recording, Budget that of all. Zero is the
-	// default of each.
+	// Bound is the maximum size of one recording, Budget that of all. Zero means the default of
+	// each.
 	Bound, Budget int64
-	Log           *slog.Logger // nil says nothing
-	// Step is called, unless nil, at each step of Keep and Remove that the
-	// process may die at: for tests in which it does.
+	Log           *slog.Logger // nil discards
+	// Step, unless nil, is called at each step of Keep and Remove at which tests let the process
+	// die.
 	Step func(name string)
 }
 
-// Shelf holds the recordings of a state directory. Several processes may hold
-// one open at once.
-type Shelf struct {
+// Store holds the recordings of a state directory. Several processes may open one at once.
+type Store struct {
 	dir           string
 	bound, budget int64
 	log           *slog.Logger
 	step          func(string)
 
-	mu    sync.Mutex
-	rolls map[string]*roll // of sandboxes that had commands here
-	// spent is what was written since it was last added to the sum that all
-	// processes share.
+	mu        sync.Mutex
+	histories map[string]*history // sandboxes that had commands in this process
+	// spent is the number of bytes written since it was last added to the sum that all processes
+	// share.
 	spent int64
 }
 
-// New returns the shelf. It makes directories when something is kept. Close
-// ends it.
-func New(o Options) *Shelf {
-	s := &Shelf{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, rolls: map[string]*roll{}}
+// New returns the Store. It creates directories when a recording needs them. Close ends it.
+func New(o Options) *Store {
+	s := &Store{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, histories: map[string]*history{}}
 	if s.bound <= 0 {
 		s.bound = asciicast.DefaultBound
 	}
@@ -74,57 +71,55 @@ func New(o Options) *Shelf {
 	return s
 }
 
-// path is the directory of a sandbox.
-func (s *Shelf) path(sandbox string) (string, error) {
-	// An ID is part of a path here: nothing but its own alphabet may pass.
+// path returns the directory of a sandbox.
+func (s *Store) path(sandbox string) (string, error) {
+	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(s.dir, sandbox), nil
 }
 
-// roll finds the roll of a sandbox, for one tape. done must be called then.
-func (s *Shelf) roll(sandbox string) (*roll, error) {
+// history returns the history of a sandbox for one recording. The caller calls done afterwards.
+func (s *Store) history(sandbox string) (*history, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rolls[sandbox]
+	r := s.histories[sandbox]
 	if r == nil {
-		if len(s.rolls) >= maxOpen {
+		if len(s.histories) >= maxOpen {
 			if err := s.releaseOne(); err != nil {
 				return nil, err
 			}
 		}
-		r = &roll{dir: dir}
-		s.rolls[sandbox] = r
+		r = &history{dir: dir}
+		s.histories[sandbox] = r
 	}
-	r.tapes++
+	r.running++
 	return r, nil
 }
 
-// done lets go of what roll found.
-func (s *Shelf) done(r *roll) {
+// done ends the use of a history.
+func (s *Store) done(r *history) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.tapes--
+	r.running--
 }
 
-// maxOpen bounds the sandboxes whose files are open. Their commands work on
-// without, and open them again.
+// maxOpen bounds the sandboxes whose files are open. Beyond it, files are opened for each use.
 const maxOpen = 128
 
-// releaseOne makes room, at the cost of whichever comes first of those in which
-// nothing runs. Where something does, the roll must stay known: Remove has to
-// reach it, or the end of the command would bring the directory back. s.mu must
-// be held.
-func (s *Shelf) releaseOne() error {
-	var busy *roll
-	for id, r := range s.rolls {
-		if r.tapes == 0 {
-			delete(s.rolls, id)
+// releaseOne closes the files of a sandbox without running commands. A history with running commands
+// must stay known: Remove has to reach it, or the end of the command would create the directory
+// again. The caller holds s.mu.
+func (s *Store) releaseOne() error {
+	var busy *history
+	for id, r := range s.histories {
+		if r.running == 0 {
+			delete(s.histories, id)
 			return r.release()
 		}
 		busy = r
@@ -135,11 +130,11 @@ func (s *Shelf) releaseOne() error {
 	return busy.release()
 }
 
-// Release closes the files of a sandbox in which nothing runs any more. A
-// command whose end comes later opens them for a moment.
-func (s *Shelf) Release(sandbox string) error {
+// Release closes the files of a sandbox that has ended. The end of a command after that opens them
+// for a moment.
+func (s *Store) Release(sandbox string) error {
 	s.mu.Lock()
-	r := s.rolls[sandbox]
+	r := s.histories[sandbox]
 	s.mu.Unlock()
 	if r == nil {
 		return nil
@@ -147,21 +142,20 @@ func (s *Shelf) Release(sandbox string) error {
 	return r.rest()
 }
 
-// Remove drops all recordings of a sandbox. None is success.
-func (s *Shelf) Remove(sandbox string) error {
+// Remove drops all recordings of a sandbox. It is no error if there are none.
+func (s *Store) Remove(sandbox string) error {
 	path, err := s.path(sandbox)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	r := s.rolls[sandbox]
-	delete(s.rolls, sandbox)
+	r := s.histories[sandbox]
+	delete(s.histories, sandbox)
 	s.mu.Unlock()
 	if r != nil {
 		err = r.bury()
 	}
-	// That they are kept goes first: who dies in between must not leave a part
-	// of them that looks like all.
+	// Remove keptFile first: if the process dies in between, the rest must not look complete.
 	err = errors.Join(err, s.Let(sandbox))
 	s.step("let")
 	if err = errors.Join(err, os.RemoveAll(path)); err != nil {
@@ -170,8 +164,8 @@ func (s *Shelf) Remove(sandbox string) error {
 	return nil
 }
 
-// List names the sandboxes of which something is kept.
-func (s *Shelf) List() ([]string, error) {
+// List returns the sandboxes that have recordings.
+func (s *Store) List() ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -188,15 +182,14 @@ func (s *Shelf) List() ([]string, error) {
 	return list, nil
 }
 
-// Close lets go of all files, and adds what this process has written to what
-// all have.
-func (s *Shelf) Close() error {
+// Close closes all files, and adds what this process has written to the common sum.
+func (s *Store) Close() error {
 	s.mu.Lock()
-	rolls, idle := s.rolls, s.spent == 0
-	s.rolls = map[string]*roll{}
+	histories, idle := s.histories, s.spent == 0
+	s.histories = map[string]*history{}
 	s.mu.Unlock()
 	var errs []error
-	for _, r := range rolls {
+	for _, r := range histories {
 		errs = append(errs, r.release())
 	}
 	if !idle {
@@ -205,30 +198,30 @@ func (s *Shelf) Close() error {
 	return errors.Join(errs...)
 }
 
-// Files of a sandbox.
+// Files in the directory of a sandbox.
 const (
 	indexFile = "index"
 	ownSuffix = ".cast" // after the number of a command
-	reelStart = "reel." // before the number of a reel
+	reelStart = "pack." // before the number of a pack
 )
 
 func own(n int) string  { return strconv.Itoa(n) + ownSuffix }
-func reel(n int) string { return reelStart + strconv.Itoa(n) }
+func pack(n int) string { return reelStart + strconv.Itoa(n) }
 
-// ownOf and reelOf read such names.
+// ownOf and packOf parse such names.
 func ownOf(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ownSuffix)
 	n, err := strconv.Atoi(digits)
 	return n, ok && err == nil && n > 0 && own(n) == name
 }
 
-func reelOf(name string) (int, bool) {
+func packOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, reelStart)
 	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil && n > 0 && reel(n) == name
+	return n, ok && err == nil && n > 0 && pack(n) == name
 }
 
 func unknown(sandbox string, n int) error {
 	return fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has no recording %d", sandbox, n).
-		WithHint("old ones are dropped when all together take too much of the disk; crannog logs lists what there is")
+		WithHint("the oldest recordings are dropped when all together exceed their budget; crannog logs lists the rest")
 }

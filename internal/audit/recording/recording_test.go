@@ -21,20 +21,20 @@ import (
 func zero() *int { return new(int) }
 
 // keep makes one recording.
-func keep(t testing.TB, s *Shelf, sandbox, output string) int {
+func keep(t testing.TB, s *Store, sandbox, output string) int {
 	t.Helper()
-	tape, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
+	recording, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tape.Output(1, []byte(output))
-	if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+	recording.Output(1, []byte(output))
+	if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
 		t.Fatal(err)
 	}
-	return tape.N()
+	return recording.N()
 }
 
-func printed(t testing.TB, s *Shelf, sandbox string, n int) (text string) {
+func printed(t testing.TB, s *Store, sandbox string, n int) (text string) {
 	t.Helper()
 	f, err := s.Open(sandbox, n)
 	if err != nil {
@@ -124,18 +124,18 @@ func TestKeepAndList(t *testing.T) {
 	}
 }
 
-// A command that ends after its sandbox was removed brings nothing back.
+// A command that ends after its sandbox was removed does not create files again.
 func TestRemovedWhileRunning(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
-	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
-	tape.Output(1, []byte(strings.Repeat("x", 2*maxShort)))
-	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+	recording.Output(1, []byte(strings.Repeat("x", 2*maxShort)))
+	if err := recording.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || len(ids) > 0 {
@@ -143,10 +143,10 @@ func TestRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// The same holds where so many sandboxes ran commands in between that its files were closed.
+// The same holds if the sandbox's files were closed because many others ran commands.
 func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
-	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	if err := s.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+	if err := recording.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || slices.Contains(ids, "box1") {
@@ -164,15 +164,14 @@ func TestRemovedWhileRunningAmongMany(t *testing.T) {
 	}
 }
 
-// Numbers go on after a restart, and several processes share them without
-// giving one twice.
+// Numbers continue after a restart. Several processes never use one twice.
 func TestNumbers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
 	var mu sync.Mutex
 	var all []int
 	var group sync.WaitGroup
-	for _, s := range []*Shelf{a, b, a, b} {
+	for _, s := range []*Store{a, b, a, b} {
 		group.Go(func() {
 			for range 50 {
 				n := keep(t, s, "box1", "x")
@@ -202,10 +201,10 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// own files and reels alike.
+// files of their own and packs
 func files(t testing.TB, dir string) (list []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.cast", "reel.*"} {
+	for _, pattern := range []string{"*.cast", "pack.*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -215,8 +214,8 @@ func files(t testing.TB, dir string) (list []string) {
 	return list
 }
 
-// All recordings together stay within the budget: the oldest go, what goes is
-// listed as dropped, and no number is given again, also by another process.
+// All recordings together stay within the budget: the oldest are dropped and listed as such, and no
+// number is reused, also not by another process.
 func TestBudget(t *testing.T) {
 	dir := t.TempDir()
 	const budget = 8 << 20
@@ -242,15 +241,14 @@ func TestBudget(t *testing.T) {
 	if got := printed(t, s, "box1", 33); len(got) < 40<<10 {
 		t.Errorf("%d bytes", len(got))
 	}
-	// All that a sandbox's commands printed is gone, and those who have it open
-	// go on.
+	// All output of a sandbox is removed; commands with an open recording continue.
 	for _, f := range files(t, filepath.Join(dir, "box1")) {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, shelf := range []*Shelf{s, New(Options{Dir: dir}), s} {
-		n := keep(t, shelf, "box1", "new")
+	for _, store := range []*Store{s, New(Options{Dir: dir}), s} {
+		n := keep(t, store, "box1", "new")
 		if n < 34 || printed(t, s, "box1", n) != "new" {
 			t.Errorf("number %d", n)
 		}
@@ -258,7 +256,7 @@ func TestBudget(t *testing.T) {
 	if list, _ = s.Newest("box1", 1000); !list[32].Dropped || list[33].Dropped {
 		t.Errorf("%+v", list[30:])
 	}
-	// What short processes write is counted, too.
+	// Output of short processes counts too.
 	for range 60 {
 		short := New(Options{Dir: dir, Budget: budget})
 		keep(t, short, "box2", output)
@@ -274,8 +272,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// An index that has become large loses its older half, while several processes
-// use it.
+// A large index loses its older half while several processes use it.
 func TestIndexIsHalved(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
@@ -292,7 +289,7 @@ func TestIndexIsHalved(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range []*Shelf{a, b, a} {
+	for i, s := range []*Store{a, b, a} {
 		if n := keep(t, s, "box1", "x"); n != 42+i || printed(t, b, "box1", n) != "x" {
 			t.Errorf("number %d", n)
 		}
@@ -303,14 +300,13 @@ func TestIndexIsHalved(t *testing.T) {
 	}
 }
 
-// What is printed is on the disk soon, also if nothing more comes, and a
-// command that is over sooner gets no file.
+// Output is soon on the disk, also if none follows. A command that ends sooner gets no file.
 func TestFlush(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Dir: dir})
 		keep(t, s, "box1", "short")
-		tape, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
+		recording, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,13 +328,13 @@ func TestFlush(t *testing.T) {
 		time.Sleep(flushAfter)
 		synctest.Wait()
 		head := size()
-		tape.Output(1, []byte("later"))
+		recording.Output(1, []byte("later"))
 		time.Sleep(flushAfter)
 		synctest.Wait()
 		if head <= 0 || size() <= head {
 			t.Errorf("%d, then %d bytes", head, size())
 		}
-		if err := tape.End(Tail{Ended: time.Now()}); err != nil {
+		if err := recording.End(Tail{Ended: time.Now()}); err != nil {
 			t.Error(err)
 		}
 		if got := printed(t, s, "box1", 2); got != "later" {
@@ -365,8 +361,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Wherever the writing of an index stopped, what is whole of it is read, and
-// the next command gets a number that none had.
+// Wherever the writing of an index was interrupted, its complete lines are read, and the next
+// command gets a new number.
 func TestAfterAKill(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	keep(t, s, "box1", "one")
@@ -395,14 +391,14 @@ func TestAfterAKill(t *testing.T) {
 	}
 }
 
-// More sandboxes than files may be open.
+// More sandboxes may be in use than files may be open.
 func TestManySandboxes(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	for i := range 2 * maxOpen {
 		keep(t, s, "box"+strconv.Itoa(i), "x")
 	}
-	if len(s.rolls) > maxOpen {
-		t.Errorf("%d are open", len(s.rolls))
+	if len(s.histories) > maxOpen {
+		t.Errorf("%d are open", len(s.histories))
 	}
 	if n := keep(t, s, "box0", "y"); n != 2 || printed(t, s, "box0", 2) != "y" {
 		t.Errorf("number %d", n)
@@ -429,12 +425,12 @@ func BenchmarkCommand(b *testing.B) {
 	s := New(Options{Dir: b.TempDir(), Budget: 1 << 40})
 	line := fmt.Appendln(nil, "hello")
 	for b.Loop() {
-		tape, err := s.Begin("box1", Head{How: "start", Command: []string{"echo", "hello"}, Started: time.Now()})
+		recording, err := s.Begin("box1", Head{How: "start", Command: []string{"echo", "hello"}, Started: time.Now()})
 		if err != nil {
 			b.Fatal(err)
 		}
-		tape.Output(1, line)
-		if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+		recording.Output(1, line)
+		if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
 			b.Fatal(err)
 		}
 	}

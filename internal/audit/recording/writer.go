@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
-// Head is what is known when a command begins.
+// Head is the facts at the start of a command.
 type Head struct {
 	N       int       `json:"n"`
 	How     string    `json:"how"` // start, exec, cell, terminal or connect
@@ -21,57 +21,57 @@ type Head struct {
 	Started time.Time `json:"started"`
 	TTY     bool      `json:"tty,omitempty"`
 
-	// Cols, Rows and Term are those of the terminal.
+	// Cols, Rows and Term describe the terminal.
 	Cols int    `json:"-"`
 	Rows int    `json:"-"`
 	Term string `json:"-"`
 }
 
-// Tail is what is known when it has ended.
+// Tail is the facts at the end of a command.
 type Tail struct {
 	Ended time.Time `json:"ended"`
-	// Exit is absent where the exit code is unknown.
+	// Exit is absent if the exit code is unknown.
 	Exit      *int   `json:"exit,omitempty"`
-	Error     string `json:"error,omitempty"` // a code: it did not run
-	Lost      bool   `json:"lost,omitempty"`  // the stream broke off
+	Error     string `json:"error,omitempty"` // fault code if it did not run
+	Lost      bool   `json:"lost,omitempty"`  // the stream ended early
 	Truncated bool   `json:"truncated,omitempty"`
 	Bytes     int64  `json:"bytes,omitempty"`
 }
 
-// Tape is the recording of one running command. It is safe for concurrent use. If a write
-// fails, the command continues without a recording, and End returns the error.
-type Tape struct {
-	shelf *Shelf
-	roll  *roll
-	n     int
-	began time.Time
+// Recording is the recording of one running command. It is safe for concurrent use. If a write fails,
+// the command continues without a recording, and End returns the error.
+type Recording struct {
+	store   *Store
+	history *history
+	n       int
+	began   time.Time
 
 	mu      sync.Mutex
 	ended   bool
 	w       *asciicast.Writer
-	printed []byte   // what has no file yet
-	file    *os.File // of its own
+	printed []byte   // output without a file so far
+	file    *os.File // file of its own
 	flush   *time.Timer
 	broken  error
 }
 
 const (
-	// flushAfter is how old what is not on the disk may become, for those who
-	// watch and for those who are killed.
+	// flushAfter bounds how long output is only in memory, for followers and in case the process is
+	// killed.
 	flushAfter = 200 * time.Millisecond
-	// maxShort is how much a command may print that gets no file of its own.
+	// maxShort is the size from which a recording gets a file of its own.
 	maxShort = 64 << 10
-	// maxListed bounds what a list shows of a command.
+	// maxListed bounds the text of a command in a list.
 	maxListed = 1 << 10
 )
 
-// Begin makes the recording of a sandbox's next command.
-func (s *Shelf) Begin(sandbox string, h Head) (*Tape, error) {
-	r, err := s.roll(sandbox)
+// Begin starts the recording of a sandbox's next command.
+func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
+	r, err := s.history(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tape{shelf: s, roll: r, began: h.Started}
+	t := &Recording{store: s, history: r, began: h.Started}
 	t.w, err = asciicast.NewWriter((*spool)(t), asciicast.Header{
 		Cols: h.Cols, Rows: h.Rows, Type: h.Term, Time: h.Started, Command: quoted(h.Command),
 	}, s.bound)
@@ -90,22 +90,22 @@ func (s *Shelf) Begin(sandbox string, h Head) (*Tape, error) {
 	return t, nil
 }
 
-// spool is where the writer writes: to memory, until that is much.
-type spool Tape
+// spool is the writer's destination: memory, and from maxShort on a file.
+type spool Recording
 
 func (t *spool) Write(lines []byte) (int, error) {
 	if t.file == nil {
 		if t.printed = append(t.printed, lines...); len(t.printed) <= maxShort {
 			return len(lines), nil
 		}
-		return len(lines), (*Tape)(t).own()
+		return len(lines), (*Recording)(t).own()
 	}
 	return t.file.Write(lines)
 }
 
-// own gives the recording a file of its own. t.mu must be held.
-func (t *Tape) own() error {
-	f, err := os.OpenFile(filepath.Join(t.roll.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+// own gives the recording a file of its own. The caller holds t.mu.
+func (t *Recording) own() error {
+	f, err := os.OpenFile(filepath.Join(t.history.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -128,10 +128,10 @@ func shortened(argv []string, most int) []string {
 	return out
 }
 
-// maxQuoted bounds the command in a header; the comment has all of it.
+// maxQuoted bounds the command in a header; a comment in the recording has all of it.
 const maxQuoted = 1 << 10
 
-// quoted is a command as a shell would read it.
+// quoted returns a command with shell quoting.
 func quoted(argv []string) string {
 	var b strings.Builder
 	for i, arg := range argv {
@@ -150,33 +150,32 @@ func quoted(argv []string) string {
 	return b.String()
 }
 
-// N is the command's number in its sandbox.
-func (t *Tape) N() int { return t.n }
+// N returns the command's number in its sandbox.
+func (t *Recording) N() int { return t.n }
 
-// Output adds what came from one source: 1 is standard output, 2 the other, 3
-// a terminal.
-func (t *Tape) Output(source int, data []byte) {
+// Output adds output from one source: 1 is standard output, 2 standard error, 3 a terminal.
+func (t *Recording) Output(source int, data []byte) {
 	t.write(func(at time.Duration) error { return t.w.Output(at, source, data) })
 }
 
-// Resize says that the terminal has another size.
-func (t *Tape) Resize(cols, rows int) {
+// Resize records a new size of the terminal.
+func (t *Recording) Resize(cols, rows int) {
 	t.write(func(at time.Duration) error { return t.w.Resize(at, cols, rows) })
 }
 
-// Mark sets a marker.
-func (t *Tape) Mark(text string) {
+// Mark adds a marker.
+func (t *Recording) Mark(text string) {
 	t.write(func(at time.Duration) error { return t.w.Mark(at, text) })
 }
 
-// Truncated reports whether output was left out.
-func (t *Tape) Truncated() bool {
+// Truncated reports whether output was omitted.
+func (t *Recording) Truncated() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.w.Truncated()
 }
 
-func (t *Tape) write(event func(time.Duration) error) {
+func (t *Recording) write(event func(time.Duration) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -188,14 +187,14 @@ func (t *Tape) write(event func(time.Duration) error) {
 	}
 }
 
-// note keeps the first error for End. t.mu must be held.
-func (t *Tape) note(err error) {
+// note keeps the first error for End. The caller holds t.mu.
+func (t *Recording) note(err error) {
 	if t.broken == nil {
 		t.broken = err
 	}
 }
 
-func (t *Tape) sync() {
+func (t *Recording) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -208,9 +207,9 @@ func (t *Tape) sync() {
 	}
 }
 
-// End writes how the command ended. After an error the recording is not whole.
-// A second End does nothing, and so does that of a sandbox which was removed.
-func (t *Tape) End(end Tail) error {
+// End writes the end of the command. If it returns an error, the recording is incomplete. A second
+// End does nothing, and neither does one for a removed sandbox.
+func (t *Recording) End(end Tail) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -231,11 +230,11 @@ func (t *Tape) End(end Tail) error {
 		t.note(t.file.Close())
 	}
 	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Kept()
-	t.note(t.roll.end(t.n, end, t.printed))
+	t.note(t.history.end(t.n, end, t.printed))
 	t.printed = nil
-	t.shelf.done(t.roll)
-	t.shelf.spend(end.Bytes)
-	if t.broken == nil || t.roll.buried() {
+	t.store.done(t.history)
+	t.store.spend(end.Bytes)
+	if t.broken == nil || t.history.buried() {
 		return nil
 	}
 	return fmt.Errorf("recording %d: %w", t.n, t.broken)

@@ -80,7 +80,7 @@ func section(cmd *cobra.Command) int {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// text returns what a command's help says about it, without the usage and the flags.
+// text returns the description in a command's help, without the usage and the flags.
 func text(cmd *cobra.Command) string {
 	if cmd.Long != "" {
 		var b strings.Builder

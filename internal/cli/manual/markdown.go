@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Begin is the line of a page above what Markdown returns.
+// Begin is the line of the page after which Markdown's output starts.
 const Begin = "<!-- Generated from the command table: go test ./internal/cli -run TestReferencePage -update -->"
 
 // Markdown returns the reference of all commands: a table, one section for each topic of help

@@ -29,8 +29,8 @@ func roff(cmd *cobra.Command, version string) string {
 	return b.String()
 }
 
-// paragraphs writes a text. Lines that are indented keep their form, because they are examples
-// and tables; the others are filled.
+// paragraphs writes a text. Indented lines are examples and tables, and keep their form; the others
+// are filled.
 func paragraphs(b *strings.Builder, text string) {
 	var indented []string
 	flush := func() {
@@ -68,7 +68,7 @@ func verbatim(b *strings.Builder, lines []string) {
 	b.WriteString(".fi\n")
 }
 
-// options writes flags, if there are any that help shows.
+// options writes the flags that help shows, if there are any.
 func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	if !flags.HasAvailableFlags() {
 		return
@@ -91,7 +91,7 @@ func options(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// defaultOf returns the note about a flag's default, where that is not empty.
+// defaultOf returns the note about a flag's default, if it has one.
 func defaultOf(f *pflag.Flag) string {
 	switch f.DefValue {
 	case "", "0", "false", "[]", "0s":
@@ -123,7 +123,7 @@ func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 }
 
-// line returns escaped text for a line of its own. A leading period would be a request.
+// line returns escaped text for a line of its own: a leading period would start a roff request.
 func line(escaped string) string {
 	if strings.HasPrefix(escaped, ".") {
 		return `\&` + escaped

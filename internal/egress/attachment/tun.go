@@ -1,131 +1,15 @@
 package attachment
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/tun"
 )
 
 // NewTap makes a TUN device with the sandbox's address and a default route, in the
-// network namespace of the calling thread, which needs CAP_NET_ADMIN over that
-// namespace alone. It returns the gateway's end. The device and its namespace live as
-// long as a descriptor of it is open, so the sandbox must not have one.
-//
-// There is no header of virtio on its frames: segments are no larger than the MTU,
-// and the default MTU is as large as those that an offload would make.
-func NewTap(name string, mtu int) (*os.File, error) { return newDevice(name, mtu, unix.IFF_TUN) }
+// network namespace of the calling thread, and returns the gateway's end.
+func NewTap(name string, mtu int) (*os.File, error) { return tun.New(name, mtu) }
 
 // NewEthernetTap is NewTap for a TAP device, whose gateway end is of the kind Ethernet:
 // for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
-func NewEthernetTap(name string, mtu int) (*os.File, error) {
-	return newDevice(name, mtu, unix.IFF_TAP)
-}
-
-func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
-	if mtu == 0 {
-		mtu = egress.MTU
-	}
-	// The smallest that the protocol allows, and the largest that parse takes.
-	if mtu < 576 || mtu > egress.MTU {
-		return nil, fmt.Errorf("tap: an MTU of %d is not between 576 and %d", mtu, egress.MTU)
-	}
-	request, err := unix.NewIfreq(name)
-	if err != nil {
-		return nil, fmt.Errorf("tap: the name %q: %w", name, err)
-	}
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("tap: /dev/net/tun: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			unix.Close(fd)
-		}
-	}()
-	request.SetUint16(form | unix.IFF_NO_PI | unix.IFF_TUN_EXCL)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
-		return nil, fmt.Errorf("tap: make %s: %w", name, err)
-	}
-	// IPv6 would only send what the gateway drops and records. A kernel without it
-	// has no such file.
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
-	if err := configure(name, mtu); err != nil {
-		return nil, fmt.Errorf("tap: configure %s: %w", name, err)
-	}
-	// The poller gets it when Open makes its own descriptor of it.
-	return os.NewFile(uintptr(fd), "tap"), nil
-}
-
-func configure(name string, mtu int) error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	mask := make([]byte, 4)
-	binary.BigEndian.PutUint32(mask, ^uint32(0)<<(32-egress.Box.Bits()))
-	for _, step := range []struct {
-		what string
-		call uint
-		set  func(r *unix.Ifreq) error
-	}{
-		{"MTU", unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(uint32(mtu)); return nil }},
-		{"address", unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(egress.Box.Addr().AsSlice()) }},
-		{"mask", unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr(mask) }},
-		{"up", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) error { r.SetUint16(unix.IFF_UP); return nil }},
-	} {
-		r, err := unix.NewIfreq(name)
-		if err == nil {
-			err = step.set(r)
-		}
-		if err == nil {
-			err = unix.IoctlIfreq(s, step.call, r)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
-		}
-	}
-	if err := defaultRoute(); err != nil {
-		return fmt.Errorf("default route: %w", err)
-	}
-	return nil
-}
-
-// defaultRoute sends everything to the gateway's address.
-func defaultRoute() error {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	const size = unix.SizeofNlMsghdr + unix.SizeofRtMsg + unix.SizeofRtAttr + 4
-	m := make([]byte, 0, size)
-	m = binary.NativeEndian.AppendUint32(m, size)
-	m = binary.NativeEndian.AppendUint16(m, unix.RTM_NEWROUTE)
-	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m = append(m, 1, 0, 0, 0, 0, 0, 0, 0) // sequence 1, from the kernel's choice of port
-	m = append(m, unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0)
-	m = binary.NativeEndian.AppendUint16(m, unix.SizeofRtAttr+4)
-	m = binary.NativeEndian.AppendUint16(m, unix.RTA_GATEWAY)
-	m = append(m, egress.Gateway.AsSlice()...)
-	if err := unix.Sendto(s, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	reply := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(s, reply, 0)
-	if err != nil {
-		return err
-	}
-	if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(reply[4:]) != unix.NLMSG_ERROR {
-		return errors.New("the kernel's answer is not an acknowledgement")
-	}
-	if code := int32(binary.NativeEndian.Uint32(reply[unix.SizeofNlMsghdr:])); code != 0 {
-		return unix.Errno(-code)
-	}
-	return nil
-}
+func NewEthernetTap(name string, mtu int) (*os.File, error) { return tun.NewEthernet(name, mtu) }

@@ -73,7 +73,10 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	// What sandboxes are shown: the template's tree, which is the server's own, and
 	// programs of the host, among which root can put some for each persona. The
 	// host's are not tried, since a wall that broke would cost the machine.
-	shown := []string{c.Image.View().Dir}
+	var shown []string
+	if dir := c.Image.View().Dir; dir != "" {
+		shown = append(shown, dir)
+	}
 	paths := map[persona][]string{}
 	everybody := []persona{asUser, asOwner, asRoot}
 	for _, as := range everybody {
@@ -88,14 +91,14 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	}
 	before := trees(t, shown)
 	b := c.start(t, c.Open(t, t.TempDir()))
-	for _, as := range everybody {
+	for _, as := range personas(b.e) {
 		done := map[string]bool{}
 		for _, a := range b.probe(t, c, as, append([]string{changeFiles}, paths[as]...)...) {
 			done[a.Name] = done[a.Name] || a.succeeded()
 		}
 		// Root inside changes what it sees, so that no refusal hides a way.
 		for _, name := range []string{"write", "map", "mode", "owner", "replace", "remove"} {
-			if as == asRoot && !done[name] {
+			if as == asRoot && !done[name] && !b.e.Info().NoRoot {
 				t.Errorf("control: root inside cannot %s any file", name)
 			}
 		}
@@ -162,7 +165,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 			set++
 		}
 	}
-	if set == 0 {
+	if set == 0 && ownKernel(b.e) {
 		t.Error("control: root inside changes no setting of the box's own kernel")
 	}
 	// The clock by less than would break the machine whose it is.

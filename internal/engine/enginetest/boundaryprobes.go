@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -60,6 +61,18 @@ func probeHost(t testing.TB, args ...string) []answer {
 	return decodeAnswers(t, out)
 }
 
+// ownKernel reports whether the sandboxes of an engine have a kernel that is not the host's.
+func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
+
+// personas are for whom a probe is made. Where the kernel is the host's, no program may have
+// namespaces of its own, in which it would have rights over it.
+func personas(e engine.Engine) []persona {
+	if ownKernel(e) {
+		return []persona{asUser, asRoot, asOwner}
+	}
+	return []persona{asUser, asRoot}
+}
+
 func decodeAnswers(t testing.TB, out []byte) (list []answer) {
 	t.Helper()
 	for line := range bytes.Lines(out) {
@@ -77,7 +90,7 @@ func probesAreRefused(t testing.TB, c *Config) {
 		wantControl(t, probeHost(t, append([]string{makeCalls}, probeNames()...)...))
 	}
 	b := c.start(t, c.Open(t, t.TempDir()))
-	for _, as := range []persona{asUser, asRoot, asOwner} {
+	for _, as := range personas(b.e) {
 		list := b.probe(t, c, as, append([]string{makeCalls}, probeNames()...)...)
 		if len(list) != len(probes) {
 			t.Fatalf("as %s: %d answers to %d probes: %+v", as, len(list), len(probes), list)
@@ -87,7 +100,7 @@ func probesAreRefused(t testing.TB, c *Config) {
 			switch refused, allowed := p.refused(a), p.allowed[as] != ""; {
 			case !refused && !allowed:
 				t.Errorf("%s as %s is not refused: %q", a.Name, as, a.Text)
-			case refused && allowed:
+			case refused && allowed && ownKernel(b.e):
 				t.Errorf("%s as %s is refused (%s), and said to be allowed: %s", a.Name, as, a.Text, p.allowed[as])
 			}
 		}

@@ -57,7 +57,7 @@ func (r rule) in(only string) bool {
 func rules() []rule {
 	return slices.Concat(lifecycleRules, imageRules, fileRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, imageOwnersRules, namespaceRules,
 		stateRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
-		leakRules, benchmarkRules)
+		sharedRules, leakRules, benchmarkRules)
 }
 
 // alone are the rules that others beside them could disturb: they count what is

@@ -16,6 +16,8 @@ type needs struct {
 	// programs of a Linux image are run. That takes an image that has any, and a
 	// boundary: without one they would do to this machine what they are to do to a sandbox.
 	programs bool
+	// shared is set for rules of sandboxes whose kernel is the host's.
+	shared bool
 	// ownRoot is an engine with engine.Info.OwnRoot that starts from a view of the host.
 	ownRoot bool
 	// config names a field of Config that must be set.
@@ -34,6 +36,7 @@ var needed = []struct {
 	{"exec/", needs{programs: true}},
 	{"boundary/", needs{programs: true}},
 	{"cover/", needs{programs: true}},
+	{"shared-kernel/", needs{programs: true, shared: true}},
 	{"owners/", needs{programs: true}},
 	{"owners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
 	{"imageowners/", needs{programs: true, ownRoot: true}},
@@ -126,6 +129,7 @@ func (r rule) needs() (all needs) {
 		all.enforces = append(all.enforces, n.needs.enforces...)
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
+		all.shared = all.shared || n.needs.shared
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
@@ -156,6 +160,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.egress != "" && !slices.Contains(info.Egress, n.egress) {
 		list = append(list, fmt.Sprintf("an egress of the kind %s", n.egress))
+	}
+	if n.shared && !sharesKernel(info) {
+		list = append(list, "a boundary of the kind shared-kernel")
 	}
 	if n.programs && !info.Boundary.AtLeast(engine.SharedKernel) {
 		list = append(list, "a boundary around programs")

@@ -78,7 +78,8 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 			if in(c.but) {
 				continue
 			}
-			if want := in(c.left); slices.Contains(got, r.name) != want {
+			// The engine that has everything has a kernel of its own.
+			if want := in(c.left) || r.in("shared-kernel/") && name != "a jail"; slices.Contains(got, r.name) != want {
 				t.Errorf("%s: %s is left out: %t, want %t", name, r.name, !want, want)
 			}
 		}

@@ -148,14 +148,17 @@ sys.exit(0 if libc.setns(fd, 0x10000000) == 0 else ctypes.get_errno())`
 	return err
 }
 
+// noSuchUser is how a user namespace answers in which there is no root.
+var noSuchUser = []syscall.Errno{unix.EINVAL}
+
 // rightProbes want more than the process has.
 var rightProbes = map[string]probe{
 	"raise-capability": {try: func() error { return raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
 	"raise-ambient":    {try: raiseAmbient, allowed: map[persona]string{asOwner: ownRights}},
 	"become-root": {try: func() error { return setUsers(0, 0, 0) }, allowed: map[persona]string{
 		asRoot: "it is root inside", asOwner: ownRights,
-	}},
-	"regain-root": {try: regainRoot, allowed: map[persona]string{asOwner: ownRights}},
+	}, refusals: noSuchUser},
+	"regain-root": {try: regainRoot, allowed: map[persona]string{asOwner: ownRights}, refusals: noSuchUser},
 	"map-users":   {try: mapUsers},
 }
 

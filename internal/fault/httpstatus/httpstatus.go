@@ -1,6 +1,5 @@
-// Package httpstatus owns the one table from kinds of faults to HTTP statuses
-// that every API of the server answers with. It is apart from package fault,
-// which programs import that speak no HTTP.
+// Package httpstatus owns the table from kinds of faults to HTTP statuses. Every API of the server
+// uses it. It is separate from package fault, which programs without HTTP import too.
 package httpstatus
 
 import (
@@ -9,11 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Canceled is the status that a log shows for a client that went away. No
-// client receives it.
+// Canceled is the status in logs for a client that disconnected. No client receives it.
 const Canceled = 499
 
-// BodyTooLarge is the code of a fault whose status is 413, whatever its kind.
+// BodyTooLarge is the code of a fault whose status is always 413, whatever its kind.
 const BodyTooLarge = "body_too_large"
 
 // table maps kinds to statuses. SDKs choose their error class by the status.
@@ -32,8 +30,7 @@ var table = map[fault.Kind]int{
 	fault.Canceled:        Canceled,
 }
 
-// Of returns the status for an error. An unclassified error and an unknown
-// kind are 500.
+// Of returns the status for an error: 500 for an unclassified error and for an unknown kind.
 func Of(err error) int {
 	if fault.CodeOf(err) == BodyTooLarge {
 		return http.StatusRequestEntityTooLarge

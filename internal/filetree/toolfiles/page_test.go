@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
@@ -29,18 +30,19 @@ A file that is missing here and that some tool reads is a defect: please report 
 const contents = `
 ## Contents that look like keys
 
-Names do not find a key in a file of another name. So a start also looks at contents: what has the
-form of a token or a private key (the forms are those that the mask of outputs knows:
-[use-secrets.md](../how-to/use-secrets.md)) is reported at the start, and as ` + "`workspace_keys`" + ` in
-` + "`crannog inspect`" + ` and API v1, by file and kind, never by value. It is reported and not hidden,
-because tests and examples have such forms too; ` + "`filesystem.deny`" + ` hides the file.
+A key can also be in a file with another name. So a start also checks contents for the formats of
+tokens and private keys, which are those that are redacted in outputs
+([use secrets](../how-to/use-secrets.md)). The command reports what it finds at the start, and
+` + "`workspace_keys`" + ` in ` + "`crannog inspect`" + ` and ` + "`/v1`" + ` lists it by file and kind, never by value. Such
+files are not hidden, because tests and examples contain these formats too; ` + "`filesystem.deny`" + ` hides
+them.
 
-The look happens beside the boot and does not make it longer: at most 512 files, of each the first
-64 KiB, and 4 MiB in all (14 ms). Files that the policy hides, the insides of ` + "`.git`" + ` but its
-` + "`config`" + `, and links are left out. Likely names come first (` + "`env`" + `, ` + "`secret`" + `, ` + "`token`" + `, ` + "`key`" + `, ` + "`config`" + `
-and so on in them), then files that people write, then the rest, where what packages brought
-(` + "`node_modules`" + `, ` + "`vendor`" + `) and binary files are; of each, those that lie higher.
-` + "`workspace_keys.left`" + ` counts the files that were not looked at. git's history is not looked at.
+The check runs while the sandbox boots and does not delay it (14 ms): it reads at most 512 files,
+the first 64 KiB of each, and 4 MiB in all. It skips files that the policy hides, ` + "`.git`" + ` except its
+` + "`config`" + `, and links. It starts with files whose names contain words such as ` + "`env`" + `, ` + "`secret`" + `,
+` + "`token`" + `, ` + "`key`" + ` or ` + "`config`" + `. Files that people write are next, then packages (` + "`node_modules`" + `,
+` + "`vendor`" + `) and binary files; of each, those nearer to the top. ` + "`workspace_keys.left`" + ` is the number of
+files that were not checked. The history of git is not checked.
 `
 
 // TestPage keeps the page and the catalogue the same.
@@ -55,18 +57,18 @@ func TestPage(t *testing.T) {
 		{"Settings", "By custom they hold a program's secrets and are not committed. Hidden by the levels standard and\nstrict.", "keeps there", toolfiles.Settings()},
 		{"Suspects", "They often are a key or hold a token, and as often do not, and a project may not build without\nthem. " +
 			"Only the level strict hides them; `filesystem.deny` hides them elsewhere.", "keeps there", toolfiles.Suspects()},
-		{"Runs by itself", "A change of one of these stays in the sandbox unless it is asked for:\n[take-changes-out.md](../how-to/take-changes-out.md#what-is-flagged).", "reads it when, or does with it", toolfiles.Runs()},
+		{"Runs by itself", "A change of one of these stays in the sandbox unless it is asked for:\n[take-changes-out.md](../how-to/take-changes-out.md#what-is-flagged).", "does with them", toolfiles.Runs()},
 	} {
 		if list.title == "Runs by itself" {
 			out.WriteString(contents)
 		}
-		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| files | tool | %s |\n|---|---|---|\n", list.title, list.text, list.column)
+		fmt.Fprintf(&out, "\n## %s\n\n%s\nEach line has the files, the tool, and what the tool %s.\n\n", list.title, list.text, list.column)
 		for i := 0; i < len(list.entries); {
 			e, names := list.entries[i], []string(nil)
 			for ; i < len(list.entries) && list.entries[i].Tool == e.Tool && list.entries[i].When == e.When; i++ {
 				names = append(names, "`"+list.entries[i].Name+"`")
 			}
-			fmt.Fprintf(&out, "| %s | %s | %s |\n", strings.Join(names, " "), e.Tool, e.When)
+			out.WriteString(listItem(fmt.Sprintf("%s (%s): %s.", strings.Join(names, " "), e.Tool, e.When)))
 		}
 	}
 	if *update {
@@ -78,4 +80,21 @@ func TestPage(t *testing.T) {
 	if text, err := os.ReadFile(page); err != nil || string(text) != out.String() {
 		t.Errorf("docs/reference/tool-files.md is stale (%v); run go test ./internal/filetree/toolfiles -update", err)
 	}
+}
+
+// listItem returns a list item in lines of at most 100 columns.
+func listItem(text string) string {
+	var b strings.Builder
+	b.WriteByte('-')
+	column := 1
+	for word := range strings.FieldsSeq(text) {
+		if n := utf8.RuneCountInString(word); column+1+n > 100 {
+			b.WriteString("\n ")
+			column = 1 + 1 + n
+		} else {
+			column += 1 + n
+		}
+		b.WriteString(" " + word)
+	}
+	return b.String() + "\n"
 }

@@ -1,7 +1,6 @@
-// Package console owns the front gate of the web console: its files, who is
-// signed in, what a session's scope lets it do, and the guards that keep other
-// sites out. What the pages show comes from the API and from the handlers that
-// are mounted here.
+// Package console owns the entrance of the web console: its files, sign-in, what a session's scope
+// allows, and the guards against other sites. What the pages show comes from the API and from the
+// handlers that are mounted here.
 package console
 
 import (
@@ -20,64 +19,61 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Path is below what the console is served.
+// Path is the path below which the console is served.
 const Path = "/console"
 
 const apiPath = Path + "/api"
 
-// About is what a session is told of the server.
+// About is what a session learns of the server.
 type About struct {
 	Version  string
-	Domain   string // what sandboxes' host names end in, or ""
+	Domain   string // domain of sandboxes' host names, or ""
 	Engine   string
 	Boundary string
 	Started  time.Time
 }
 
-// Options are what a Console stands on. Desk, Act, Authenticate, Refused and
-// Log are required.
+// Options configure New. Desk, Act, Authenticate, Refused and Log are required.
 type Options struct {
-	Desk *session.Desk
-	// Act answers a request of the own API in somebody's name.
+	Desk *session.Registry
+	// Act answers a request of the /v1 API for a caller.
 	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
-	// Authenticate says who comes without a session: the machine's user may
-	// make links.
+	// Authenticate returns the caller of a request without a session: the machine's user may create
+	// links.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
-	// Refused puts on record that a request was turned away.
+	// Refused writes an audit entry about a refused request.
 	Refused func(actor, what, code string)
-	// Live and Inside answer what pages watch, and what they do inside
-	// sandboxes. Without them those routes are not there.
+	// Live and Inside serve what pages watch, and what they do inside sandboxes. Without them those
+	// routes do not exist.
 	Live, Inside session.Handler
-	// Machine is what pages show of the server's machine; nil is nothing.
+	// Machine describes the server's machine; nil omits it.
 	Machine Machine
-	// Policies are the rules of sandboxes, below those of Rules; nil is none.
+	// Policies has the policies of sandboxes; nil omits them.
 	Policies Policies
 	Rules    sandbox.Settings
-	// History is the record; nil is none.
+	// History is the audit log; nil omits it.
 	History History
 	About   About
 	// Base is the server's URL for links, such as "http://127.0.0.1:7070".
 	Base string
-	// Hosts are names by which the console may be reached, besides localhost
-	// and the address of the connection.
+	// Hosts are further names of the console, besides localhost and the address of the connection.
 	Hosts []string
-	// Files are what the front end's build made; nil is what this program
-	// carries.
+	// Files are the files of the front end's build; nil means the embedded ones.
 	Files fs.FS
 	Log   *slog.Logger
 }
 
-// Machine tells of the server's machine.
+// Machine describes the server's machine.
 type Machine interface {
-	// Doctor looks for what keeps sandboxes from running well.
+	// Doctor returns the checks of the machine.
 	Doctor(ctx context.Context) any
-	// Settings are the effective ones, without what is secret.
+	// Settings returns the effective settings, without secrets.
 	Settings() []config.Value
-	// Templates are what sandboxes can start from.
+	// Templates returns what sandboxes can start from.
 	Templates() []Template
 }
 
-// Console is the console's handler. Close ends what lasts.
+// Console is the console's handler. Close closes its streams.
 type Console struct {
 	o       Options
 	files   files
@@ -88,11 +84,11 @@ type Console struct {
 	swept   chan struct{}
 }
 
-// sweepEvery is how late a session may be cut whose time is up while
-// something of it is open. A new request finds out by itself.
+// sweepEvery bounds how late streams of an expired session are closed. New requests check the
+// expiry themselves.
 const sweepEvery = 15 * time.Second
 
-// New makes a Console.
+// New returns a Console.
 func New(o Options) (*Console, error) {
 	if o.Files == nil {
 		o.Files = carried()
@@ -110,7 +106,7 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// Close cuts what is open.
+// Close closes open streams.
 func (c *Console) Close() {
 	c.stop()
 	<-c.swept
@@ -152,7 +148,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveAPI answers requests of pages.
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
-	// What a sandbox chose goes out here too. Opened by itself it is no page.
+	// The answer may contain text of a sandbox. Opened by itself it must not act as a page.
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := ownPage(r); err != nil {
@@ -171,7 +167,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(inert, r)
 }
 
-// refuse answers that somebody may not, and puts it on record.
+// refuse answers that the caller has no permission, and writes an audit entry.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, actor string, err error) {
 	c.o.Refused(actor, r.Method+" "+r.URL.Path, fault.CodeOf(err))
 	v1.WriteProblem(w, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// dist holds what the front end's build made, if make built it before this
-// package. A plain go build finds only the note beside it.
+// dist holds the files of the front end, if make built it before this package. A plain go build
+// embeds only a note.
 //
 //go:embed all:dist
 var dist embed.FS
@@ -39,14 +39,13 @@ func Built() bool {
 	return err == nil
 }
 
-// NotBuilt is the error text where the console is not built in. It names what to do.
+// NotBuilt is the error text if the console is not embedded, with the fix.
 const NotBuilt = "the web console is not built into this program: make builds it, and needs Node.js and npm"
 
-// encodings are the forms in which a file may be kept, the best first.
+// encodings are the stored forms of a file, the best first.
 var encodings = []struct{ name, suffix string }{{"br", ".br"}, {"gzip", ".gz"}, {"", ""}}
 
-// files are those that may be served, by their names, with the forms that each
-// has. Nothing else is, whatever a path says.
+// files are the files that may be served, by name, with their encodings. No other path is served.
 type files struct {
 	fs    fs.FS
 	forms map[string][]string // encodings
@@ -76,8 +75,8 @@ func listFiles(from fs.FS) (files, error) {
 	return f, nil
 }
 
-// serveFile answers with a file of the front end, or with its page for every
-// path of its own.
+// serveFile answers with a file of the front end, or with its page for every path of the page's
+// router.
 func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -111,8 +110,7 @@ func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
 	c.send(w, r, name)
 }
 
-// send answers with a file that is in the list, in the best form that the
-// browser takes.
+// send answers with a file in the best encoding that the browser accepts.
 func (c *Console) send(w http.ResponseWriter, r *http.Request, name string) {
 	h := w.Header()
 	h.Set("Content-Type", typeOf(name))
@@ -158,7 +156,7 @@ func accepts(header, name string) bool {
 	return false
 }
 
-// typeOf is what a file is. The host's tables are not asked: they differ.
+// typeOf returns the media type of a file. It does not use the host's tables, which differ.
 func typeOf(name string) string {
 	switch path.Ext(name) {
 	case ".html":
@@ -181,8 +179,8 @@ func typeOf(name string) string {
 	return "application/octet-stream"
 }
 
-// policy is what the page may load and show: its own files, and sandboxes'
-// ports in frames, which are of other origins.
+// policy returns the content security policy: the console's own files, and sandboxes' ports in
+// frames, which have other origins.
 func (c *Console) policy(r *http.Request) string {
 	frames, domain := []string{"http://*.localhost:*"}, c.o.About.Domain
 	below := func(domain string) []string { return []string{"http://*." + domain, "https://*." + domain} }
@@ -192,8 +190,8 @@ func (c *Console) policy(r *http.Request) string {
 	}
 	frames = append(frames, "blob:")
 	if _, port, named := net.SplitHostPort(r.Host); domain != "" && err != nil && named == nil {
-		// Without a port of its own the domain has that of the page, and a
-		// policy without one means the usual ones only.
+		// A domain without a port has the page's port, and a policy without one means the default
+		// ports only.
 		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
 			frames = append(frames, below(domain+":"+strconv.FormatUint(n, 10))...)
 		}

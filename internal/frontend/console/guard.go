@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// guardHeaders are for every answer, also of refusals.
+// guardHeaders are set on every answer, errors included.
 func guardHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -23,18 +23,17 @@ func guardHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 }
 
-// rightHost refuses a name that somebody else's name server may have pointed
-// at us: a page under such a name would be of the same origin as the console
-// in the eyes of a browser (DNS rebinding).
+// rightHost refuses an unknown host name. With DNS rebinding, another site's name can lead to this
+// server, and for a browser its pages would have the console's origin.
 func (c *Console) rightHost(r *http.Request) error {
 	if ownName(hostOf(r.Host), r, c.o.Hosts) {
 		return nil
 	}
-	return fault.New(fault.Denied, "host_not_allowed", "the console is not to be reached by this name").
+	return fault.New(fault.Denied, "host_not_allowed", "the console does not have this host name").
 		WithHint("use the address that crannog serve prints, or add the name to the setting mcp_hosts")
 }
 
-// hostOf is a host without its port, in the form to be compared.
+// hostOf returns a host without its port, in the form to compare.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -54,8 +53,8 @@ func ownName(host string, r *http.Request, names []string) bool {
 	if err != nil {
 		return false
 	}
-	// No name server can point an address elsewhere: a browser that uses it has connected to
-	// it. It still has to be the one that was connected to.
+	// DNS cannot redirect an address: a browser that uses it has connected to it. It still has to
+	// be the address of this connection.
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || local.Network() == "unix" {
 		return addr.IsLoopback()
@@ -64,8 +63,8 @@ func ownName(host string, r *http.Request, names []string) bool {
 	return addr.IsLoopback() || err == nil && at.Addr().Unmap() == addr.Unmap()
 }
 
-// ownPage refuses what a page of another origin has sent, a sandbox's preview
-// among them: the browser would add the cookie for a page of the same site.
+// ownPage refuses requests of pages with another origin, such as a sandbox's preview: the browser
+// adds the cookie for pages of the same site.
 func ownPage(r *http.Request) error {
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
@@ -79,26 +78,25 @@ func ownPage(r *http.Request) error {
 			return foreign()
 		}
 	}
-	// A browser says where a WebSocket comes from, and nothing else keeps
-	// another site from opening one.
+	// A browser sends the origin with a WebSocket handshake, and nothing else keeps another site
+	// from opening one.
 	if upgrades(r) && len(origins) != 1 {
 		return foreign()
 	}
 	return nil
 }
 
-// oneForm reports whether a path is written as pages write it. What is behind
-// the gate may cut a path into its parts in another way: with a slash that is
-// escaped, the route that answers would not be the one whose scope was checked,
-// and a viewer would get at what files hold. And the mux would send a browser
-// on from a path that is not in its shortest form.
+// oneForm reports whether a path is written as pages write it. Handlers behind this check may split
+// a path differently: with an escaped slash, another route could answer than the one whose scope
+// was checked, and a viewer could read contents of files. The mux would also redirect a browser for
+// a path that is not clean.
 func oneForm(r *http.Request) bool {
 	written := r.URL.EscapedPath()
 	return strings.HasPrefix(written, apiPath+"/") && !strings.Contains(strings.ToLower(written), "%2f") && path.Clean(r.URL.Path) == r.URL.Path
 }
 
 func foreign() error {
-	return fault.New(fault.Denied, "cross_origin", "only the console's own pages may ask this")
+	return fault.New(fault.Denied, "cross_origin", "only the console's own pages may send this request")
 }
 
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
@@ -107,8 +105,8 @@ func unsafe(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// plainBody refuses a body that a form of any page could send. Files go up by
-// PUT, which no form can.
+// plainBody refuses a body that an HTML form of any page could send. Files are uploaded by PUT,
+// which forms cannot send.
 func plainBody(r *http.Request) error {
 	if !unsafe(r.Method) || r.ContentLength == 0 || r.Method == http.MethodPut && isUpload(r.URL.Path) {
 		return nil
@@ -120,7 +118,7 @@ func plainBody(r *http.Request) error {
 	return fault.New(fault.Invalid, "unsupported_media_type", "the body must be JSON, with the content type application/json")
 }
 
-// isUpload is for the one route whose body is a file.
+// isUpload reports whether this is the only route whose body is a file.
 func isUpload(path string) bool {
 	rest, ok := strings.CutPrefix(path, apiPath+"/sandboxes/")
 	_, name, found := strings.Cut(rest, "/")

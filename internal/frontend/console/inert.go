@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// inertWriter lets out only what a browser shows as data. Whatever else a
-// handler would send goes out as a file to be saved: a page, a picture with
-// scripts or a style sheet that a sandbox wrote would otherwise be of the
-// console's origin.
+// inertWriter passes only content that a browser shows as data. Other content is sent as a
+// download: a page, a picture with scripts or a style sheet that a sandbox wrote would otherwise
+// have the console's origin.
 type inertWriter struct {
 	http.ResponseWriter
 	began bool

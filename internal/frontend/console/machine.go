@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// checkup keeps what doctor found for a moment: it starts processes, and a
-// page that is loaded again and again must not.
+// checkup caches doctor's result for a moment: the checks start processes, and reloading a page
+// must not start them each time.
 type checkup struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -20,7 +20,7 @@ type checkup struct {
 
 const (
 	checkupAge = 20 * time.Second
-	// checkupTime bounds how long all who ask wait for it.
+	// checkupTime bounds the checks.
 	checkupTime = time.Minute
 )
 
@@ -28,8 +28,8 @@ func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Sessi
 	c.checkup.mu.Lock()
 	defer c.checkup.mu.Unlock()
 	if c.checkup.found == nil || time.Since(c.checkup.at) > checkupAge {
-		// Other requests get the same result. The client that asked first may leave before
-		// the end, and a result that was cut short would report that the engine fails.
+		// Other requests get the same result, so it must not depend on the first client's
+		// connection: if that client left, an interrupted check would report that the engine fails.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTime)
 		defer cancel()
 		c.checkup.found, c.checkup.at = c.o.Machine.Doctor(ctx), time.Now()

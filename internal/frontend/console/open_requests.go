@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// errEnded is why a request of an ended session is cut.
+// errEnded is the cause with which requests of an ended session are cancelled.
 var errEnded = errors.New("the session has ended")
 
-// open are the requests that are under way, by session, so that none of them
-// outlives it: a stream would otherwise show everything to somebody who was
-// signed out.
+// open has the requests in progress, by session. They are cancelled with their session: a stream
+// would otherwise show everything to a user who has signed out.
 type open struct {
 	mu    sync.Mutex
 	calls map[string]map[*call]struct{}
@@ -22,7 +21,7 @@ type open struct {
 
 type call struct{ cancel context.CancelCauseFunc }
 
-// begin notes a request, until done is called.
+// begin registers a request, until done is called.
 func (o *open) begin(ctx context.Context, id string) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{cancel}
@@ -45,7 +44,7 @@ func (o *open) begin(ctx context.Context, id string) (_ context.Context, done fu
 	}
 }
 
-// end cuts a session's requests.
+// end cancels a session's requests.
 func (o *open) end(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -64,11 +63,11 @@ func (o *open) endAll() {
 	}
 }
 
-// idleBody is how long an upload may stand still.
+// idleBody bounds how long an upload may pause.
 const idleBody = 30 * time.Second
 
-// steady lets a body take as long as data keeps coming: the server bounds how long
-// others may take in all.
+// steady lets an upload take any time while data keeps coming; the server bounds the total time of
+// other bodies.
 func steady(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
@@ -85,7 +84,7 @@ type steadyBody struct {
 
 // Read implements io.Reader.
 func (b *steadyBody) Read(p []byte) (int, error) {
-	// Where it cannot be set there is no connection that could be held.
+	// Without a deadline there is no connection that could be held.
 	_ = b.rc.SetReadDeadline(time.Now().Add(idleBody))
 	return b.ReadCloser.Read(p)
 }

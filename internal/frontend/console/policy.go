@@ -18,19 +18,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Policies are the rules of sandboxes; sandbox.Service has them.
+// Policies has the policies of sandboxes; sandbox.Service implements it.
 type Policies interface {
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
 }
 
-// History is the record; audit.Log is.
+// History is the audit log; audit.Log implements it.
 type History interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 }
 
-// maxDocument bounds what the editor sends: a policy has at most 1 MiB, and
-// JSON writes some characters with six.
+// maxDocument bounds the editor's request: a policy has at most 1 MiB, and JSON encodes some
+// characters with six.
 const maxDocument = 2 << 20
 
 func (c *Console) policyRoutes() {
@@ -50,7 +50,7 @@ type preset struct {
 	Document string `json:"document"`
 }
 
-// policyPresets are the levels as they are shipped, and what --net means.
+// policyPresets returns the built-in levels, and the meanings of --net.
 func (c *Console) policyPresets(w http.ResponseWriter, r *http.Request, _ session.Session) {
 	list := []preset{}
 	for _, name := range policy.Levels() {
@@ -72,7 +72,7 @@ func (c *Console) policyPresets(w http.ResponseWriter, r *http.Request, _ sessio
 	answer(w, http.StatusOK, list)
 }
 
-// layers are the policies that stand above a sandbox's own.
+// layers returns the policies above a sandbox's own.
 func (c *Console) layers() (list []policy.Layer) {
 	if d := c.o.Rules.Organisation; d != nil {
 		list = append(list, policy.Layer{Kind: policy.LayerOrganisation, Document: *d})
@@ -130,8 +130,7 @@ type explanation struct {
 	Steps  []policy.Step `json:"steps"`
 }
 
-// policyExplain returns what a policy decides about a request. Nothing is sent
-// anywhere.
+// policyExplain returns what a policy decides about a request. Nothing is sent.
 func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who session.Session) {
 	var in struct {
 		Document *string `json:"document"`
@@ -157,7 +156,7 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who sess
 	answer(w, http.StatusOK, explanation{string(d.Effect), d.Rule, d.Layer, d.Reason, d.Fix, append([]policy.Step{}, steps...)})
 }
 
-// policyOf is the policy of a sandbox, or what a document would come to.
+// policyOf returns the policy of a sandbox, or the result of a document.
 func (c *Console) policyOf(ctx context.Context, who session.Session, document *string, ref string) (*policy.Policy, error) {
 	if (document == nil) == (ref == "") {
 		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, and not both")
@@ -178,10 +177,10 @@ type version struct {
 	Seq      int64     `json:"seq"`
 	At       time.Time `json:"at"`
 	Actor    string    `json:"actor"`
-	Document string    `json:"document,omitempty"` // absent if the record has it no more, or it was too large
+	Document string    `json:"document,omitempty"` // absent if the audit log does not have it any more, or it was too large
 }
 
-// policyVersions are the policies that a sandbox has had, the newest first.
+// policyVersions returns the policies that a sandbox has had, newest first.
 func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who session.Session) {
 	sb, err := c.o.Policies.Get(r.Context(), who.Principal(), r.PathValue("id"))
 	if err != nil {
@@ -223,10 +222,10 @@ func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who ses
 	answer(w, http.StatusOK, list)
 }
 
-// replaced is a policy that a change put an end to.
+// replaced is a policy that a change ended.
 type replaced struct{ digest, document string }
 
-// policyIn is which policy an entry begins, and which one it ends.
+// policyIn returns the policy that an entry begins, and the one that it ends.
 func policyIn(e audit.Entry) (string, replaced, error) {
 	switch d := entrydata.Of(e.Kind, e.Data).(type) {
 	case payload.Started:

@@ -123,7 +123,7 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 	s.d, err = server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: shelf{}, Server: true, Version: "test", Domain: "sbx.example.com",
 		Settings: sandbox.Settings{AnyBoundary: true},
-		Doors: []server.Opening{{Path: console.Path, Home: true, Open: func(in server.Inside) server.Door {
+		Frontends: []server.FrontendMount{{Path: console.Path, Home: true, Open: func(in server.Backend) server.Frontend {
 			c, err := console.New(console.Options{
 				Desk: in.Server.Sessions,
 				Act: func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) {

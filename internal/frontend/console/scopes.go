@@ -7,14 +7,13 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// rule says which scope a route needs.
+// rule is the scope that a route needs.
 type rule struct {
 	route string // method and pattern, below apiPath
 	scope session.Scope
 }
 
-// apiRules are the routes of the own API. What is not here needs an admin,
-// whatever it turns out to be.
+// apiRules are the routes of the /v1 API. A route that is not listed needs an admin.
 var apiRules = []rule{
 	{"GET /v1/version", session.Viewer},
 	{"GET /v1/engine", session.Viewer},
@@ -47,7 +46,7 @@ var apiRules = []rule{
 	{"DELETE /v1/sandboxes/{id}/recordings", session.Operator},
 	{"POST /v1/sandboxes/{id}/recordings/keep", session.Operator},
 
-	// What a sandbox changed may be looked at. To bring it out is to act.
+	// A viewer may list a sandbox's changes. Exporting them is an action.
 	{"GET /v1/changes", session.Viewer},
 	{"DELETE /v1/sandboxes/{id}/changes", session.Operator},
 	{"POST /v1/sandboxes/{id}/changes/keep", session.Operator},
@@ -70,14 +69,18 @@ var apiRules = []rule{
 	{"GET /v1/record/checkpoint", session.Viewer},
 	{"GET /v1/record/{seq}/proof", session.Viewer},
 	{"POST /v1/record/verify", session.Viewer},
+	{"GET /v1/audit", session.Viewer},
+	{"GET /v1/audit/key", session.Viewer},
+	{"GET /v1/audit/tree-head", session.Viewer},
+	{"GET /v1/audit/{seq}/proof", session.Viewer},
+	{"POST /v1/audit/verify", session.Viewer},
 	{"GET /v1/provenance/key", session.Viewer},
 }
 
-// changesRoute lists what is changed, and with text also what is in it.
+// changesRoute lists changes, and with text also their content.
 const changesRoute = "/v1/sandboxes/{id}/changes"
 
-// changes shows a viewer which files are changed. What they hold it reads as
-// little here as it does anywhere.
+// changes shows a viewer the list of changed files, but not their content, as elsewhere.
 func (c *Console) changes(w http.ResponseWriter, r *http.Request, who session.Session) {
 	if !who.Scope.Has(session.Operator) {
 		q := r.URL.Query()
@@ -88,8 +91,8 @@ func (c *Console) changes(w http.ResponseWriter, r *http.Request, who session.Se
 	c.ownAPI(w, r, who)
 }
 
-// insideRules are the routes of what is done inside a sandbox. A viewer sees
-// which files there are, and watches terminals; what files hold it does not.
+// insideRules are the routes about the inside of a sandbox. A viewer may list files and watch
+// terminals, but not read files.
 var insideRules = []rule{
 	{"GET /sandboxes/{id}/processes", session.Viewer},
 	{"DELETE /sandboxes/{id}/processes/{pid}", session.Operator},
@@ -106,13 +109,13 @@ var insideRules = []rule{
 	{"GET /sandboxes/{id}/ports", session.Viewer},
 }
 
-// liveRules are the routes of what pages watch.
+// liveRules are the routes of live events.
 var liveRules = []rule{
 	{"GET /events", session.Viewer},
 	{"PUT /events/{stream}", session.Viewer},
 }
 
-// routes names everything below apiPath.
+// routes lists everything below apiPath.
 func (c *Console) routes() {
 	c.mux.HandleFunc("POST "+apiPath+"/session", c.signIn)
 	c.mux.HandleFunc("GET "+apiPath+"/session", c.signedIn)
@@ -146,7 +149,7 @@ func (c *Console) group(rules []rule, to session.Handler) {
 	}
 }
 
-// handle answers a route for sessions whose scope is enough.
+// handle answers a route for sessions whose scope is sufficient.
 func (c *Console) handle(route string, need session.Scope, to session.Handler) {
 	method, pattern, ok := strings.Cut(route, " ")
 	if ok {

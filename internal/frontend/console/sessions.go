@@ -10,12 +10,12 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// LinkOf returns the URL of a token. The token stands in the fragment, which browsers do not
-// send to any server.
+// LinkOf returns the URL of a token. The token is in the fragment, which browsers do not send to
+// any server.
 func LinkOf(base, token string) string { return base + Path + "/#token=" + token }
 
-// makeLink makes a one-time link for the machine's user. No session can: who
-// is signed in could otherwise stay for good.
+// makeLink creates a one-time link for the machine's user. A session cannot create one: its user
+// could otherwise stay signed in for ever.
 func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	who, err := c.machineUser(r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	}
 	const most = int64(366 * 24 * time.Hour / time.Second)
 	if in.Seconds < 0 || in.Seconds > most {
-		c.fail(w, r, fault.New(fault.Invalid, "session_life_invalid", "a session does not live that long"))
+		c.fail(w, r, fault.New(fault.Invalid, "session_life_invalid", "the lifetime of a session is too long"))
 		return
 	}
 	secret, t, err := c.o.Desk.Issue(r.Context(), who.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
@@ -47,7 +47,7 @@ func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// overseer is who may look after sessions: an admin, or the machine's user.
+// overseer returns the caller if it may manage sessions: an admin, or the machine's user.
 func (c *Console) overseer(r *http.Request) (actor, own string, err error) {
 	if len(r.CookiesNamed(CookieName)) == 0 {
 		p, err := c.machineUser(r)

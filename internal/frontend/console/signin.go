@@ -17,13 +17,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// CookieName is the cookie that a session is known by.
+// CookieName is the name of the session cookie.
 const CookieName = "crannog_console"
 
-// mostCookies bounds how many of that name are looked at. A sandbox's preview
-// below the console's own name can add its own, which a browser sends first:
-// there are more here than browsers keep for a name, so that it locks no user
-// out.
+// mostCookies bounds the cookies of that name that are checked. A sandbox's preview below the
+// console's name can add its own, which a browser sends first. The bound is above the number that
+// browsers keep for a name, so that this cannot lock a user out.
 const mostCookies = 200
 
 // sessionView is a session as pages see it.
@@ -49,7 +48,7 @@ func (c *Console) view(s session.Session) sessionView {
 	return sessionView{s.ID, s.Name, s.Scope.String(), s.CreatedAt, s.ExpiresAt, a.Version, a.Started, a.Domain, engine{a.Engine, a.Boundary}}
 }
 
-// serveAs serves the user of the request's session, if the session's scope is enough.
+// serveAs serves the user of the request's session, if the session's scope is sufficient.
 func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.Scope, to session.Handler) {
 	who, err := c.who(r)
 	if err != nil {
@@ -69,7 +68,7 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 	}
 	ctx, done := c.open.begin(r.Context(), who.ID)
 	defer done()
-	// Between the look-up and here the session may have ended, unheard.
+	// The session may have ended between the look-up and here.
 	if _, err := c.who(r); err != nil {
 		c.fail(w, r, err)
 		return
@@ -83,7 +82,7 @@ func tooSmall(need session.Scope, who session.Session) error {
 		WithHint("crannog console --scope " + need.String() + " makes a link with it")
 }
 
-// who is signed in with a request.
+// who returns the session of a request.
 func (c *Console) who(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
 	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by"))
@@ -99,7 +98,7 @@ func (c *Console) who(r *http.Request) (session.Session, error) {
 	return session.Session{}, err
 }
 
-// signIn makes a session of a link's token.
+// signIn exchanges a link's token for a session.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	token, err := readToken(w, r)
 	if err != nil {
@@ -117,7 +116,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if old, err := c.who(r); err == nil {
-		// The browser forgets its cookie now, and the session could not be signed out later.
+		// The browser forgets its earlier cookie now, so that session could not be signed out
+		// later.
 		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
 			c.o.Log.Warn("earlier session of the console not ended", "session", old.ID, "err", err)
 		}
@@ -126,12 +126,11 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, c.view(s))
 }
 
-// cookie is what the browser keeps. It goes nowhere but to the console, so
-// that it opens nothing else.
+// cookie returns the cookie for the browser. It is sent only to the console.
 func (c *Console) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	return &http.Cookie{
 		Name: CookieName, Value: value, Path: Path + "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		// Only we could be fooled by the header, into a cookie that is sent less.
+		// A false header could only make the cookie stricter.
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}
 }
@@ -158,10 +157,10 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// maxSmallBody bounds what is said here.
+// maxSmallBody bounds the body of a sign-in.
 const maxSmallBody = 4 << 10
 
-// readToken reads the body of a sign-in, which comes from strangers.
+// readToken reads the body of a sign-in, which unauthenticated clients may send.
 func readToken(w http.ResponseWriter, r *http.Request) (string, error) {
 	var in struct {
 		Token string `json:"token"`
@@ -187,7 +186,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) erro
 	return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not one JSON object with the fields of this request")
 }
 
-// addressOf is where a request comes from.
+// addressOf returns the client's address.
 func addressOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -208,7 +207,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// ownAPI answers as the API does below /v1/, in the name of the session.
+// ownAPI answers as the API below /v1/, for the session.
 func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Session) {
 	p := who.Principal()
 	p.Tokenless = true
@@ -216,14 +215,14 @@ func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Ses
 	in.URL.Path = strings.TrimPrefix(r.URL.Path, apiPath)
 	in.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, apiPath)
 	in.RequestURI = in.URL.RequestURI()
-	// The caller is authenticated, and the session's credentials must not be passed on.
+	// The session is authenticated; its credentials must not be passed on.
 	for _, name := range []string{"Cookie", "Authorization", "X-Api-Key"} {
 		in.Header.Del(name)
 	}
 	c.o.Act(w, in, p)
 }
 
-// machineUser is who asks from this machine, without a browser.
+// machineUser returns the local user of a request without a browser session.
 func (c *Console) machineUser(r *http.Request) (sandbox.Principal, error) {
 	p, err := c.o.Authenticate(r)
 	if err == nil && !p.OnHost() {

@@ -1,5 +1,5 @@
-// Package denial owns what people and agents are told of what a sandbox was
-// refused: what it was, which rule decided, and what would allow it.
+// Package denial owns the description of denials for people and agents: what was denied, by which
+// rule, and what would allow it.
 package denial
 
 import (
@@ -23,20 +23,19 @@ func Flow(r egress.Record) api.FlowRecord {
 	}
 }
 
-// Most bounds what is told of one command: a program in a loop must not bury
-// its own output.
+// Most bounds the denials of one command: a program in a loop must not bury its own output.
 const Most = 20
 
-// List is what was refused to one command, each thing once.
+// List is the denials of one command, each once.
 type List struct {
 	all  []api.Denial
 	said map[string]bool
 	more bool
 }
 
-// Add notes a record. It returns how it is told and how many that makes: zero
-// for what is told already, and Most+1 once for all that are too many. What
-// crannog itself tried, to see that it is denied, does not count.
+// Add notes a flow. It returns the denial and the number of denials so far: zero for one that was
+// noted before, and Most+1 once if there are too many. Readiness probes of Crannog itself do not
+// count.
 func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	if r.Probe || l.more {
 		return api.Denial{}, 0
@@ -58,11 +57,11 @@ func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	return told, len(l.all)
 }
 
-// All is what was noted, at most Most.
+// All returns the noted denials, at most Most.
 func (l *List) All() []api.Denial { return l.all }
 
-// of is a record as it is told. A look-up that is refused is told with its
-// name, whatever types of address were asked for.
+// of returns the denial of a flow. A denied look-up appears once with its name, whatever address
+// types were requested.
 func of(r api.FlowRecord) api.Denial {
 	what := Subject(r)
 	if r.Kind == "dns" {
@@ -75,11 +74,11 @@ func of(r api.FlowRecord) api.Denial {
 	return api.Denial{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
 }
 
-// approve is what policies say of what is left to people; it takes the ID of
-// the question.
+// approve is the advice of policies for actions that need an approval; it takes the ID of the
+// request.
 const approve = "crannog approve"
 
-// Name is the record of a name that was asked for where there is no network.
+// Name returns the denial of a name that a program tried to resolve without a network.
 func Name(sandbox, name string) api.FlowRecord {
 	return api.FlowRecord{
 		Sandbox: sandbox, Kind: "dns", Host: name, Effect: "deny", Rule: "network.none",
@@ -87,8 +86,8 @@ func Name(sandbox, name string) api.FlowRecord {
 	}
 }
 
-// Subject is what a record is about. What a sandbox chose is made harmless: it
-// could otherwise write on the terminal of who reads it.
+// Subject returns what a flow was about. Text that a sandbox chose is made inert: it could
+// otherwise act on the reader's terminal.
 func Subject(r api.FlowRecord) string {
 	host := r.Host
 	switch {

@@ -9,9 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// accessWords are what a caller writes who knows our own API. This wire
-// ignores fields that it does not know, and without a word the internet is
-// open: `{"level": "strict"}` must not succeed and give the opposite.
+// accessWords are fields of the /v1 API's access. E2B's API ignores unknown fields, and by default
+// the internet is open: `{"level": "strict"}` must not be accepted and then have no effect.
 type accessWords struct {
 	Access json.RawMessage `json:"access"`
 	Level  json.RawMessage `json:"level"`
@@ -20,31 +19,30 @@ type accessWords struct {
 
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// refuseBare refuses words that belong into access.
+// refuseBare refuses these fields outside of access.
 func (a accessWords) refuseBare() error {
 	for _, f := range []struct {
 		name  string
 		value json.RawMessage
 	}{{"level", a.Level}, {"policy", a.Policy}} {
 		if given(f.value) {
-			return fault.Newf(fault.Invalid, "field_misplaced", "there is no field %q here", f.name).
-				WithHint(`create takes it in "access", such as {"access": {"level": "strict"}}`)
+			return fault.Newf(fault.Invalid, "field_misplaced", "unknown field %q", f.name).
+				WithHint(`put it into "access", such as {"access": {"level": "strict"}}`)
 		}
 	}
 	return nil
 }
 
-// refuseAll refuses them where a sandbox has its access already.
+// refuseAll refuses them in calls about a sandbox that has its access already.
 func (a accessWords) refuseAll(hint string) error {
 	if given(a.Access) {
-		return fault.New(fault.Invalid, "field_misplaced", `there is no field "access" here`).WithHint(hint)
+		return fault.New(fault.Invalid, "field_misplaced", `this call has no field "access"`).WithHint(hint)
 	}
 	return a.refuseBare()
 }
 
-// parse reads the access of create, which means what it means in /v1. It is
-// ours alone, so that a word in it that means nothing is a mistake, and one
-// that would be less than what its author believes to have.
+// parse parses the field access of create, with the meaning of /v1. It is an extension of ours, so
+// an unknown field in it is an error: it could be a restriction that its author relies on.
 func (a accessWords) parse() (sandbox.Access, error) {
 	var in wire.Access
 	d := json.NewDecoder(bytes.NewReader(a.Access))
@@ -55,8 +53,7 @@ func (a accessWords) parse() (sandbox.Access, error) {
 	return sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: in.Allow}.With(in.Policy, in.Artifacts)
 }
 
-// access is what the sandbox may reach and change: what `access` says, or else
-// what this wire's own fields come to.
+// access returns what the sandbox may reach and change: the field access, or else E2B's own fields.
 func (b newSandbox) access() (sandbox.Access, error) {
 	var out egress
 	if b.Network != nil {
@@ -68,8 +65,8 @@ func (b newSandbox) access() (sandbox.Access, error) {
 	// Clients of the first generation send true with every create.
 	closed := b.AllowInternetAccess != nil && !*b.AllowInternetAccess
 	if closed || len(out.AllowOut)+len(out.DenyOut)+len(out.Rules) > 0 || out.EgressProxy != nil {
-		return sandbox.Access{}, fault.New(fault.Invalid, "access_twice", `"access" excludes allow_internet_access: false and what "network" says of the way out`).
-			WithHint(`say it all in "access": net, allow and policy`)
+		return sandbox.Access{}, fault.New(fault.Invalid, "access_twice", `"access" excludes allow_internet_access: false and the egress fields of "network"`).
+			WithHint(`use "access" only: net, allow and policy`)
 	}
 	return b.accessWords.parse()
 }

@@ -14,8 +14,8 @@ func (a *api) domain() *string {
 	return &a.Domain
 }
 
-// sandboxBody always carries the access token: a signed file URL names no
-// sandbox, and without a token it could not be routed.
+// sandboxBody always has the access token: a signed file URL names no sandbox, and without a token
+// it could not be routed.
 func (a *api) sandboxBody(s sandbox.Sandbox) sandboxBody {
 	body := sandboxBody{
 		SandboxID:       s.ID,
@@ -64,15 +64,15 @@ func (a *api) detailBody(ctx context.Context, who sandbox.Principal, s sandbox.S
 	}, err
 }
 
-// wireTime is in UTC and cut to microseconds, the finest that the clients'
-// languages keep. The same moment always gives the same bytes.
+// wireTime returns the time in UTC with microseconds, the finest resolution of the clients'
+// languages. The same moment always gives the same bytes.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// noEnd stands for a sandbox without an end, since the wire has no word for
-// it: the last second of the year 9999, which every client can read.
+// noEnd stands for a sandbox without an end, which the API cannot express: the last second of the
+// year 9999, which every client can parse.
 var noEnd = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// endOf is when a sandbox ends, or, of a paused one, when it was paused.
+// endOf returns when a sandbox ends or, if it is paused, when it was paused.
 func endOf(s sandbox.Sandbox) time.Time {
 	if s.State != sandbox.Running && !s.PausedAt.IsZero() {
 		return s.PausedAt

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// generation is what differs between the two create calls.
+// generation is the difference between the two create calls.
 type generation struct {
 	defaultTimeout int64 // seconds
 }
@@ -17,9 +17,8 @@ var (
 	createV2 = generation{defaultTimeout: 300}
 )
 
-// newSandbox is the body of create. A pointer tells "absent" from zero.
-// The flag secure is read so that a wrong type is refused, and has no effect:
-// every sandbox is secured.
+// newSandbox is the body of create. Pointers distinguish "absent" from zero. The field secure is
+// parsed so that a wrong type is refused, and has no effect: every sandbox is secured.
 type newSandbox struct {
 	accessWords
 	TemplateID          string            `json:"templateID"`
@@ -42,7 +41,7 @@ type newAutoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// newVolume mounts a directory that the server's settings share by this name.
+// newVolume mounts a directory that the server's settings share under this name.
 type newVolume struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -78,7 +77,7 @@ func (a *api) create(g generation) call {
 	}
 }
 
-// request turns the body into what the service takes.
+// request converts the body for the sandbox service.
 func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 	if b.TemplateID == "" {
 		return sandbox.CreateRequest{}, fault.New(fault.Invalid, "template_missing", "templateID is required")
@@ -108,7 +107,7 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 	}
 	for _, v := range b.VolumeMounts {
 		if v.Name == "" {
-			return sandbox.CreateRequest{}, fault.New(fault.Invalid, "mounts_invalid", "volumeMounts: a volume has a name")
+			return sandbox.CreateRequest{}, fault.New(fault.Invalid, "mounts_invalid", "volumeMounts: a volume needs a name")
 		}
 		req.Mounts = append(req.Mounts, sandbox.Mount{Name: v.Name, Target: v.Path})
 	}
@@ -122,7 +121,7 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 	return req, checkMask(req.MaskRequestHost)
 }
 
-// onEnd is what happens when the sandbox's time is up.
+// onEnd returns what happens at the end of the sandbox's lifetime.
 func (b newSandbox) onEnd() sandbox.OnEnd {
 	return sandbox.OnEnd{
 		Pause:     b.AutoPause,
@@ -131,9 +130,8 @@ func (b newSandbox) onEnd() sandbox.OnEnd {
 	}
 }
 
-// checkOffered refuses what this server does not do yet. Accepting it and
-// doing nothing would leave a caller with less isolation, or less state,
-// than it believes to have.
+// checkOffered refuses unsupported fields. If they were ignored, the caller would have less
+// isolation, or less state, than it believes.
 func (b newSandbox) checkOffered() error {
 	if err := b.refuseBare(); err != nil {
 		return err
@@ -143,8 +141,8 @@ func (b newSandbox) checkOffered() error {
 	case e.FilesOnly && !e.Pause:
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoPauseMemory can only be false together with autoPause")
 	case e.FilesOnly && e.Wake:
-		// Arbitrary traffic must not boot a sandbox anew: what ran in it is
-		// lost, and its owner is to decide that.
+		// Traffic must not boot a sandbox without its memory: programs would be lost, which only
+		// its owner may decide.
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
 	case b.MCP != nil:
 		return notSupported("the MCP gateway")
@@ -157,8 +155,8 @@ func (b newSandbox) checkOffered() error {
 	return nil
 }
 
-// checkMask bounds a Host header that a caller sets: control characters
-// would let it write further headers on the way to the program inside.
+// checkMask checks a Host header that a caller sets: with control characters it could add further
+// headers to requests for the program inside.
 func checkMask(host string) error {
 	for _, c := range []byte(host) {
 		if c <= ' ' || c >= 0x7f {

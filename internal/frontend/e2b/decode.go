@@ -11,14 +11,13 @@ import (
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
-// maxBody bounds a request's body. The largest honest ones are environment
-// variables and metadata.
+// maxBody bounds a request's body. The largest parts of valid ones are environment variables and
+// metadata.
 const maxBody = 1 << 20
 
-// decode reads a JSON object into the value. Unknown fields are ignored, as
-// clients send fields of later versions. Bodies come chunked and without a
-// length, so the length is never asked for. An empty body is an error unless
-// the caller allows it.
+// decode parses a JSON object. Unknown fields are ignored, because clients send fields of later
+// versions. Bodies may be chunked, so the length is not checked beforehand. An empty body is an
+// error unless the caller allows it.
 func decode(w http.ResponseWriter, r *http.Request, into any, emptyOK bool) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -37,8 +36,8 @@ func decode(w http.ResponseWriter, r *http.Request, into any, emptyOK bool) erro
 	if body[0] != '{' {
 		return fault.New(fault.Invalid, "body_invalid", "the request body is not a JSON object")
 	}
-	// Unmarshal bounds the depth of what it reads, so deep nesting is an
-	// error here and no stack overflow, and it refuses trailing text.
+	// Unmarshal bounds the nesting depth, so deep nesting is an error and not a stack overflow, and
+	// it refuses trailing data.
 	if err := json.Unmarshal(body, into); err != nil {
 		return badJSON(err)
 	}

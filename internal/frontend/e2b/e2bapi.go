@@ -1,7 +1,6 @@
-// Package e2b owns the control plane of the E2B wire: the REST calls by
-// which unmodified E2B SDKs make, find and end sandboxes, in both of their
-// generations. It turns them into calls of the sandbox service and back. The
-// data plane, which goes into a sandbox, is package dataplane's.
+// Package e2b owns the control plane of the E2B API: the REST calls with which unmodified E2B SDKs
+// create, find and end sandboxes, in both of their generations. It converts them to calls of the
+// sandbox service. Package ingress serves requests into sandboxes.
 package e2b
 
 import (
@@ -14,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// envdVersion is the version of the in-sandbox API that our guest speaks.
-// Clients switch their abilities by it.
+// envdVersion is the version of the in-sandbox API that our guest implements. Clients select
+// features by it.
 const envdVersion = "0.6.13"
 
 // clientID fills a field that clients require and do not use.
@@ -26,8 +25,8 @@ const keyHeader = "X-API-KEY"
 
 // Keys checks API keys.
 type Keys interface {
-	// Verify returns the key that a secret opens; all that is wrong with a
-	// secret is one error of kind Unauthenticated.
+	// Verify returns the key of a secret. All invalid secrets give the same error of kind
+	// Unauthenticated.
 	Verify(ctx context.Context, secret string) (key.Key, error)
 }
 
@@ -43,20 +42,20 @@ type Lifetimes interface {
 	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
 	// Remove ends a sandbox. A paused sandbox loses its saved state too.
 	Remove(ctx context.Context, who sandbox.Principal, id string) error
-	// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+	// SetTimeout makes a sandbox end after d from now. Zero ends it now.
 	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
-	// Extend lets a sandbox end after d from now if that is later than its end. Otherwise
-	// its end does not change by a nanosecond.
+	// Extend makes a sandbox end after d from now if that is later than its end. Otherwise its end
+	// does not change.
 	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 
-// Monitor shows what a sandbox used and what happened to it.
+// Monitor returns measurements and events of a sandbox.
 type Monitor interface {
 	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
 	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
-// Deps are what the handler is made of. All but Domain and Secrets are required.
+// Deps are the dependencies of New. All but Domain and Secrets are required.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
@@ -67,11 +66,10 @@ type Deps struct {
 	Templates sandbox.Templates
 	Keys      Keys
 	Log       *slog.Logger
-	// Domain is what sandboxes' host names end in, with a port if it is not
-	// the default one, or "" if this server has no such names.
+	// Domain is the domain of sandboxes' host names, with a port if it is not the default one, or
+	// "" if there are none.
 	Domain string
-	// Secrets are sealed secrets. Without it there are none, and the routes
-	// about them are absent.
+	// Secrets stores secrets. If it is nil, the routes about secrets are absent.
 	Secrets Secrets
 }
 
@@ -80,7 +78,7 @@ type api struct {
 	mux *http.ServeMux
 }
 
-// call handles a request of a known caller. Its error becomes the answer.
+// call handles a request of an authenticated caller. Its error is converted to the answer.
 type call func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error
 
 // New returns the control plane.
@@ -90,9 +88,8 @@ func New(d Deps) http.Handler {
 	return a
 }
 
-// ServeHTTP looks at the key before anything else, the path included, so
-// that without one every route looks the same and the router's own redirects
-// and refusals say nothing.
+// ServeHTTP authenticates first. Without a key every route looks the same, and the router's
+// redirects and errors reveal nothing.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		health(w)
@@ -112,16 +109,16 @@ func health(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("ok\n")) // an error means that the client has left
 }
 
-// callerKey carries the caller from ServeHTTP through the router to handle,
-// which hands it on as an argument. Nothing else reads it.
+// callerKey carries the caller from ServeHTTP through the router to handle, which passes it as an
+// argument. No other code reads it.
 type callerKey struct{}
 
 func withPrincipal(ctx context.Context, who sandbox.Principal) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
 }
 
-// handle registers a call. A request that got past ServeHTTP without a
-// caller cannot exist; if it did, it would be refused.
+// handle registers a call. A request without a caller cannot get here; if it did, it would be
+// refused.
 func (a *api) handle(pattern string, c call) {
 	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		who, ok := r.Context().Value(callerKey{}).(sandbox.Principal)

@@ -14,8 +14,8 @@ const codeNotSupported = "not_supported"
 
 var errNoCaller = errors.New("a request without a caller reached a handler")
 
-// failure is the body of every error. Clients tell "not found" from other
-// errors by the number in it, not by the status line.
+// failure is the body of every error. Clients recognise "not found" by the number in it, not by the
+// status line.
 type failure struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
@@ -31,7 +31,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, told.Code, told)
 }
 
-// WriteFailure answers a request that got no further than the server's door.
+// WriteFailure answers a request that was refused before it reached a route.
 func WriteFailure(w http.ResponseWriter, err *fault.Error) {
 	if after := fault.RetryAfterSeconds(err); after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
@@ -43,7 +43,7 @@ func WriteFailure(w http.ResponseWriter, err *fault.Error) {
 	writeJSON(w, told.Code, told)
 }
 
-// failureOf is what to tell of an error. It logs one that is ours.
+// failureOf returns the body for an error. It logs internal errors.
 func (a *api) failureOf(r *http.Request, err error) failure {
 	code := httpstatus.Of(err)
 	if code == http.StatusInternalServerError {
@@ -58,7 +58,7 @@ func (a *api) failureOf(r *http.Request, err error) failure {
 
 func writeJSON(w http.ResponseWriter, code int, body any) {
 	encoded, err := json.Marshal(body)
-	if err != nil { // a type of ours that cannot be JSON: a fault of this package
+	if err != nil { // our own type always marshals
 		code, encoded = http.StatusInternalServerError, []byte(`{"code":500,"message":"internal error","error_code":"internal"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -9,20 +9,20 @@ import (
 
 const maxForks = 100
 
-// forkBody is the body of fork. A pointer tells "absent" from zero.
+// forkBody is the body of fork. Pointers distinguish "absent" from zero.
 type forkBody struct {
 	accessWords
 	Count   *int   `json:"count"`
 	Timeout *int64 `json:"timeout"`
 }
 
-// forkResult has exactly one of the two: a copy, or why there is none.
+// forkResult has either a copy or an error.
 type forkResult struct {
 	Sandbox *sandboxBody `json:"sandbox,omitempty"`
 	Error   *failure     `json:"error,omitempty"`
 }
 
-// request turns the body into what the service takes.
+// request converts the body for the sandbox service.
 func (b forkBody) request() (sandbox.ForkRequest, error) {
 	if err := b.refuseAll("a copy has the access of its source"); err != nil {
 		return sandbox.ForkRequest{}, err

@@ -8,11 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// connectDefault is the timeout of a connect of the second generation that
-// names none.
+// connectDefault is the default timeout of a connect of the second generation.
 const connectDefault = 300
 
-// A refresh keeps a sandbox for at least minRefresh and at most maxRefresh.
+// A refresh sets a lifetime of at least minRefresh and at most maxRefresh.
 const (
 	minRefresh = 15
 	maxRefresh = 3600
@@ -90,8 +89,8 @@ func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	return nil
 }
 
-// connectBody is the body of both connects. Memory chooses how a paused
-// sandbox comes back; a running one is not touched, whatever it says.
+// connectBody is the body of both connects. Memory chooses how a paused sandbox is resumed; it does
+// not affect a running one.
 type connectBody struct {
 	Timeout *int64 `json:"timeout"`
 	Memory  *bool  `json:"memory"`

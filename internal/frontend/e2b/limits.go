@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxSeconds is the largest time that the wire's 32-bit numbers can carry.
+// maxSeconds is the largest time in the API's 32-bit numbers.
 const maxSeconds = math.MaxInt32
 
-// createTimeout reads the timeout of create.
+// createTimeout parses the timeout of create.
 func createTimeout(asked *int64, g generation) (time.Duration, error) {
 	seconds := g.defaultTimeout
 	if asked != nil {
@@ -24,8 +24,7 @@ func createTimeout(asked *int64, g generation) (time.Duration, error) {
 	return durationOf(seconds)
 }
 
-// durationOf turns the wire's seconds into a duration. A number that would
-// overflow is refused, because its remainder could be any time.
+// durationOf converts seconds to a duration. A number that would overflow is refused.
 func durationOf(seconds int64) (time.Duration, error) {
 	if seconds < 0 || seconds > maxSeconds {
 		return 0, fault.Newf(fault.Invalid, "timeout_invalid", "Timeout must be between 0 and %d", maxSeconds)
@@ -33,8 +32,8 @@ func durationOf(seconds int64) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// limits reads the limits of create. An absent one is the default. Zero and below are an error,
-// so that no client takes zero for "no limit".
+// limits parses the limits of create. An absent limit means the default. Zero and negative values
+// are errors, so that no client takes zero for "no limit".
 func (b *limitsBody) limits() (sandbox.Limits, error) {
 	var l sandbox.Limits
 	if b == nil {
@@ -61,7 +60,7 @@ func (b *limitsBody) limits() (sandbox.Limits, error) {
 		}
 		if *f.from <= 0 || *f.from > math.MaxInt64/f.unit {
 			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limits_invalid",
-				"limits.%s is not a number above zero that fits", f.name)
+				"limits.%s must be a number above zero within the range of its type", f.name)
 		}
 		*f.to = *f.from * f.unit
 	}
@@ -69,7 +68,7 @@ func (b *limitsBody) limits() (sandbox.Limits, error) {
 	return l, nil
 }
 
-// limitsOf shows the limits that hold.
+// limitsOf returns the limits in force.
 func limitsOf(l sandbox.Limits) limitsBody {
 	set := l.Limits.OrDefault()
 	return limitsBody{
@@ -91,7 +90,7 @@ func positive(n int64) *int64 {
 	return &n
 }
 
-// wholeCPUs rounds up, as the wire counts CPUs in whole numbers.
+// wholeCPUs rounds up: the API counts CPUs in whole numbers.
 func wholeCPUs(l engine.Limits) int64 {
 	return (l.OrDefault().MilliCPU + 999) / 1000
 }

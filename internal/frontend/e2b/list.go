@@ -15,23 +15,23 @@ import (
 
 const maxPage = 100
 
-// The two states that the wire knows.
+// The two states of the API.
 const (
 	stateRunning = "running"
 	statePaused  = "paused"
 )
 
-// What the wire calls running, what it calls paused, and both.
+// Our states that the API calls running, those that it calls paused, and both.
 var (
 	runningStates = []sandbox.State{sandbox.Running}
 	pausedStates  = []sandbox.State{sandbox.Paused, sandbox.Pausing, sandbox.Resuming}
 	wireStates    = slices.Concat(runningStates, pausedStates)
 )
 
-// listQuery is a list call's query, read.
+// listQuery is the parsed query of a list call.
 type listQuery struct {
 	filter  sandbox.Filter
-	running bool   // running ones are asked for
+	running bool   // running sandboxes are requested
 	empty   bool   // nothing can match
 	ref     string // template to filter by, or ""
 }
@@ -45,7 +45,7 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 		return err
 	}
 	if q.empty {
-		// The number that run does not depend on the filter.
+		// The number of running sandboxes does not depend on the filter.
 		q.filter = sandbox.Filter{States: runningStates, Limit: 1}
 	}
 	page, err := a.Finder.List(r.Context(), who, q.filter)
@@ -66,8 +66,8 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	return nil
 }
 
-// listV1 returns all running sandboxes at once, page after page from the
-// service, as its callers know no pages.
+// listV1 returns all running sandboxes at once, from all pages of the service: its clients do not
+// know pages.
 func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
@@ -103,8 +103,7 @@ func rows(boxes []sandbox.Sandbox) []listedBody {
 	return listed
 }
 
-// queryOf reads a query strictly: a filter that was dropped because it did
-// not parse would show rows that were not asked for.
+// queryOf strictly parses a query: an ignored filter would return rows that were not requested.
 func queryOf(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -151,8 +150,7 @@ func parseListQuery(raw string) (listQuery, error) {
 	return q, nil
 }
 
-// parseStates reads the states, joined by commas or repeated. None given
-// means all.
+// parseStates parses states, which are separated by commas or repeated. None means all.
 func parseStates(values []string) ([]sandbox.State, error) {
 	joined := strings.Join(values, ",")
 	if joined == "" {
@@ -193,8 +191,8 @@ func parseLimit(s string, absent, most int) (int, error) {
 	return n, nil
 }
 
-// resolveTemplate turns the template to filter by into its ID. One that does
-// not exist matches nothing.
+// resolveTemplate returns the ID of the template in the filter. A template that does not exist
+// matches nothing.
 func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
 	if q.ref == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sandboxID reads an ID as clients write it: our own, or followed by a
-// hyphen and a client ID, which old clients append.
+// sandboxID parses an ID: our own, or followed by a hyphen and a client ID, which old clients
+// append.
 func sandboxID(raw string) (string, error) {
 	id, client, both := strings.Cut(raw, "-")
 	if !isID(id) || (both && !isID(client)) {
@@ -27,8 +27,8 @@ func unknownSandbox(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you don't have access to it", id)
 }
 
-// notFoundAs gives the service's "not found" the text that clients know, also of
-// a sandbox that was removed while the request was under way.
+// notFoundAs gives "not found" errors the text that clients expect, also if the sandbox was removed
+// during the request.
 func notFoundAs(err error, id string) error {
 	if fault.KindOf(err) == fault.NotFound || fault.CodeOf(err) == sandbox.CodeRemoved {
 		return unknownSandbox(id)
@@ -36,8 +36,7 @@ func notFoundAs(err error, id string) error {
 	return err
 }
 
-// running finds a sandbox that runs. For calls that need one, a paused one
-// does not exist.
+// running returns a running sandbox. For calls that need one, a paused sandbox does not exist.
 func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.existing(r, who)
 	if err != nil {
@@ -49,8 +48,8 @@ func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, 
 	return found, nil
 }
 
-// existing finds the sandbox that the path names. What neither runs nor is
-// paused does not exist on this wire.
+// existing returns the sandbox in the path. In this API, one that is neither running nor paused
+// does not exist.
 func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.known(r, who)
 	if err == nil && !slices.Contains(wireStates, found.State) {
@@ -59,8 +58,8 @@ func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox,
 	return found, err
 }
 
-// known finds the sandbox that the path names, also one that has ended. Names,
-// which the service takes too, do not exist on this wire.
+// known returns the sandbox in the path, also one that has ended. Names, which the service accepts
+// too, do not exist in this API.
 func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	id, err := sandboxID(r.PathValue("id"))
 	if err != nil {

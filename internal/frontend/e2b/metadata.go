@@ -7,11 +7,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// parseMetadata reads the metadata filter from its query value, which the
-// router has decoded once. Clients escape keys and values, join them to a
-// query and escape that again, so two more decodings are ours: one of the
-// whole, then one of each key and value. Decoding all of it at once would
-// let a "&" inside a value become a separator.
+// parseMetadata parses the metadata filter, which the router has decoded once. Clients escape keys
+// and values, join them to a query and escape that again. So two more decodings follow: one of the
+// whole, then one of each key and value. Decoding all at once would make a "&" inside a value a
+// separator.
 func parseMetadata(value string) (map[string]string, error) {
 	if value == "" {
 		return nil, nil

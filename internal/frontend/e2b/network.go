@@ -12,14 +12,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Access changes and shows what a sandbox may reach.
+// Access changes and returns what a sandbox may reach.
 type Access interface {
 	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
 }
 
-// egress are the fields of create and of the network call that say what may
-// be reached.
+// egress are the fields of create and of the network call about what may be reached.
 type egress struct {
 	AllowOut    []string              `json:"allowOut"`
 	DenyOut     []string              `json:"denyOut"`
@@ -35,17 +34,15 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// stillSealed is shown instead of a header's fixed value, which is
-// never shown again.
+// stillSealed is returned in place of a header's fixed value, which is secret.
 const stillSealed = "[sealed]"
 
-// placeholderStart begins what stands for a value that is kept elsewhere.
+// placeholderStart is the prefix of placeholders for stored values.
 const placeholderStart = "${e2b."
 
-// access maps the wire's network to ours. Nothing given is the open internet
-// here; the floor and the server's own bounds hold all the same. There is
-// always a link, also where nothing may pass it, because a later call may let
-// something through.
+// access converts the API's network to ours. Without fields the internet is open; the built-in
+// rules and the server's own policies apply in any case. The sandbox always has a network
+// attachment, because a later call may allow something.
 func (e egress) access(internet *bool) (sandbox.Access, error) {
 	if e.EgressProxy != nil {
 		return sandbox.Access{}, notSupported("an egress proxy")
@@ -71,7 +68,7 @@ func (e egress) access(internet *bool) (sandbox.Access, error) {
 	return a, nil
 }
 
-// transforms are the headers of the rules, and the same as they are shown.
+// transforms returns the headers of the rules, and the same for display.
 func (e egress) transforms() (given, shown policy.Transforms, err error) {
 	if len(e.Rules) == 0 {
 		return nil, nil, nil
@@ -86,9 +83,9 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 			out := make(map[string]string, len(rule.Transform.Headers))
 			for name, value := range rule.Transform.Headers {
 				if value == stillSealed {
-					// It was read from us and would go out as it stands.
-					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" stands for a value that is not shown").
-						WithHint("give the header's value again, or keep it as a secret and write ${e2b.secrets.NAME}")
+					// It is a displayed value of ours and would be sent as it is.
+					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a value that is not shown").
+						WithHint("send the header's value again, or store it as a secret and write ${e2b.secrets.NAME}")
 				}
 				out[name] = value
 				if !strings.Contains(value, placeholderStart) {
@@ -102,8 +99,7 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 	return given, shown, nil
 }
 
-// setNetwork replaces all that is said of what a running sandbox may reach.
-// What the body leaves out is cleared.
+// setNetwork replaces what a running sandbox may reach. Absent fields are cleared.
 func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		egress
@@ -138,8 +134,8 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	return nil
 }
 
-// networkOf shows what is in force: whether every public host can be reached,
-// and the lists as they were given.
+// networkOf returns what is in force: whether every public host can be reached, and the lists as
+// they were sent.
 func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (internet bool, body networkBody, err error) {
 	body = networkBody{AllowPublicTraffic: s.TrafficToken == "", MaskRequestHost: s.MaskRequestHost}
 	if l := s.Access.Lists; l != nil {

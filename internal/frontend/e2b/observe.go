@@ -42,7 +42,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		return err
 	}
 	if found.State != sandbox.Running {
-		// Nothing is measured of what does not run.
+		// A sandbox that does not run has no measurements.
 		writeJSON(w, http.StatusOK, []metricBody{})
 		return nil
 	}
@@ -58,8 +58,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	return nil
 }
 
-// metricsOfMany returns the newest sample of each sandbox. What does not run
-// is left out.
+// metricsOfMany returns the newest sample of each sandbox. It omits sandboxes that do not run.
 func (a *api) metricsOfMany(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
@@ -108,8 +107,7 @@ func metricBodyOf(m sandbox.Metric) metricBody {
 	}
 }
 
-// logsV1 returns both forms of an entry that clients of the first generation
-// read.
+// logsV1 returns both forms of an entry that clients of the first generation read.
 func (a *api) logsV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "start")
 	if err != nil {
@@ -131,7 +129,7 @@ func (a *api) logsV1(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	return nil
 }
 
-// logger names the source of all entries. E2B's own command line filters by it.
+// logger is the source of all entries. E2B's own command line filters by it.
 const logger = "sandbox"
 
 // lineOf returns an entry as the JSON object that E2B's own command line parses
@@ -159,7 +157,7 @@ func (a *api) logsV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	return nil
 }
 
-// levels in ascending order: a query asks for one and all above it.
+// levels in ascending order: a query returns its level and all above it.
 var levels = []string{"debug", "info", "warn", "error"}
 
 type logQuery struct {
@@ -197,8 +195,7 @@ func parseLogQuery(raw, cursor string) (logQuery, error) {
 	return q, nil
 }
 
-// logs returns the entries that a query asks for, from its cursor on in its
-// direction.
+// logs returns the entries that a query requests, from its cursor on in its direction.
 func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEntry, error) {
 	found, err := a.known(r, who)
 	if err != nil {
@@ -209,7 +206,7 @@ func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEnt
 		return nil, notFoundAs(err, found.ID)
 	}
 	if q.backward {
-		all = slices.Clone(all) // the service may share what it returned
+		all = slices.Clone(all) // the service may share the returned slice
 		slices.Reverse(all)
 	}
 	chosen := []logEntry{}
@@ -234,7 +231,7 @@ func (q logQuery) matches(e sandbox.LogEntry) bool {
 	return slices.Index(levels, levelOf(e)) >= q.level && strings.Contains(e.Message, q.search)
 }
 
-// levelOf keeps to the levels that clients know.
+// levelOf returns one of the levels that clients know.
 func levelOf(e sandbox.LogEntry) string {
 	if slices.Contains(levels, e.Level) {
 		return e.Level
@@ -250,7 +247,7 @@ func logEntryOf(e sandbox.LogEntry) logEntry {
 	return logEntry{Timestamp: wireTime(e.At), Message: e.Message, Level: levelOf(e), Fields: fields}
 }
 
-// parseUnix reads a moment in units since 1970, zero time if it is absent.
+// parseUnix parses a time in units since 1970; absent means the zero time.
 func parseUnix(values url.Values, name string, unit time.Duration) (time.Time, error) {
 	s := values.Get(name)
 	if s == "" {

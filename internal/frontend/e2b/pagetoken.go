@@ -8,9 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// pageToken says where the next page begins: after this row, in this order.
-// To clients it is opaque. It grants nothing, as every page is filtered by
-// the caller's key, so it needs no signature.
+// pageToken is where the next page begins: after this row, in this order. It is opaque to clients.
+// It grants nothing, because every page is filtered by the caller's key, so it needs no signature.
 type pageToken struct {
 	after     time.Time
 	id        string
@@ -31,8 +30,8 @@ func (t pageToken) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(plain))
 }
 
-// parsePageToken reads a token for a list of the given order. A token of the
-// other order is refused: its page would skip or repeat rows.
+// parsePageToken parses a token for a list in the given order. A token of the other order is
+// refused: its page would skip or repeat rows.
 func parsePageToken(s string, ascending bool) (pageToken, error) {
 	if len(s) > maxToken {
 		return pageToken{}, badToken()

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// routes lists every call. Two generations of SDKs are in use, which differ
-// in the paths of create, list and connect and in their default timeouts.
+// routes lists every call. Two generations of SDKs are in use. They differ in the paths of create,
+// list and connect and in their default timeouts.
 func (a *api) routes() {
 	a.handle("POST /sandboxes", a.create(createV1))
 	a.handle("POST /v2/sandboxes", a.create(createV2))
@@ -38,8 +38,8 @@ func (a *api) routes() {
 	a.handle("/", unknownRoute)
 }
 
-// absent names the parts of the E2B API that this server does not have, by
-// the first segment of the path without its version.
+// absent are the unsupported parts of the E2B API, by the first segment of the path without its
+// version.
 var absent = map[string]string{
 	"templates":     "building and listing templates",
 	"volumes":       "volumes",

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Secrets keeps sealed secrets; secrets.Vault does.
+// Secrets stores secrets; secrets.Vault implements it.
 type Secrets interface {
 	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
 	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
@@ -40,7 +40,7 @@ type newSecret struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// infoOfSecret has no value: no answer has.
+// infoOfSecret returns no value, and neither does any other answer.
 type infoOfSecret struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`
@@ -71,8 +71,7 @@ func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, erro
 	if in.Value == nil {
 		return newSecret{}, nil, fault.New(fault.Invalid, "field_missing", `the field "value" is missing`)
 	}
-	// The decoder replaces bytes that are not UTF-8 by U+FFFD, which would make it a
-	// different secret.
+	// The decoder replaces invalid UTF-8 by U+FFFD, which would change the secret.
 	if strings.ContainsRune(*in.Value, '\uFFFD') {
 		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8")
 	}
@@ -156,11 +155,11 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	return nil
 }
 
-// placeLayout sorts as text as the times do.
+// placeLayout is a time format that sorts as text.
 const placeLayout = "2006-01-02T15:04:05.000000000Z"
 
-// secretPlace returns a secret's position in the list. A page continues correctly after it, also
-// when the secret that ended the last page is gone.
+// secretPlace returns a secret's position in the list. The next page is correct even if the secret
+// has been removed since.
 func secretPlace(info secrets.Info) string {
 	return info.Created.UTC().Format(placeLayout) + " " + info.ID
 }

@@ -16,14 +16,14 @@ type Snapshots interface {
 	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
 }
 
-// snapshotBody is a snapshot on the wire. Its ID is a template reference.
+// snapshotBody is a snapshot in the API. Its ID is a template reference.
 type snapshotBody struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
 }
 
-// snapshotBodyOf writes IDs and names with their tag, as clients expect.
-// There are no other tags: a name means its newest snapshot.
+// snapshotBodyOf adds the default tag to IDs and names, as clients expect. There are no other tags:
+// a name means its newest snapshot.
 func snapshotBodyOf(s sandbox.Snapshot) snapshotBody {
 	body := snapshotBody{SnapshotID: s.ID + ":" + sandbox.DefaultTag, Names: []string{}}
 	if s.Name != "" {
@@ -35,7 +35,7 @@ func snapshotBodyOf(s sandbox.Snapshot) snapshotBody {
 func (a *api) snapshotRoutes() {
 	a.handle("POST /sandboxes/{id}/snapshots", a.snapshot)
 	a.handle("GET /snapshots", a.listSnapshots)
-	// A slash in a reference comes escaped or as it is.
+	// A slash in a reference may be escaped or not.
 	a.handle("DELETE /templates/{ref...}", a.removeSnapshot)
 	a.handle("GET /templates/aliases/{ref...}", a.templateAlias)
 }
@@ -64,9 +64,8 @@ func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Princ
 	return nil
 }
 
-// snapshotName reads the name or ID of a snapshot, which clients write like a
-// template's. A tag or namespace that no snapshot has is refused rather than
-// dropped: it would mean another one.
+// snapshotName parses the name or ID of a snapshot, which clients write like a template's. An
+// unknown tag or namespace is refused: without it, the name would mean another snapshot.
 func snapshotName(s string) (string, error) {
 	if s == "" {
 		return "", nil
@@ -102,8 +101,7 @@ func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.
 	return nil
 }
 
-// snapshotPage returns a page of what a filter selects, whose name may be an
-// ID as well.
+// snapshotPage returns a page of the matching snapshots. The filter's name may be an ID as well.
 func (a *api) snapshotPage(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	if f.Name == "" {
 		return a.Snapshots.Snapshots(ctx, who, f)
@@ -147,8 +145,8 @@ func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
 	return f, nil
 }
 
-// removeSnapshot drops a snapshot. On this wire snapshots are templates;
-// those that are no snapshots are not removed by it.
+// removeSnapshot removes a snapshot. In this API snapshots are templates; other templates cannot be
+// removed.
 func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, who)
 	if fault.KindOf(err) == fault.NotFound {
@@ -171,8 +169,7 @@ func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox
 	return nil
 }
 
-// templateAlias reports whether a reference means a template, or a snapshot of
-// the caller.
+// templateAlias reports whether a template, or a snapshot of the caller, has this name.
 func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, who)
 	answer := struct {
@@ -192,8 +189,8 @@ func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.
 	return nil
 }
 
-// findSnapshot finds the snapshot that a path names. What no snapshot can be
-// called is "not found" like one that does not exist.
+// findSnapshot finds the snapshot in a path. An invalid name is "not found", like one that does not
+// exist.
 func (a *api) findSnapshot(r *http.Request, who sandbox.Principal) (sandbox.Snapshot, sandbox.Reference, error) {
 	ref, err := sandbox.ParseReference(r.PathValue("ref"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// States pauses, resumes and copies sandboxes.
+// States pauses, resumes and forks sandboxes.
 type States interface {
 	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
 	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
@@ -17,11 +17,10 @@ type States interface {
 	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 }
 
-// resumeDefault is the timeout of a resume that names none, in seconds.
+// resumeDefault is the default timeout of resume, in seconds.
 const resumeDefault = 15
 
-// stateOf is the wire's word for a state: what does not answer requests now
-// and will do so again is paused.
+// stateOf returns the API's state: a sandbox that does not answer now but can again is paused.
 func stateOf(s sandbox.Sandbox) string {
 	if s.State == sandbox.Running {
 		return stateRunning
@@ -29,7 +28,7 @@ func stateOf(s sandbox.Sandbox) string {
 	return statePaused
 }
 
-// pause writes a sandbox down and ends its processes.
+// pause saves a sandbox and ends its processes.
 func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Memory *bool `json:"memory"`
@@ -52,8 +51,8 @@ func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principa
 	return nil
 }
 
-// notPaused keeps 409 for what is paused already: the clients take it for that,
-// and their users would believe a state to be safe that is nowhere.
+// notPaused makes sure that 409 means "paused already", as clients take it. For another conflict,
+// users would believe that a state was saved although it was not.
 func notPaused(err error) error {
 	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) == codePaused {
 		return err
@@ -68,8 +67,7 @@ func alreadyPaused(id string) error {
 	return fault.Newf(fault.Conflict, codePaused, "Sandbox %q is paused", id)
 }
 
-// resume lets a paused sandbox go on. One that runs is a conflict, other than
-// for connect.
+// resume resumes a paused sandbox. For a running one it is a conflict, unlike connect.
 func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Timeout   *int64 `json:"timeout"`
@@ -112,15 +110,15 @@ func alreadyRunning(id string) error {
 	return fault.Newf(fault.Conflict, "sandbox_running", "Sandbox %q is already running", id)
 }
 
-// resumeTime reads how long a sandbox is to go on. Zero is the shortest time
-// rather than the service's default, which is longer.
+// resumeTime parses the lifetime after a resume. Zero means the shortest time, and not the
+// service's default, which is longer.
 func resumeTime(seconds int64) (time.Duration, error) {
 	d, err := durationOf(seconds)
 	return max(d, time.Second), err
 }
 
-// goOn returns how a paused sandbox resumes: without memory it boots anew, also if
-// some was kept.
+// goOn returns how a paused sandbox resumes: without memory it boots again, even if memory was
+// saved.
 func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
 	if memory != nil && !*memory {
 		return a.States.ResumeFiles
@@ -128,12 +126,11 @@ func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string
 	return a.States.Resume
 }
 
-// connects bounds how often connect looks again at a sandbox that is paused
-// between two looks.
+// connects bounds how often connect retries with a sandbox that is paused in between.
 const connects = 3
 
-// connect resumes a paused sandbox, and lets a running one live for d from
-// here on but never for less than it would have lived.
+// connect resumes a paused sandbox. It makes a running one live for d from now, but never shorter
+// than before.
 func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, body connectBody) error {
 	d, err := resumeTime(*body.Timeout)
 	if err != nil {
@@ -154,7 +151,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 			if fault.KindOf(gone) != fault.NotFound {
 				return gone
 			}
-			// Its time was up in between: it is paused, or gone.
+			// Its lifetime ended in between: it is paused, or gone.
 		}
 		var was bool
 		id := found.ID

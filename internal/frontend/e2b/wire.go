@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// The types in this file are the wire's. Fields without omitempty are
-// required by clients: the Python SDK raises KeyError without them.
+// The types of E2B's API. Fields without omitempty are required by clients: the Python SDK raises
+// KeyError without them.
 
 // sandboxBody answers create and connect.
 type sandboxBody struct {
@@ -60,7 +60,7 @@ type lifecycleBody struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
-// limitsBody is an extension of ours, asked for at create and shown by info.
+// limitsBody is an extension of ours: a field of create and of info.
 type limitsBody struct {
 	MemoryMB              *int64 `json:"memoryMB,omitempty"`
 	CPUMillis             *int64 `json:"cpuMillis,omitempty"`

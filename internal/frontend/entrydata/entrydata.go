@@ -1,5 +1,4 @@
-// Package entrydata owns how the data of an audit entry is read back: which type
-// each kind of entry has.
+// Package entrydata owns decoding the data of audit entries: which type each kind of entry has.
 package entrydata
 
 import (
@@ -12,10 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// Of returns what an entry says, as a value of the type of its kind: payload.Started
-// for sandbox.started, egress.Record for flow, and so on. It returns nil for a kind
-// that has no type here, and for data of another form: a sandbox chooses part of it,
-// and a later version may have changed it.
+// Of returns the data of an entry as the type of its kind: payload.Started for sandbox.started,
+// egress.Record for flow, and so on. It returns nil for a kind without a type here, and for data in
+// another format: a sandbox chooses part of it, and a later version may have changed it.
 func Of(kind audit.Kind, data json.RawMessage) any {
 	read, known := readers[kind]
 	if !known {

@@ -12,24 +12,22 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// errGone is why a request ends whose sandbox does.
+// errGone is the cause with which requests to an ended sandbox are cancelled.
 var errGone = errors.New("the sandbox is gone")
 
 // codePortClosed is the engine's code for a port without a listener.
 const codePortClosed = "port_closed"
 
-// A program that was started a moment ago may not listen yet, so the dial to
-// a program's port is tried some times.
+// A program that was just started may not listen yet, so dialling its port is retried.
 const (
 	dialTries    = 5
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 400 * time.Millisecond
 )
 
-// Idle connections to our own guest are kept long. Those to programs are
-// kept shortly: a server that serves one connection at a time is blocked by
-// an idle one, and servers close theirs after five seconds, which a request
-// must not run into.
+// Idle connections to our own guest are kept long. Those to programs are kept for a short time: a
+// server that serves one connection at a time is blocked by an idle one, and servers commonly close
+// theirs after five seconds, which a request must not run into.
 const (
 	guestIdle   = 90 * time.Second
 	programIdle = 2 * time.Second
@@ -46,7 +44,7 @@ type backend struct {
 	program *http.Transport
 }
 
-// backend returns the backend of a live sandbox, made at its first request.
+// backend returns the backend of a live sandbox, and creates it for the first request.
 func (p *Proxy) backend(id string) (*backend, bool) {
 	gone := p.Traffic.Gone(id)
 	if gone == nil {
@@ -57,7 +55,7 @@ func (p *Proxy) backend(id string) (*backend, bool) {
 	if p.closed {
 		return nil, false
 	}
-	// A sandbox can come back under its ID; it then has another channel.
+	// A sandbox can be resumed under the same ID; it then has another channel.
 	if b := p.backends[id]; b != nil && b.gone == gone {
 		return b, true
 	}
@@ -70,7 +68,7 @@ func (p *Proxy) backend(id string) (*backend, bool) {
 	return b, true
 }
 
-// watch drops the backend when its sandbox goes.
+// watch drops the backend when its sandbox ends.
 func (p *Proxy) watch(b *backend) {
 	select {
 	case <-b.gone:
@@ -107,9 +105,8 @@ func newBackend(traffic Traffic, id string, gone <-chan struct{}) *backend {
 	return b
 }
 
-// newTransport makes a transport that passes on what it is given: it asks
-// for no compression of its own, uses no proxy of the host's environment and
-// sets no limit on how long an answer takes.
+// newTransport returns a transport that passes requests on unchanged: it does not request
+// compression, uses no proxy of the host's environment and does not limit the time of an answer.
 func newTransport(idle time.Duration, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
 		DialContext:           dial,
@@ -144,8 +141,8 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 	}
 }
 
-// left reports whether the sandbox has gone. It returns true as soon as the service
-// has said so, before other code here is told.
+// left reports whether the sandbox has ended. It returns true as soon as the service has signalled
+// the end, before other code here learns of it.
 func (b *backend) left() bool {
 	select {
 	case <-b.gone:
@@ -155,7 +152,7 @@ func (b *backend) left() bool {
 	}
 }
 
-// close cuts what is open and drops what is idle. It may be called twice.
+// close closes open and idle connections. It may be called twice.
 func (b *backend) close() {
 	b.cancel()
 	b.guest.CloseIdleConnections()

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// dropTimeout bounds how long an unneeded body may take to arrive.
+// dropTimeout bounds the time for the rest of a body that is not needed.
 const dropTimeout = 5 * time.Second
 
-// hurry bounds how long the rest of a request may take that is answered. The
-// server reads it for the sake of the connection, and a client that never
-// sends it would hold the connection for ever, without any key.
+// hurry bounds the time for the rest of an answered request. The server reads it to reuse the
+// connection, and a client without any key could hold the connection for ever by not sending it.
 func hurry(w http.ResponseWriter) {
-	// A writer without deadlines has no connection that could be held.
+	// Without deadlines there is no connection that could be held.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
 }

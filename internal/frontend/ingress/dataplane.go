@@ -1,6 +1,5 @@
-// Package ingress owns the way into a sandbox over HTTP: it finds out which
-// sandbox and port a request means, by headers, by host name or by a file
-// URL's signature, forwards it there, and has the answer masked.
+// Package ingress owns HTTP requests into sandboxes: it finds the sandbox and port of a request, by
+// headers, host name or a file URL's signature, forwards the request, and has the answer redacted.
 package ingress
 
 import (
@@ -22,11 +21,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TrafficHeader carries the token that private ports ask for.
+// TrafficHeader carries the token that private ports require.
 const TrafficHeader = "E2b-Traffic-Access-Token"
 
-// Traffic finds running sandboxes and connects to them. The proxy authenticates by the
-// sandbox's own tokens, so it takes no Principal.
+// Traffic finds running sandboxes and connects to them. The proxy authenticates by the sandbox's
+// own tokens, so it has no Principal.
 type Traffic interface {
 	// Live returns a running sandbox.
 	Live(id string) (sandbox.Sandbox, bool)
@@ -36,8 +35,8 @@ type Traffic interface {
 	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
 	// is being paused or resumed, or has been replaced, is a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask returns what to redact in everything that the sandbox says. After an error
-	// none of it may be passed on. Its errors are those of Dial.
+	// Mask returns what to redact in all output of the sandbox. After an error no output may be
+	// passed on. Its errors are those of Dial.
 	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, so that open
 	// streams can be cut, or nil for an unknown sandbox.
@@ -46,38 +45,38 @@ type Traffic interface {
 
 // Waker resumes paused sandboxes on traffic.
 type Waker interface {
-	// Asleep returns a sandbox that does not run now and that resumes on traffic. The
-	// proxy compares its tokens first, so that strangers cannot wake it.
+	// Asleep returns a paused sandbox that resumes on traffic. The proxy checks its tokens first,
+	// so that strangers cannot wake it.
 	Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool)
 	// AsleepAll calls yield for each of them until it returns false.
 	AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool)
-	// Wake resumes a paused sandbox that resumes on traffic, and waits for it. Any other
-	// that does not run is NotFound.
+	// Wake resumes a paused sandbox that resumes on traffic, and waits for it. For any other
+	// sandbox that does not run it returns NotFound.
 	Wake(ctx context.Context, id string) (sandbox.Sandbox, error)
 }
 
-// Deps are what the proxy is made of. All but Domain and Tap are required.
+// Deps are the dependencies of New. All but Domain and Tap are required.
 type Deps struct {
 	Traffic Traffic
 	Waker   Waker
 	Log     *slog.Logger
-	// Domain is what sandboxes' host names end in, or "".
+	// Domain is the domain of sandboxes' host names, or "".
 	Domain string
-	// Tap puts on record what passes. Without it nothing is.
+	// Tap writes audit entries about requests. If it is nil, none are written.
 	Tap *observe.Tap
-	// Actor says who sends a request, for the record, where that is known from
-	// elsewhere than the sandbox's token; "" is where it is not.
+	// Actor returns the sender of a request for the audit log if it is known from elsewhere than
+	// the sandbox's token, or "".
 	Actor func(*http.Request) string
 }
 
-// Proxy is the data plane. It is an http.Handler for those requests that
-// Match; all others are the control plane's.
+// Proxy forwards requests into sandboxes. It handles those requests that Match; the control plane
+// handles all others.
 type Proxy struct {
 	Deps
 	forward *httputil.ReverseProxy
-	ctx     context.Context // of resumptions, which outlive who asked for them
+	ctx     context.Context // of resumes, which outlive their requests
 	cancel  context.CancelFunc
-	search  sync.Mutex // one look through all paused sandboxes at a time
+	search  sync.Mutex // at most one search through all paused sandboxes at a time
 
 	mu       sync.Mutex
 	backends map[string]*backend
@@ -85,14 +84,14 @@ type Proxy struct {
 	closed   bool
 }
 
-// New makes a Proxy. Close ends it.
+// New returns a Proxy. Close ends it.
 func New(d Deps) *Proxy {
 	p := &Proxy{Deps: d, backends: map[string]*backend{}, wakings: map[string]*waking{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      roundTripper{},
-		FlushInterval:  -1, // at once: a terminal is on the other side
+		FlushInterval:  -1, // flush at once: there may be a terminal on the other side
 		ModifyResponse: answered,
 		ErrorHandler:   p.failed,
 		ErrorLog:       slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
@@ -100,7 +99,7 @@ func New(d Deps) *Proxy {
 	return p
 }
 
-// Close cuts all that is open. Later requests find no sandbox.
+// Close closes all connections. Later requests find no sandbox.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -113,16 +112,16 @@ func (p *Proxy) Close() {
 	}
 }
 
-// trip is one request on its way: what rewrite, the transport and the error
-// handler need to know of it.
+// trip is one request in progress, with the data that rewrite, the transport and the error handler
+// need.
 type trip struct {
 	target
 	box   sandbox.Sandbox
 	back  *backend
 	mask  *sandbox.Mask
 	visit *observe.Visit
-	// sent says that a connection was had, and unsent that none was, because the
-	// sandbox has just gone: the request may be served when it is back.
+	// sent means that a connection was used. unsent means that none was, because the sandbox has
+	// just ended: the request may be retried when it is back.
 	sent, unsent bool
 }
 
@@ -133,7 +132,7 @@ func tripOf(r *http.Request) *trip {
 	return t
 }
 
-// ServeHTTP forwards a request, or says why it cannot.
+// ServeHTTP forwards a request, or answers why it cannot.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, refusal := p.route(r)
 	if refusal != nil {
@@ -160,22 +159,20 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if again, answered = p.asleep(w, r, to); answered {
 			return
 		}
-		// Between the two looks somebody else may have resumed it.
+		// Another request may have resumed it in between.
 		again = again || look == 0
 	}
 	notFound(to.id).write(w, r)
 }
 
-// isAway reports whether an error is about a sandbox that does not run now. On this
-// wire all such errors get the same status, since clients take other statuses for
-// errors of a running sandbox.
+// isAway reports whether an error is about a sandbox that does not run now. All such errors have
+// the same status, since clients take other statuses for errors of a running sandbox.
 func isAway(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.NotFound || kind == fault.Conflict
 }
 
-// reach finds the way into a sandbox that runs. An error about one that does
-// not isAway.
+// reach returns the backend of a running sandbox. For any other sandbox its error satisfies isAway.
 func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	box, ok := p.Traffic.Live(to.id)
 	if !ok {
@@ -192,23 +189,23 @@ func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
 }
 
-// turnedAway puts on record that a caller had not the token of a private port.
+// turnedAway writes an audit entry about a caller without the token of a private port.
 func (p *Proxy) turnedAway(r *http.Request, to target, refusal *refusal) {
 	if refusal.status == http.StatusForbidden {
 		p.Tap.TurnedAway(to.id, r.Method, to.port)
 	}
 }
 
-// admit refuses what may not go in: the guest's own paths, methods that
-// would make a tunnel, and callers of private ports without their token.
+// admit refuses requests that must not reach the sandbox: for the guest's own paths, with the
+// CONNECT method, and for private ports without their token.
 func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
 		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
 	}
 	if r.URL.Opaque != "" {
-		// "GET x:http://x/_crannog/ready" has no path here and one inside, so
-		// what is checked below would not be what the guest gets.
-		return badRequest("the request's target is no path")
+		// "GET x:http://x/_crannog/ready" has no path here but one inside, so the guest would get
+		// something other than what is checked below.
+		return badRequest("the request's target is not a path")
 	}
 	if to.port == guestboot.Port {
 		// The guest checks its own token.
@@ -229,8 +226,8 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	return nil
 }
 
-// serve forwards one request, and reports whether it is answered. When the
-// sandbox goes, the request's context ends, which breaks off both directions.
+// serve forwards one request, and reports whether it was answered. When the sandbox ends, the
+// request's context ends, which closes both directions.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served bool) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(t.traced(r), tripKey{}, t))
 	defer cancel(nil)
@@ -241,8 +238,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 		body.interrupt(rc)
 	})
 	defer over()
-	// A program inside may answer before it has read all. Without this the
-	// server would first read the whole request. HTTP/2 needs no asking.
+	// A program inside may answer before it has read all. Without full duplex the server would
+	// first read the whole request. HTTP/2 always is full duplex.
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}

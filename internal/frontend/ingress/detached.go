@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// lasting returns the request with a context that outlives its caller, once a lasting
-// command has begun to answer: the command's output is kept for clients that ask
-// later. The end of the sandbox ends the context.
+// lasting returns the request with a context that outlives the client, once a command that
+// continues without its client has begun to answer: the output is recorded for clients that request
+// it later. The end of the sandbox ends the context.
 func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
 	if !t.visit.Lasts() {
 		return in

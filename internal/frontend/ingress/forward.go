@@ -16,16 +16,16 @@ import (
 
 const controlHeader = guest.ControlHeader
 
-// codeUnrecorded is the record's code for what it cannot take.
+// codeUnrecorded is the fault code for an entry that the audit log cannot accept.
 const codeUnrecorded = "record_unavailable"
 
-// rewrite aims a request at its port. Beyond hop-by-hop headers, the control
-// header and what would keep an answer from being masked it changes nothing:
-// path, query, body and forwarding headers go on as they came.
+// rewrite directs a request to its port. It removes hop-by-hop headers, the control header and
+// headers that would prevent redaction of the answer. Path, query, body and forwarding headers are
+// unchanged.
 func rewrite(pr *httputil.ProxyRequest) {
 	t := tripOf(pr.In)
 	if t == nil {
-		return // the transport refuses what has no target
+		return // the transport refuses a request without a target
 	}
 	out := pr.Out
 	out.URL.Scheme = "http"
@@ -40,8 +40,8 @@ func rewrite(pr *httputil.ProxyRequest) {
 	stripControl(out.Header)
 	stripControl(out.Trailer)
 	if t.port == guestboot.Port {
-		// The guest speaks plain requests only. An upgraded connection would
-		// carry requests past the check of paths and headers above.
+		// The guest speaks plain requests only. An upgraded connection would carry requests past
+		// the check of paths and headers above.
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
@@ -49,14 +49,14 @@ func rewrite(pr *httputil.ProxyRequest) {
 	redaction.Request(out.Header, t.port, t.mask)
 }
 
-// answered takes an answer from inside.
+// answered processes an answer from inside.
 func answered(r *http.Response) error {
 	t := tripOf(r.Request)
 	if t == nil {
 		return nil
 	}
 	if t.back.left() {
-		return errGone // what it says now is nothing that it will know
+		return errGone // the saved state will not know of this output
 	}
 	harden(r, t)
 	if err := redaction.Answer(r, t.port, t.mask); err != nil {
@@ -65,7 +65,7 @@ func answered(r *http.Response) error {
 	return t.visit.Answer(r)
 }
 
-// hostFor is the Host that the program inside sees.
+// hostFor returns the Host header for the program inside.
 func hostFor(t *trip, host string) string {
 	if t.box.MaskRequestHost == "" || t.port == guestboot.Port {
 		return host
@@ -73,16 +73,15 @@ func hostFor(t *trip, host string) string {
 	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
 }
 
-// sameOrigin lists what an answer from inside may not set for an origin that
-// it shares with the control plane and the console.
+// sameOrigin lists headers that an answer from inside must not set for an origin that it shares
+// with the control plane and the console.
 var sameOrigin = []string{
 	"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed",
 	"Strict-Transport-Security", "Alt-Svc", "Refresh",
 }
 
-// harden keeps what a sandbox made from acting in our own origin: an HTML file
-// behind a signed URL is shown without scripts and without the origin's
-// storage.
+// harden keeps content of a sandbox from acting in our own origin: an HTML file behind a signed URL
+// is shown without scripts and without access to the origin's storage.
 func harden(r *http.Response, t *trip) {
 	if !t.shared {
 		return
@@ -94,11 +93,11 @@ func harden(r *http.Response, t *trip) {
 	r.Header.Set("X-Content-Type-Options", "nosniff")
 }
 
-// failed answers for a request that did not get an answer from inside.
+// failed answers a request that got no answer from inside.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	t := tripOf(r)
 	if h, ok := w.(*hardCloser); ok {
-		w = h.ResponseWriter // what is said here is ours
+		w = h.ResponseWriter // the text in this answer is ours
 	}
 	switch {
 	case t == nil:
@@ -107,9 +106,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case t.mayWait(r) && (isAway(err) || t.back.left()):
 		t.unsent = true
 	case t.back.left(), errors.Is(context.Cause(r.Context()), errGone):
-		// Nothing of an answer was sent, so this one is taken for ours and
-		// not for the program's. An answer that is under way breaks off. The
-		// rest of an upload is not read, so the connection is of no more use.
+		// No part of an answer was sent, so this answer is the proxy's own. An answer in progress
+		// is cut off. The rest of an upload is not read, so the connection cannot be reused.
 		w.Header().Set("Connection", "close")
 		notFound(t.id).write(w, r)
 	case r.Context().Err() != nil:

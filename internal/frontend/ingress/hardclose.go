@@ -11,19 +11,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// hardCloser is a ResponseWriter that passes nothing on from the moment on in
-// which the sandbox goes, and whose connection, once it is taken over for
-// another protocol, is then reset. Such a connection has no framing of ours,
-// so an orderly end would look like the program's own.
+// hardCloser is a ResponseWriter that passes nothing on after the sandbox has ended. If its
+// connection was taken over for another protocol, the connection is then reset: without HTTP
+// framing, an orderly end would look like the program's own.
 type hardCloser struct {
 	http.ResponseWriter
 	back *backend
 	mask *sandbox.Mask
 }
 
-// Write passes on what the sandbox said before it went. Of a sandbox that is
-// paused this is what its saved state knows of: with anything later, its
-// clients would take for done what it does not remember.
+// Write passes on output from before the sandbox ended. For a paused sandbox, this is the output
+// that its saved state includes: with later output, clients would rely on actions that the restored
+// sandbox does not remember.
 func (h *hardCloser) Write(p []byte) (int, error) {
 	if h.back.left() {
 		panic(http.ErrAbortHandler)
@@ -31,8 +30,7 @@ func (h *hardCloser) Write(p []byte) (int, error) {
 	return h.ResponseWriter.Write(p)
 }
 
-// WriteHeader masks what comes ahead of an answer. The answer's own headers
-// are masked already.
+// WriteHeader redacts informational (1xx) headers. The answer's own headers are redacted already.
 func (h *hardCloser) WriteHeader(status int) {
 	if status < http.StatusOK {
 		redaction.Header(h.Header(), h.mask)
@@ -40,7 +38,7 @@ func (h *hardCloser) WriteHeader(status int) {
 	h.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController reach what the writer below can do.
+// Unwrap gives http.ResponseController access to the underlying writer.
 func (h *hardCloser) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
 // Hijack takes the connection over.
@@ -58,7 +56,7 @@ type hardConn struct {
 	back *backend
 }
 
-// Write passes on what the sandbox said before it went.
+// Write passes on output from before the sandbox ended.
 func (c *hardConn) Write(p []byte) (int, error) {
 	if c.back.left() {
 		return 0, errGone
@@ -74,7 +72,7 @@ func (c *hardConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite passes on that the program inside has said all.
+// CloseWrite passes on the end of the program's output.
 func (c *hardConn) CloseWrite() error {
 	if c.back.left() {
 		return c.Close()
@@ -85,23 +83,22 @@ func (c *hardConn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// reset lets the next Close send RST instead of FIN.
+// reset makes the next Close send RST instead of FIN.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
-		_ = tcp.SetLinger(0) // a connection that is closed already needs none
+		_ = tcp.SetLinger(0) // a closed connection needs none
 	}
 }
 
-// failReads fails reads of the request from here on. The transport and the
-// server both wait for a pending read of an upload before they let go, and a
-// client that sends no more would keep them waiting.
+// failReads makes reads of the request fail from now on. The transport and the server both wait for
+// a pending read of an upload, and a client that sends nothing more would keep them waiting.
 func failReads(rc *http.ResponseController) {
-	_ = rc.SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines has no connection to wait for
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // without deadlines there is no connection to wait for
 }
 
-// breakOff is deferred around a request. The end of the connection is the
-// end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
-// versions a missing last chunk tells.
+// breakOff is deferred around a request. The end of an HTTP/1.0 answer is the end of the
+// connection, so an incomplete answer is marked by a reset; in later versions, by a missing last
+// chunk.
 func breakOff(back *backend, w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {

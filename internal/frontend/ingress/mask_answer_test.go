@@ -247,7 +247,7 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 	for _, port := range []int{guestboot.Port, guestboot.InterpreterPort, 3000} {
 		before := w.dials.Load()
 		a := w.send(t, w.request(t, port, "GET", "/files"))
-		if a.StatusCode != http.StatusInternalServerError || !strings.Contains(a.text, "cannot be masked") || strings.Contains(a.text, "vault") ||
+		if a.StatusCode != http.StatusInternalServerError || !strings.Contains(a.text, "cannot be redacted") || strings.Contains(a.text, "vault") ||
 			w.dials.Load() != before {
 			t.Errorf("port %d: %d %s", port, a.StatusCode, a.text)
 		}
@@ -264,7 +264,7 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 		}
 		_, listErr := w.processes(t, options...).List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
 		for _, err := range []error{err, listErr} {
-			if err == nil || !strings.Contains(name, "grpc") && (connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "cannot be masked")) {
+			if err == nil || !strings.Contains(name, "grpc") && (connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "cannot be redacted")) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// refusal is an answer of the proxy itself.
+// refusal is an error answer of the proxy itself.
 type refusal struct {
 	status  int
 	message string
@@ -24,8 +24,8 @@ func unauthorized(message string) *refusal {
 	return &refusal{status: http.StatusUnauthorized, message: message}
 }
 
-// notFound is the same for a sandbox that never was, is gone or is another
-// key's. Clients take exactly this status for "does not run".
+// notFound is the same for a sandbox that never existed, has ended or belongs to another key.
+// Clients interpret exactly this status as "does not run".
 func notFound(id string) *refusal {
 	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
 }
@@ -49,15 +49,13 @@ type body struct {
 	Code      int    `json:"code"`
 }
 
-// write answers in JSON, or with a small page to a browser that a person
-// navigates.
+// write answers with JSON, or with a small page to a browser that navigates.
 func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	hurry(w)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Pages of other origins, which reach the programs inside by their own
-	// right, may read why they did not.
+	// Pages of other origins, which may use programs inside, may read why they could not.
 	h.Set("Access-Control-Allow-Origin", "*")
 	if navigates(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")

@@ -15,15 +15,13 @@ var controlPaths = map[string]bool{
 	"fsfreeze": true, "fsthaw": true, "upgrade": true,
 }
 
-// maxDecodings bounds how often a path is decoded. What is still escaped
-// then was written to deceive.
+// maxDecodings bounds how often a path is decoded. A path that is still escaped then was made to
+// deceive.
 const maxDecodings = 4
 
-// reserved reports whether a path could mean one of the guest's private ones to
-// any reader: one that decodes once more, that takes a backslash for a
-// slash, that cleans dots and double slashes, or that ignores case. The
-// guest asks for its control token besides; this keeps guesses from getting
-// as far.
+// reserved reports whether any reader could take a path for one of the guest's private paths: a
+// reader that decodes once more, takes a backslash for a slash, removes dots and double slashes, or
+// ignores case. The guest requires its control token too; this check stops guesses earlier.
 func reserved(u *url.URL) bool {
 	p := u.Path
 	for range maxDecodings {
@@ -57,8 +55,8 @@ func firstSegment(p string) string {
 	return name
 }
 
-// stripControl removes the header that opens the guest's control service,
-// however it is spelled, so that no caller can try a token from outside.
+// stripControl removes the header that opens the guest's control service, in any spelling, so that
+// no caller can try tokens from outside.
 func stripControl(h http.Header) {
 	for name := range h {
 		if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), controlHeader) {

@@ -26,16 +26,16 @@ const filesPath = "/files"
 type target struct {
 	id   string
 	port int
-	// byURL says that the request names no sandbox and was routed by its
-	// signature: it shares its origin with the control plane.
+	// byURL means that the request names no sandbox and was routed by its signature: it shares its
+	// origin with the control plane.
 	byURL bool
-	// shared says that a browser takes what is answered for something of the
-	// origin that the control plane and the console have.
+	// shared means that a browser assigns the answer to the origin of the control plane and the
+	// console.
 	shared bool
 }
 
-// Match reports whether a request is for a sandbox and not for the control plane. It
-// reads nothing but the request's head and makes no calls.
+// Match reports whether a request is for a sandbox and not for the control plane. It reads only the
+// request's head and makes no calls.
 func (p *Proxy) Match(r *http.Request) bool {
 	if _, _, ok := p.hostTarget(r.Host); ok {
 		return true
@@ -50,31 +50,29 @@ func hasRoutingHeader(h http.Header) bool {
 	return len(h[IDHeader]) > 0 || len(h[PortHeader]) > 0
 }
 
-// route finds the target. A host name that names a sandbox decides alone, as
-// a page that a program inside serves runs in that origin: it must not get
-// at another sandbox by setting a header.
+// route finds the target. A host name that names a sandbox overrides headers: a page of a program
+// inside has that origin, and must not reach another sandbox by setting a header.
 func (p *Proxy) route(r *http.Request) (target, *refusal) {
 	if port, id, ok := p.hostTarget(r.Host); ok {
 		return checked(id, port)
 	}
 	if hasRoutingHeader(r.Header) {
 		ids, ports := r.Header[IDHeader], r.Header[PortHeader]
-		// With two values, a proxy in front of this one could read another value than
-		// this one does.
+		// With two values, a proxy in front of this one could use another value than this one does.
 		if len(ids) != 1 || len(ports) != 1 || ids[0] == "" || ports[0] == "" {
 			return target{}, badRequest("missing header")
 		}
 		to, refusal := checked(ids[0], ports[0])
-		// Only pages send an Origin. An attacker's page could request an address of
-		// our origin with such headers. The browser would then show the cached answer
-		// to a user who opens that address without them.
+		// Only pages send an Origin. An attacker's page could request an address of our origin with
+		// such headers, and the browser would later show the cached answer to a user who opens that
+		// address.
 		to.shared = len(r.Header["Origin"]) > 0
 		return to, refusal
 	}
 	return p.routeSigned(r)
 }
 
-// checked reads an ID and a port as they came.
+// checked parses an ID and a port.
 func checked(id, port string) (target, *refusal) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
@@ -90,8 +88,8 @@ func isID(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// hostTarget reads {port}-{id}.domain, as text. Anything may follow a second
-// hyphen: old clients put their own ID there.
+// hostTarget parses {port}-{id}.domain. Anything may follow a second hyphen: old clients put their
+// own ID there.
 func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
 	name := strings.ToLower(host)
 	if bare, _, err := net.SplitHostPort(name); err == nil {
@@ -111,9 +109,8 @@ func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
 	return parts[0], parts[1], true
 }
 
-// fileOps returns the operations of which a file URL's signature must allow one, by
-// method. For a browser's preflight either is enough, since the method that follows
-// is not known.
+// fileOps returns the operations of which a file URL's signature must allow one, by method. A
+// browser's preflight may have either, because the method that follows is not known.
 func fileOps(method string) []signature.Op {
 	switch method {
 	case http.MethodGet, http.MethodHead:
@@ -126,8 +123,8 @@ func fileOps(method string) []signature.Op {
 	return nil
 }
 
-// routeSigned finds the sandbox that a file URL was signed for. The guest
-// checks the signature again, and its end.
+// routeSigned finds the sandbox for which a file URL was signed. The guest checks the signature
+// again, and its expiry.
 func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -147,8 +144,8 @@ func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
 	return target{id: id, port: guestboot.Port, byURL: true, shared: true}, nil
 }
 
-// signer finds the sandbox of whose token a signature is made, first among
-// those that run. An expired one finds no paused sandbox, which it would wake.
+// signer finds the sandbox whose token made the signature, first among running ones. An expired
+// signature finds no paused sandbox, because it would resume it.
 func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id string) {
 	match := func(s sandbox.Sandbox) bool {
 		if verify(r.Method, query, expires, s) {
@@ -159,7 +156,7 @@ func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id str
 	if p.Traffic.LiveAll(match); id != "" || signature.Expired(expires, time.Now().Unix()) {
 		return id
 	}
-	// One at a time: the list is read from the disk, and anybody can ask.
+	// One at a time: the list is read from the disk, and anyone can send such requests.
 	p.search.Lock()
 	defer p.search.Unlock()
 	p.Waker.AsleepAll(r.Context(), match)

@@ -45,13 +45,13 @@ func BenchmarkTap(b *testing.B) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						x.shelf = recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
-						if x.tap, err = observe.New(observe.Deps{Record: r, Shelf: x.shelf, Log: log}); err != nil {
+						x.recordings = recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
+						if x.tap, err = observe.New(observe.Deps{Record: r, Recordings: x.recordings, Log: log}); err != nil {
 							b.Fatal(err)
 						}
 						b.Cleanup(func() {
 							x.tap.Close()
-							if err := errors.Join(x.shelf.Close(), r.Close()); err != nil {
+							if err := errors.Join(x.recordings.Close(), r.Close()); err != nil {
 								b.Error(err)
 							}
 						})

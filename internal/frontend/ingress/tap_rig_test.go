@@ -38,9 +38,9 @@ import (
 // tapped is a world whose proxy puts on record what passes.
 type tapped struct {
 	*world
-	record *audittest.Record
-	shelf  *recording.Shelf
-	tap    *observe.Tap
+	record     *audittest.Record
+	recordings *recording.Store
+	tap        *observe.Tap
 	// surveyed gets the sandboxes whose files were looked at.
 	surveyed chan string
 }
@@ -50,11 +50,11 @@ func newTapped(t testing.TB) *tapped {
 	w := newWorld(t)
 	x := &tapped{
 		world: w, record: &audittest.Record{}, surveyed: make(chan string, 100),
-		shelf: recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")}),
+		recordings: recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")}),
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
-	x.tap, err = observe.New(observe.Deps{Record: x.record, Shelf: x.shelf, Log: log, Survey: func(_ context.Context, id string) error {
+	x.tap, err = observe.New(observe.Deps{Record: x.record, Recordings: x.recordings, Log: log, Survey: func(_ context.Context, id string) error {
 		x.surveyed <- id
 		return nil
 	}})
@@ -67,7 +67,7 @@ func newTapped(t testing.TB) *tapped {
 		w.front.Close()
 		w.proxy.Close()
 		x.tap.Close()
-		if err := x.shelf.Close(); err != nil {
+		if err := x.recordings.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -113,7 +113,7 @@ func dataOf[T any](t testing.TB, r *audittest.Record, kind audit.Kind) (list []T
 // replay is what the recording of a command shows.
 func (x *tapped) replay(t testing.TB, n int) (text string, events []asciicast.Event) {
 	t.Helper()
-	f, err := x.shelf.Open(boxID, n)
+	f, err := x.recordings.Open(boxID, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func TestEndsThatAreNone(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if list, err := x.shelf.Newest(boxID, 100); err != nil || !list[len(list)-1].Lost || list[len(list)-1].Ended.IsZero() {
+	if list, err := x.recordings.Newest(boxID, 100); err != nil || !list[len(list)-1].Lost || list[len(list)-1].Ended.IsZero() {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -343,7 +343,7 @@ func TestStrangersLeaveNoTrace(t *testing.T) {
 	if n := len(x.record.Entries()); n > 0 {
 		t.Errorf("%d entries", n)
 	}
-	if ids, err := x.shelf.List(); err != nil || len(ids) > 0 {
+	if ids, err := x.recordings.List(); err != nil || len(ids) > 0 {
 		t.Errorf("%v, %v", ids, err)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-const unmaskableText = "The sandbox's sealed secrets cannot be read now. What it says cannot be masked and is not passed on"
+const unmaskableText = "The sandbox's secrets cannot be read now. Its output cannot be redacted and is not passed on"
 
-// unmaskable answers where what must be masked is not known. It is not 502 or
-// 503: clients take those for the end of the sandbox.
+// unmaskable answers if the values to redact are not known. The status is not 502 or 503: clients
+// take those for the end of the sandbox.
 func (p *Proxy) unmaskable(w http.ResponseWriter, r *http.Request, to target, err error) {
 	p.Log.Debug("no mask", "sandbox", to.id, "err", err)
 	if to.port == guestboot.Port && refuseCall(w, r, http.StatusInternalServerError, "internal", unmaskableText) {
@@ -22,8 +22,8 @@ func (p *Proxy) unmaskable(w http.ResponseWriter, r *http.Request, to target, er
 	(&refusal{status: http.StatusInternalServerError, id: to.id, message: unmaskableText}).write(w, r)
 }
 
-// refuseCall answers a call of the guest's services as they would, so that
-// its client shows the text. It does not know all protocols.
+// refuseCall answers a call of the guest's services in their protocol, so that its client shows the
+// text. It does not know all protocols.
 func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text string) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.Method != http.MethodPost || r.URL.Path == filesPath {
@@ -39,7 +39,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 	switch {
 	case stream:
 		body, err = json.Marshal(map[string]problem{"error": said})
-		// The flag says that it is the last message.
+		// the flag of the last message
 		body = append(binary.BigEndian.AppendUint32([]byte{2}, uint32(len(body))), body...)
 	case kind == "application/json", kind == "application/proto":
 		kind = "application/json"
@@ -55,7 +55,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Access-Control-Allow-Origin", "*")
-	if !stream { // a stream tells its error behind a good status
+	if !stream { // a stream has a good status and tells the error in its body
 		w.WriteHeader(status)
 	}
 	_, _ = w.Write(body) // an error means that the client left

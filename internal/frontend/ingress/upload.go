@@ -35,7 +35,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// interrupt fails reads from here on, where there are any.
+// interrupt makes reads fail from now on, if there are any.
 func (u *upload) interrupt(rc *http.ResponseController) {
 	if !u.whole.Load() {
 		u.interrupted.Store(true)
@@ -43,13 +43,11 @@ func (u *upload) interrupt(rc *http.ResponseController) {
 	}
 }
 
-// drop reads what is left of a request that was answered. In full duplex
-// the server leaves that to the end of the request, when it has already
-// stopped watching the connection: meeting the body's end there, it would
-// begin to watch again and trip over itself at the next request. A body that
-// does not end in time ends the connection, because the server would take
-// what comes later for the next request: so requests are smuggled. So does one
-// that was interrupted, perhaps after it had come whole.
+// drop reads the rest of an answered request. In full duplex the server would do this at the end of
+// the request, when it has stopped watching the connection; it would then watch again and fail at
+// the next request. If the body does not end in time, the connection is closed: otherwise the
+// server would take later bytes for the next request, which is request smuggling. The same holds
+// for an interrupted body, even if it has arrived completely.
 func (u *upload) drop(w http.ResponseWriter) {
 	_, err := io.Copy(io.Discard, u)
 	if (err != nil || u.interrupted.Load()) && w.Header().Get("Connection") != "close" {

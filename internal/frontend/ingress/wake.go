@@ -19,27 +19,26 @@ import (
 const tokenHeader = "X-Access-Token"
 
 const (
-	// wakeTimeout bounds how long requests wait for one resumption.
+	// wakeTimeout bounds how long requests wait for one resume.
 	wakeTimeout = time.Minute
-	// maxWaiting bounds how many wait for one sandbox: each holds a connection.
+	// maxWaiting bounds the requests that wait for one sandbox: each holds a connection.
 	maxWaiting = 1024
-	// wakeRest is how long a failed resume is not retried, so that a client cannot
-	// keep the server busy with one that cannot succeed.
+	// wakeRest is how long a failed resume is not retried, so that a client cannot keep the server
+	// busy with one that cannot succeed.
 	wakeRest = time.Second
-	// maxLooks bounds how often a request looks again at a sandbox that comes
-	// and goes.
+	// maxLooks bounds how often a request retries with a sandbox that is paused again and again.
 	maxLooks = 3
 )
 
-// waking is one resumption, which all requests for its sandbox share.
+// waking is one resume, which all requests for its sandbox share.
 type waking struct {
 	done    chan struct{} // closed when err is set
 	err     error
 	waiting int // guarded by Proxy.mu
 }
 
-// asleep looks at a sandbox that does not run. If the request has brought it
-// back, it is worth another look; if it may not, it has been answered.
+// asleep handles a request for a paused sandbox. It returns true if the sandbox was resumed and the
+// request should be retried. Otherwise the request has been answered.
 func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again, answered bool) {
 	box, ok := p.Waker.Asleep(r.Context(), to.id)
 	if !ok {
@@ -99,8 +98,8 @@ func signedFor(r *http.Request, box sandbox.Sandbox) bool {
 	return err == nil && verify(r.Method, query, expires, box) && !signature.Expired(expires, time.Now().Unix())
 }
 
-// wake waits for a sandbox to be resumed, together with all other callers that wait
-// for it. The resume continues if this caller leaves.
+// wake waits until a sandbox is resumed, together with all other requests for it. The resume
+// continues if this client leaves.
 func (p *Proxy) wake(ctx context.Context, id string) error {
 	p.mu.Lock()
 	if p.closed {
@@ -134,7 +133,7 @@ func (p *Proxy) wake(ctx context.Context, id string) error {
 	}
 }
 
-// resume resumes a sandbox for all that wait.
+// resume resumes a sandbox for all waiting requests.
 func (p *Proxy) resume(id string, k *waking) {
 	ctx, cancel := context.WithTimeoutCause(p.ctx, wakeTimeout,
 		fault.New(fault.Timeout, "resume_timeout", "the sandbox was not resumed in time"))
@@ -160,8 +159,8 @@ func (p *Proxy) resume(id string, k *waking) {
 	close(k.done)
 }
 
-// wakeCodes maps why a resumption failed to the code that clients of the guest
-// read. A caller may be anybody, so every other kind is answered as internal.
+// wakeCodes maps the reason of a failed resume to the code for clients of the guest. A caller may
+// be anyone, so every other kind is answered as internal.
 var wakeCodes = map[fault.Kind]string{
 	fault.Conflict:    "aborted",
 	fault.Exhausted:   "resource_exhausted",
@@ -172,8 +171,7 @@ var wakeCodes = map[fault.Kind]string{
 
 const notWokenText = "The sandbox is paused and cannot be resumed now"
 
-// notWoken answers for a resumption that failed. Who asks may be anybody, so
-// the cause is for the log only.
+// notWoken answers after a failed resume. The caller may be anyone, so only the log has the cause.
 func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err error) {
 	switch {
 	case r.Context().Err() != nil:
@@ -201,14 +199,14 @@ func preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// allowAny answers a preflight as the guest would: it carries no token, so it
-// cannot wake, and without an answer the request that can is never sent.
+// allowAny answers a preflight as the guest would. A preflight carries no token, so it cannot
+// resume the sandbox, and without an answer the browser never sends the request with the token.
 func allowAny(w http.ResponseWriter, r *http.Request) {
 	hurry(w)
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
-	// A star does not cover Authorization, so what is asked for is named.
+	// A star does not cover Authorization, so the requested headers are named.
 	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 		h.Set("Access-Control-Allow-Headers", asked)
 	}

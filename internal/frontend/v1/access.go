@@ -72,7 +72,8 @@ func toNetwork(sb sandbox.Sandbox) api.Network {
 	}
 }
 
-// toChecks: a sandbox in which one check did not hold was never ready.
+// toChecks converts the readiness probe's results: a sandbox in which one check failed was never
+// ready.
 func toChecks(sb sandbox.Sandbox) []api.Check {
 	if sb.State == sandbox.Creating {
 		return nil
@@ -124,16 +125,16 @@ func (h *accessHandlers) policy(ctx context.Context, who sandbox.Principal, in *
 
 type flowsInput struct {
 	Ref
-	Denied bool    `query:"denied" doc:"Only what was refused."`
-	After  uint64  `query:"after" doc:"Only records with a greater seq."`
-	Follow bool    `query:"follow" doc:"Stream records as NDJSON until the sandbox ends."`
-	Newest bool    `query:"newest" doc:"Only the last record so far."`
-	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"Of the names that were asked for without a network only those of so many last seconds."`
+	Denied bool    `query:"denied" doc:"Only denials."`
+	After  uint64  `query:"after" doc:"Only flows with a greater seq."`
+	Follow bool    `query:"follow" doc:"Stream flows as NDJSON until the sandbox ends."`
+	Newest bool    `query:"newest" doc:"Only the last flow so far."`
+	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"For a sandbox without a network: only names that programs tried to resolve in the last N seconds."`
 }
 
-// Bounds of one answer that is not a stream: a client that wants more continues after the
-// last. A sandbox fills its file with the longest records that there are, and
-// every caller could have all of them in the server's memory.
+// Limits of an answer that is not a stream: a client continues after the last flow. A sandbox fills
+// its file with the longest possible flows, and every caller could have all of them in the server's
+// memory.
 const (
 	maxFlows     = 10_000
 	maxFlowBytes = 8 << 20
@@ -170,16 +171,17 @@ func (h *accessHandlers) flows(ctx context.Context, who sandbox.Principal, in *f
 			return h.networkLog.Flows(c.Context(), who, sb.ID, filter, false, yield)
 		})
 		if err != nil && c.Context().Err() == nil {
-			// Without its end the answer is not JSON, so that no client takes it for complete.
+			// Without its end the answer is not valid JSON, so that no client takes it for
+			// complete.
 			h.log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
 		}
 	}}, nil
 }
 
-// errEnough ends the reading of records.
+// errEnough ends the reading of flows.
 var errEnough = errors.New("the answer is long enough")
 
-// writeFlows writes one record at a time, as it is read.
+// writeFlows writes one flow at a time, as it is read.
 func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record) error) error) error {
 	return writeAround(w, api.FlowList{Records: []api.FlowRecord{}, Asked: asked}, []hole{{`"records":[]`, func() error {
 		if _, err := io.WriteString(w, `"records":[`); err != nil {
@@ -209,8 +211,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 	}}})
 }
 
-// followFlows streams records. A failure ends the stream: its header has been
-// sent.
+// followFlows streams flows. A failure ends the stream: its header has been sent.
 func (h *accessHandlers) followFlows(c huma.Context, who sandbox.Principal, id string, filter flows.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)

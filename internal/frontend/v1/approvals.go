@@ -23,9 +23,9 @@ type approvalHandlers struct {
 	log       *slog.Logger
 }
 
-// register adds nothing where sandboxes cannot ask. The operations take the same callers as
-// all others: keys and the machine's user. A program inside is neither, and its sandbox's
-// own tokens are not accepted by this API.
+// register adds nothing if there are no approval requests. The operations have the same callers as
+// all others: keys and the machine's user. A program inside is neither, and this API does not
+// accept a sandbox's own tokens.
 func (h *approvalHandlers) register(r *registry) {
 	if h.approvals == nil {
 		return
@@ -45,12 +45,12 @@ func (h *approvalHandlers) register(r *registry) {
 	register(r, op("approvals-deny", "POST", "/approvals/{id}/deny", "Deny a request, or withdraw an unused grant"), h.deny)
 }
 
-// callerOf is the caller as approvals know them.
+// callerOf returns the caller for package approval.
 func callerOf(who sandbox.Principal) approval.Caller {
 	return approval.Caller{KeyID: who.KeyID, Local: who.Local, Person: who.Person}
 }
 
-// ApprovalRef is how a path names an approval.
+// ApprovalRef is the ID of an approval request in a path.
 type ApprovalRef struct {
 	ID string `path:"id" maxLength:"64" doc:"ID of the approval."`
 }
@@ -65,9 +65,9 @@ func approvalOut(a approval.Approval, err error) (*approvalBody, error) {
 }
 
 type listApprovalsInput struct {
-	State   string `query:"state" doc:"States to show, with commas between; pending ones if absent, all for \"all\"."`
-	Sandbox string `query:"sandbox" maxLength:"64" doc:"Only what this sandbox asked, by ID or name."`
-	Limit   int    `query:"limit" minimum:"0" maximum:"100" doc:"Most rows; 100 if absent."`
+	State   string `query:"state" doc:"States to show, separated by commas; pending ones if absent, all for \"all\"."`
+	Sandbox string `query:"sandbox" maxLength:"64" doc:"Only requests of this sandbox, by ID or name."`
+	Limit   int    `query:"limit" minimum:"0" maximum:"100" doc:"Maximum of rows; 100 if absent."`
 }
 
 type listApprovalsOutput struct{ Body api.ApprovalList }
@@ -105,14 +105,14 @@ func approvalStates(text string) ([]approval.State, error) {
 		case approval.Pending, approval.Approved, approval.Spent, approval.Denied, approval.Expired:
 			states = append(states, state)
 		default:
-			return nil, fault.Newf(fault.Invalid, "invalid_state", "there is no state %q", name).
+			return nil, fault.Newf(fault.Invalid, "invalid_state", "unknown state %q", name).
 				WithHint("states are pending, approved, spent, denied and expired")
 		}
 	}
 	return states, nil
 }
 
-// sandboxID finds the sandbox of a filter, "" for none.
+// sandboxID returns the ID of the sandbox in a filter, "" for none.
 func (h *approvalHandlers) sandboxID(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -144,8 +144,8 @@ func (h *approvalHandlers) deny(ctx context.Context, who sandbox.Principal, in *
 }
 
 type approvalEventsInput struct {
-	Sandbox     string `query:"sandbox" maxLength:"64" doc:"Only what this sandbox asks, by ID or name."`
-	LastEventID string `header:"Last-Event-ID" maxLength:"32" doc:"Go on after this event."`
+	Sandbox     string `query:"sandbox" maxLength:"64" doc:"Only requests of this sandbox, by ID or name."`
+	LastEventID string `header:"Last-Event-ID" maxLength:"32" doc:"Continue after this event."`
 }
 
 func (h *approvalHandlers) approvalEvents(ctx context.Context, who sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
@@ -157,7 +157,7 @@ func (h *approvalHandlers) approvalEvents(ctx context.Context, who sandbox.Princ
 	after := approval.FromNow
 	if in.LastEventID != "" {
 		if after, err = strconv.ParseInt(in.LastEventID, 10, 64); err != nil || after < 0 {
-			return nil, fault.New(fault.Invalid, "invalid_event_id", "Last-Event-ID is not one of ours")
+			return nil, fault.New(fault.Invalid, "invalid_event_id", "Last-Event-ID was not issued by this server")
 		}
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// streamBeat is how often a silent stream shows that it lives. Proxies
-	// commonly cut what is silent for a minute.
+	// streamBeat is how often a silent stream sends a heartbeat. Proxies commonly close streams
+	// that are silent for a minute.
 	streamBeat = 15 * time.Second
-	// streamTimeout is how long a client may take to read one event, so that
-	// one that stopped reading holds no connection for ever.
+	// streamTimeout bounds how long a client may take to read one event, so that one that stopped
+	// reading does not hold a connection for ever.
 	streamTimeout = 10 * time.Second
 )
 
-// errGone is a client that does not read any more.
+// errGone is returned for a client that does not read any more.
 var errGone = errors.New("the client went away")
 
 // streamApprovals writes events until the client or the service ends.
@@ -34,7 +34,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, 
 	out := newEventStream(c.BodyWriter())
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	// The first line goes out at once, so that a client knows it is heard.
+	// The first line is sent at once, so that a client knows that the stream is open.
 	if out.send(": approvals\n\n") != nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, 
 		if e.Seq > 0 {
 			fmt.Fprintf(&b, "id: %d\n", e.Seq)
 		}
-		// JSON holds no newline, so the data is one line whatever is in it.
+		// JSON contains no newline, so the data is always one line.
 		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", e.Type, data)
 		return out.send(b.String())
 	})
@@ -58,7 +58,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, 
 	return err
 }
 
-// eventStream is written by events and by beats.
+// used by events and heartbeats
 type eventStream struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -15,7 +15,7 @@ type askAccessInput struct {
 
 type askAccessOutput struct{ Body api.AskedAccess }
 
-// usualPort is the port of a host for which none is named.
+// usualPort is the default port of a host.
 const usualPort = 443
 
 func (h *accessHandlers) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {

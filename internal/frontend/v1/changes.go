@@ -18,25 +18,24 @@ import (
 // Changes shows and exports what sandboxes changed. A reference may also be the ID of an
 // ended sandbox whose changes were retained.
 type Changes interface {
-	// Changes compares files. It writes the texts that the caller gets to see to the audit
-	// log.
+	// Changes compares files. The text shown to the caller is written to the audit log.
 	Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (sandbox.ChangeSet, error)
-	// Apply writes changes into the host directory that the sandbox shows: all that may be
-	// written, or none. Only local callers may. Where the policy asks, it is Denied with
-	// the code "export_pending" until people have approved exactly these changes.
+	// Apply writes changes into the host directory that the sandbox shows: all permitted changes,
+	// or none. Only local callers may. If the policy requires an approval, it is Denied with the
+	// code "export_pending" until people have approved exactly these changes.
 	Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error)
 	// Export writes changes to a file for the caller, under the same rules.
 	Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error)
 	// KeepChanges retains the changes below the workspace after the sandbox's end. Files
 	// is zero if there are none. Only local callers may.
 	KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error)
-	// ListChanges returns what is retained, newest first.
+	// ListChanges returns the retained changes, newest first.
 	ListChanges(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error)
-	// DiscardChanges removes what is retained of a sandbox.
+	// DiscardChanges removes the retained changes of a sandbox.
 	DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error
 }
 
-// changeHandlers serves what sandboxes changed.
+// changeHandlers serves change sets.
 type changeHandlers struct {
 	service Changes
 	signing *provenance.Keys // nil signs nothing
@@ -58,11 +57,11 @@ func (h *changeHandlers) register(r *registry) {
 	register(r, op("changes-list", "GET", "/changes", "List retained changes of ended sandboxes"), h.listChanges)
 }
 
-// Selection is how a query says which changes are meant.
+// Selection selects changes in a query.
 type Selection struct {
 	Since string   `query:"since" maxLength:"256" doc:"start, or a snapshot by ID or name; start if absent."`
 	Dir   string   `query:"dir" maxLength:"4096" doc:"The directory inside; /workspace if absent."`
-	Paths []string `query:"path,explode" maxItems:"10000" doc:"Only these, and what lies below them; globs may be used."`
+	Paths []string `query:"path,explode" maxItems:"10000" doc:"Only these paths and everything below them; may be globs."`
 }
 
 type changesInput struct {
@@ -116,16 +115,16 @@ type exportInput struct {
 	Selection
 	Format    string `query:"format" enum:"tar,patch" required:"true"`
 	Protected bool   `query:"protected" doc:"Also files that are protected or run by themselves."`
-	Digest    string `query:"digest" maxLength:"128" doc:"That of the changes as they must be."`
+	Digest    string `query:"digest" maxLength:"128" doc:"The digest that the changes must have."`
 	// Provenance changes the form of the answer.
-	Provenance bool `query:"provenance" doc:"Sign for the file: the answer is multipart/mixed then, first the DSSE envelope and then the file."`
+	Provenance bool `query:"provenance" doc:"Sign the file: the answer is multipart/mixed, first the DSSE envelope and then the file."`
 }
 
 type exportOutput struct {
 	ContentType   string `header:"Content-Type"`
 	ContentLength string `header:"Content-Length"`
 	Digest        string `header:"Crannog-Digest"`
-	Masked        string `header:"Crannog-Masked" doc:"In how many files values of sealed secrets are masked; absent if in none."`
+	Masked        string `header:"Crannog-Masked" doc:"The number of files in which values of secrets were redacted; absent if none."`
 	Body          func(huma.Context)
 }
 
@@ -151,7 +150,7 @@ func (h *changeHandlers) export(ctx context.Context, who sandbox.Principal, in *
 		defer out.Close()
 		c.SetStatus(http.StatusOK)
 		if _, err := io.Copy(c.BodyWriter(), out); err != nil {
-			// The client sees by the length that it has not all.
+			// The client sees by the length that the file is incomplete.
 			h.log.Debug("export not sent", "err", err)
 		}
 	}}, nil
@@ -199,8 +198,8 @@ func toChanges(list []changeset.Change) []api.Change {
 	return out
 }
 
-// toChange is one change on the wire. Names that are no UTF-8 are shown with
-// replacement characters there, and are not to be asked for by name.
+// toChange converts one change. Names that are not UTF-8 have replacement characters, and cannot be
+// used in requests.
 func toChange(c changeset.Change) api.Change {
 	out := api.Change{
 		Path: c.Path, Op: string(c.Op), Binary: c.Binary, Added: c.Added, Removed: c.Removed, Text: c.Text, Conflict: string(c.Conflict), Because: c.Because,

@@ -13,11 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// maxSeconds keeps a wire duration far from overflow: ten years.
+// maxSeconds is ten years, far from an overflow.
 const maxSeconds = 10 * 365 * 24 * 3600
 
-// duration reads a wire duration. Zero stays zero, which is the default and
-// never unlimited.
+// duration converts a duration. Zero stays zero, which means the default and never unlimited.
 func duration(field string, seconds float64) (time.Duration, error) {
 	if math.IsNaN(seconds) || seconds < 0 || seconds > maxSeconds {
 		return 0, fault.Newf(fault.Invalid, "invalid_duration", "%s must be between 0 and %d", field, maxSeconds)
@@ -83,7 +82,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}, nil
 }
 
-// toSandbox is what a list shows: no tokens.
+// toSandbox converts a sandbox for lists: without tokens.
 func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 	enforced := []string{"command_timeout", "output"}
 	for _, l := range sb.Enforced {
@@ -133,7 +132,7 @@ func toMounts(list []sandbox.Mount) (out []api.Mount) {
 	for _, m := range list {
 		to := api.Mount(m)
 		if m.Name != "" {
-			to.Source = "" // where it is on the host is the operator's to know
+			to.Source = "" // only local callers learn the path on the host
 		}
 		out = append(out, to)
 	}
@@ -147,8 +146,8 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 	return &api.HiddenTracked{Count: t.Count, Names: t.Names, Without: t.Without}
 }
 
-// withTokens adds what opens a sandbox, for answers about one only. A paused
-// one keeps its tokens, and a stream that wakes it shows them.
+// withTokens adds the tokens, for answers about one sandbox. A paused one keeps its tokens, and a
+// stream that resumes it shows them.
 func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
 	whole(out.HostFiles, sb.Needs)
 	if who.Tokenless {

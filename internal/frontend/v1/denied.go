@@ -12,23 +12,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// deniedTime bounds how long an answer waits for what was refused: a guest
-// that a program stopped must not hold it up. What was refused is on record.
+// deniedTime bounds how long an answer waits for denials: a guest that a program stopped must not
+// delay it. The audit log has the denials.
 const deniedTime = 2 * time.Second
 
-// denials finds what sandboxes were refused while a command ran.
+// denials finds the denials of a sandbox while a command ran.
 type denials struct {
 	networkLog NetworkLog
 	log        *slog.Logger
 }
 
-// mark is the place among what a sandbox is refused at which a command begins.
+// mark is the place in a sandbox's denials at which a command begins.
 type mark struct {
 	at    time.Time
 	flows int64
 }
 
-// mark makes one. It reads nothing: most commands are refused nothing.
+// mark returns the current place. It reads nothing: most commands have no denials.
 func (d *denials) mark(sb sandbox.Sandbox) mark {
 	m := mark{at: time.Now()}
 	if sb.Access.Linked() {
@@ -37,9 +37,8 @@ func (d *denials) mark(sb sandbox.Sandbox) mark {
 	return m
 }
 
-// since returns what a sandbox was refused after begin. Without a network these are the
-// names that were asked for, if the command failed: one that did not fail has
-// not missed them.
+// since returns the denials after begin. Without a network these are the names that programs tried
+// to resolve, if the command failed: a successful one did not need them.
 func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()
@@ -55,12 +54,12 @@ func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.S
 			return ctx.Err()
 		})
 		if err != nil {
-			d.log.Debug("what was refused is not told", "sandbox", sb.ID, "err", err)
+			d.log.Debug("denials of a command are not known", "sandbox", sb.ID, "err", err)
 		}
 	case failed:
 		names, err := d.networkLog.Asked(ctx, who, sb.ID, begin.at)
 		if err != nil {
-			d.log.Debug("names that were asked for are not told", "sandbox", sb.ID, "err", err)
+			d.log.Debug("names that programs tried to resolve are not known", "sandbox", sb.ID, "err", err)
 		}
 		for _, name := range names {
 			list.Add(denial.Name(sb.ID, name))

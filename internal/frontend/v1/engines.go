@@ -61,9 +61,8 @@ func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engi
 	return out
 }
 
-// probeLife is how long the result of a probe is used. A probe may start a
-// process, and a client that lists the engines again and again must not start one
-// each time.
+// probeLife is how long the result of a probe is cached. A probe may start a process, and a client
+// that lists the engines again and again must not start one each time.
 const probeLife = 10 * time.Second
 
 // probes keeps the latest result of each engine's Probe.
@@ -88,8 +87,7 @@ func (p *probes) refusal(ctx context.Context, e engine.Engine) error {
 	if p.last == nil {
 		p.last = make(map[string]probed)
 	}
-	// The result serves other clients too, so it must not depend on whether this one
-	// goes away.
+	// Other clients get the same result, so it must not depend on this client's connection.
 	now := probed{time.Now(), engine.Refusal(e.Probe(context.WithoutCancel(ctx)))}
 	p.last[name] = now
 	return now.refusal

@@ -24,23 +24,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// defaultOutput bounds the output of a sandbox that names no limit.
+// defaultOutput is the default limit of output.
 const defaultOutput = 1 << 20
 
-// outputRoom bounds what all calls together hold of what commands printed:
-// many callers with large limits would take all of the server's memory.
+// outputRoom bounds the output that all calls hold together: otherwise many callers with large
+// limits would take all of the server's memory.
 const outputRoom = 256 << 20
 
-// shareKey carries what a call holds of the room.
+// shareKey carries a call's share of that memory.
 type shareKey struct{}
 
 // Guests connects to the servers inside sandboxes.
 type Guests interface {
-	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
-	// is being paused or resumed, or has been replaced, is a Conflict.
+	// Dial opens a stream to a port inside. For an ended sandbox the error is NotFound; for one
+	// that is being paused or resumed, or has been replaced, a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask returns what to redact in everything that the sandbox says. After an error
-	// none of it may be passed on. Its errors are those of Dial.
+	// Mask returns what to redact in all output of the sandbox. After an error no output may be
+	// passed on. Its errors are those of Dial.
 	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for
 	// an unknown sandbox.
@@ -62,8 +62,7 @@ func (h *execHandlers) register(r *registry) {
 	register(r, h.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
 }
 
-// inRoom lets each call of an operation hold output, until its answer is
-// written or it ends in any other way.
+// inRoom lets each call hold output until its answer is written or the call ends in any other way.
 func (h *execHandlers) inRoom(o huma.Operation) huma.Operation {
 	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		share := h.output.Share()
@@ -86,29 +85,28 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 	if err != nil {
 		return nil, err
 	}
-	// A JSON decoder replaces bytes that are not UTF-8, and another command would run.
+	// A JSON decoder replaces invalid UTF-8, and another command would run.
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
 	}
 	if err := decodeTexts(&in.Body); err != nil {
 		return nil, err
 	}
-	// A JSON null passes for an array.
+	// JSON null decodes to an empty array.
 	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
 	}
 	for try := 1; ; try++ {
 		out, err := h.execOnce(ctx, who, in, timeout)
-		// A sandbox that went before anything was sent to it may be on its way
-		// back, and is then waited for.
+		// A sandbox that ended before anything was sent to it may be about to return, and is waited
+		// for.
 		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
 			return out, err
 		}
 	}
 }
 
-// maxStarts bounds how often a command looks for a sandbox that is being
-// changed again and again.
+// maxStarts bounds how often a command retries while a sandbox is being changed again and again.
 const maxStarts = 3
 
 func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
@@ -132,8 +130,7 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if in.Body.DetachChildren {
 		spec.WaitDelay = client.DetachDelay
 	}
-	// No caller gets more than the sandbox's own limit: the answer is held
-	// in the server's memory.
+	// No caller gets more than the sandbox's own limit: the answer is held in the server's memory.
 	limit := orDefault(sb.Limits.OutputBytes, defaultOutput)
 	if asked := in.Body.OutputBytes; asked > 0 {
 		limit = min(asked, limit)
@@ -156,21 +153,21 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	return &execOutput{result}, nil
 }
 
-// idleTime is how long a connection of one call may lie idle.
+// idleTime is how long an idle connection of one call is kept.
 const idleTime = 2 * time.Second
 
-// guest returns a client of the guest inside, past the proxy: the caller is
-// known already. What the guest says is masked, and on record.
+// guest returns a client of the guest inside, without the proxy: the caller is authenticated
+// already. The guest's output is redacted, and entries are written.
 func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*client.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return h.guests.Dial(ctx, sb.ID, guestboot.Port)
 		},
 		DisableCompression: true,
-		// An attacker who has taken the guest's place may send large headers.
+		// An attacker who has replaced the guest may send large headers.
 		MaxResponseHeaderBytes: 64 << 10,
-		// A connection may fall idle just after the caller closed those that
-		// were; without an end of its own it would be kept for ever.
+		// A connection may become idle just after the caller closed idle ones; without an end of
+		// its own it would be kept for ever.
 		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
@@ -181,7 +178,7 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sa
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }
 
-// stay follows no redirect: where it would lead, a hostile guest would say.
+// stay follows no redirect: a hostile guest would choose the target.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // oneRun is one command from start to answer.
@@ -189,7 +186,7 @@ type oneRun struct {
 	handlers *execHandlers
 	who      sandbox.Principal
 	sb       sandbox.Sandbox
-	gone     <-chan struct{} // of the machine that it runs in; nil is not known
+	gone     <-chan struct{} // of its instance; nil if not known
 	client   *client.Client
 	out      *client.Collector
 }
@@ -220,12 +217,11 @@ func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.Ex
 	return result, nil
 }
 
-// startGrace is how long a start may go on after its caller went away.
+// startGrace is how long a start may continue after its caller has gone.
 const startGrace = 10 * time.Second
 
-// start starts the command. A caller that goes away in between does not interrupt the
-// start: the command may run by then, and only its number, which comes
-// with the answer, lets it be killed.
+// start starts the command. If the caller leaves in between, the start is not interrupted: the
+// command may run already, and only the answer has its PID, with which it can be killed.
 func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
 	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
 	late := context.AfterFunc(ctx, func() { time.AfterFunc(startGrace, cut) })
@@ -240,8 +236,7 @@ func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, 
 	return p, nil
 }
 
-// abandon kills the command of a caller that went away: its answer would be produced
-// and not read.
+// abandon kills the command of a caller that has gone: its output would be produced and not read.
 func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -252,15 +247,15 @@ func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) erro
 	return err
 }
 
-// fate answers for a stream that broke off: a sandbox that the memory limit
-// ended, or its own time, is a result, anything else is an error.
+// fate answers for a broken stream. If the memory limit or its lifetime ended the sandbox, that is
+// a result; anything else is an error.
 func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
 	if fault.CodeOf(err) != client.CodeLost {
 		return result, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// The channel of before: a sandbox that was put back has another by now.
+	// A rolled back sandbox has another channel by now.
 	if r.gone != nil {
 		select {
 		case <-r.gone:
@@ -272,7 +267,7 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 	switch {
 	case getErr != nil:
 		return result, err
-	case sb.State == sandbox.Running && r.gone == nil: // nothing is known of it
+	case sb.State == sandbox.Running && r.gone == nil: // the reason is not known
 		return result, err
 	case sb.State != sandbox.Stopped && sb.State != sandbox.Stopping:
 		return result, r.changed(sb, err)
@@ -286,11 +281,11 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 	return result, nil
 }
 
-// changed is the error of a command whose sandbox lives and has left it behind.
+// changed is the error of a command whose sandbox was paused or rolled back.
 func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
-		fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", sb.ID, sb.State)).
-		WithHint("how far the command came is not known; look before running it again")
+		fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", sb.ID, sb.State)).
+		WithHint("how far the command came is not known; check before running it again")
 }
 
 func orDefault(v, def int64) int64 {

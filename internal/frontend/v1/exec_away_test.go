@@ -65,7 +65,7 @@ func TestExecWhoseSandboxGoes(t *testing.T) {
 		box.gone, box.state = make(chan struct{}), ""
 		close(box.gone)
 		code, p = r.call("POST", execPath, `{"cmd":["`+cmd+`"]}`, nil)
-		if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || !strings.Contains(p.Detail, "put back") || !strings.Contains(p.Detail, "running now") {
+		if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || !strings.Contains(p.Detail, "rolled back") || !strings.Contains(p.Detail, "running now") {
 			t.Errorf("%s: %d %+v", cmd, code, p)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // CodeNotUTF8 is the code of a request with a text that is not UTF-8.
 const CodeNotUTF8 = "not_utf8"
 
-// decodeTexts undoes the encoding of a command's texts.
+// decodeTexts decodes the texts of a command.
 func decodeTexts(e *api.Exec) error {
 	if e.Encoding == "" {
 		return nil

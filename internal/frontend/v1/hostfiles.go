@@ -5,7 +5,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// toHostFiles counts what a saved memory refers to.
+// toHostFiles counts the files to which a saved memory refers.
 func toHostFiles(needs *sandbox.Needs) *api.HostFiles {
 	if needs == nil {
 		return nil
@@ -24,8 +24,8 @@ func toHostFiles(needs *sandbox.Needs) *api.HostFiles {
 	return out
 }
 
-// whole adds the files themselves, by their paths inside: only the machine's user learns where
-// programs are on the host.
+// whole adds the files themselves, by their paths inside: only the machine's user learns paths on
+// the host.
 func whole(out *api.HostFiles, needs *sandbox.Needs) {
 	if out == nil || needs == nil {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Images are the images of this machine.
+// Images lists and changes the images of this machine.
 type Images interface {
 	List() ([]library.Image, error)
 	Inspect(ref string) (library.Image, error)
@@ -33,8 +33,8 @@ type ImageTransfer interface {
 	Export(ctx context.Context, ref, format string, w io.Writer) error
 }
 
-// imageHandlers serves images. What changes them, or uses this user's credentials for
-// registries, is for callers on this machine.
+// imageHandlers serves images. Changing them, and using this user's credentials for registries, is
+// for local callers only.
 type imageHandlers struct {
 	images   Images
 	transfer ImageTransfer
@@ -45,14 +45,14 @@ func (h *imageHandlers) register(r *registry) {
 	if h.images == nil {
 		return
 	}
-	register(r, op("images-list", "GET", "/images", "The images of this machine"), h.list)
+	register(r, op("images-list", "GET", "/images", "List the images of this machine"), h.list)
 	register(r, op("images-get", "GET", "/images/inspect", "Describe an image"), h.inspect)
-	register(r, op("images-remove", "DELETE", "/images", "Forget an image"), h.remove)
-	register(r, op("images-prune", "POST", "/images/prune", "Free what no image, sandbox or snapshot needs"), h.prune)
-	register(r, op("images-pull", "POST", "/images/pull", "Fetch an image from a registry, with its progress line by line"), h.pull)
-	register(r, op("images-push", "POST", "/images/push", "Send an image to a registry, with its progress line by line"), h.push)
-	register(r, op("images-import", "POST", "/images/import", "Read images from a file, with its progress line by line"), h.importFile)
-	register(r, op("images-export", "GET", "/images/archive", "An image as a tar"), h.export)
+	register(r, op("images-remove", "DELETE", "/images", "Remove an image by its name"), h.remove)
+	register(r, op("images-prune", "POST", "/images/prune", "Remove data that no image, sandbox or snapshot needs"), h.prune)
+	register(r, op("images-pull", "POST", "/images/pull", "Pull an image from a registry, with lines of progress"), h.pull)
+	register(r, op("images-push", "POST", "/images/push", "Push an image to a registry, with lines of progress"), h.push)
+	register(r, op("images-import", "POST", "/images/import", "Import images from a file, with lines of progress"), h.importFile)
+	register(r, op("images-export", "GET", "/images/archive", "Export an image as a tar"), h.export)
 }
 
 func onHostOnly(who sandbox.Principal) error {
@@ -76,7 +76,7 @@ func (h *imageHandlers) list(context.Context, sandbox.Principal, *struct{}) (*im
 	return out, nil
 }
 
-// ImageRef names an image in the query: its name has slashes.
+// ImageRef is an image in the query: its name contains slashes.
 type ImageRef struct {
 	Image string `query:"image" required:"true" maxLength:"512" doc:"Its name, or the beginning of its digest."`
 }
@@ -142,8 +142,7 @@ func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in 
 	})
 }
 
-// progressEvery bounds how often a client is told of progress, which comes with every
-// piece of a layer.
+// progressEvery bounds how often a client gets progress, which changes with every piece of a layer.
 const progressEvery = 100 * time.Millisecond
 
 // lines answers with a line for each step of some work and one for its outcome.
@@ -181,8 +180,8 @@ func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, 
 	}}, nil
 }
 
-// steady passes on the first and the last progress of each blob, and of what is between
-// as much as a person can see. Progress comes from one goroutine at a time.
+// steady passes on the first and the last progress of each blob, and between them as much as a
+// person can see. One goroutine at a time calls it.
 func steady(send func(api.ImageEvent)) func(library.Progress) {
 	sent := map[string]time.Time{}
 	return func(p library.Progress) {
@@ -207,7 +206,7 @@ func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exp
 	if err := archive.CheckFormat(in.Format); err != nil {
 		return nil, err
 	}
-	// What is wrong with the name is an answer; later it is only a broken stream.
+	// An invalid name is an error answer; a later error only breaks the stream.
 	if _, err := h.images.Inspect(in.Image); err != nil {
 		return nil, err
 	}
@@ -217,7 +216,7 @@ func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exp
 		c.SetStatus(http.StatusOK)
 		if err := h.transfer.Export(c.Context(), in.Image, in.Format, c.BodyWriter()); err != nil && c.Context().Err() == nil {
 			h.log.WarnContext(c.Context(), "an image was not exported as a whole", "image", in.Image, "err", err)
-			panic(http.ErrAbortHandler) // the client must not take it for one
+			panic(http.ErrAbortHandler) // the client must not take it for a complete one
 		}
 	}}, nil
 }
@@ -246,11 +245,11 @@ func toWholeImage(i library.Image) api.Image {
 	return out
 }
 
-// startOf returns the template and the image that a request names, of which it names one.
+// startOf returns the template or the image that a request names.
 func startOf(in api.CreateSandbox) (template, image string, err error) {
 	switch {
 	case in.Image != "" && in.Template != "":
-		return "", "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
+		return "", "", fault.New(fault.Invalid, "image_and_template", "a sandbox can start from an image or from a template, not both")
 	case in.Image == "" && in.Template == "":
 		return defaultTemplate, "", nil
 	}

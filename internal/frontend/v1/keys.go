@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// localOnly stops a key's owner from what only the machine's user may do:
-// keys make keys, and pruning touches everybody's records.
+// localOnly refuses operations that only the machine's user may do, to keys: creating keys, and
+// pruning, which affects all callers.
 func localOnly(who sandbox.Principal) error {
 	if who.Local {
 		return nil
@@ -20,7 +20,7 @@ func localOnly(who sandbox.Principal) error {
 		WithHint("run the command there, as the user who runs the server")
 }
 
-// Keys makes, lists and revokes API keys.
+// Keys creates, lists and revokes API keys.
 type Keys interface {
 	CreateFor(ctx context.Context, name string, opens key.Opens) (secret string, k key.Key, err error)
 	List(ctx context.Context) ([]key.Key, error)

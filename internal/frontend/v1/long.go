@@ -11,10 +11,9 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// jsonFormat writes answers that hold what a sandbox printed or wrote piece by
-// piece. encoding/json builds an answer as a whole before it writes any of it,
-// and a byte such as NUL takes six there: a sandbox that prints nothing else
-// would take many times its output limit of the server's memory.
+// jsonFormat writes answers with a sandbox's output piece by piece. encoding/json builds an answer
+// as a whole before it writes any of it, and encodes a byte such as NUL with six: a sandbox that
+// prints only such bytes would use many times its output limit of the server's memory.
 var jsonFormat = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
 		switch v := v.(type) {
@@ -28,7 +27,7 @@ var jsonFormat = huma.Format{
 	Unmarshal: huma.DefaultJSONFormat.Unmarshal,
 }
 
-// writeResult writes what a command printed a piece at a time.
+// writeResult writes a command's output a piece at a time.
 func writeResult(w io.Writer, r api.ExecResult) error {
 	stdout, stderr := r.Stdout, r.Stderr
 	r.Stdout, r.Stderr = "", ""
@@ -63,8 +62,8 @@ func writeChanges(w io.Writer, c api.Changes) error {
 	}}})
 }
 
-// hole is an empty member of an object, in whose place something is written.
-// No value can pass for one: quotes within strings are escaped.
+// hole is an empty member of an object, which is replaced by streamed content. No value can equal
+// it: quotes within strings are escaped.
 type hole struct {
 	member string
 	write  func() error
@@ -101,7 +100,7 @@ func writeString(w io.Writer, name, s string) error {
 	}
 	for len(s) > 0 {
 		n := min(len(s), stringPiece)
-		// A character is not cut, or its halves would be replaced.
+		// Do not split a character, or its halves would be replaced.
 		for n < len(s) && n > stringPiece-utf8.UTFMax && !utf8.RuneStart(s[n]) {
 			n--
 		}
@@ -118,7 +117,7 @@ func writeString(w io.Writer, name, s string) error {
 	return err
 }
 
-// encode is json.Marshal without escapes for web pages.
+// encode is json.Marshal without escaping HTML characters.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := huma.DefaultJSONFormat.Marshal(&b, v); err != nil {

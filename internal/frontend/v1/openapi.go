@@ -19,7 +19,7 @@ import (
 
 //go:generate go test . -run ^TestOpenAPIFile$ -update
 
-// These stand for the services in a description of all operations, which calls none of them.
+// Placeholders for services, for a description of all operations. Their methods are not called.
 type (
 	noStates    struct{ States }
 	noSnapshots struct{ snapshotService }
@@ -35,12 +35,12 @@ type (
 	recordedService = Recorded
 )
 
-// OpenAPI describes every operation that a server can have, as JSON. Clients
-// in other languages are generated from it.
+// OpenAPI describes every operation that a server can have, as JSON. Clients in other languages are
+// generated from it.
 func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
-		Tap: &observe.Tap{}, Recordings: &recording.Shelf{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
+		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())
@@ -57,8 +57,7 @@ func OpenAPI() ([]byte, error) {
 // registerAll registers the operations of all resources with a mux.
 func registerAll(mux *http.ServeMux, deps Deps) huma.API {
 	a := humago.New(mux, apiConfig(deps.Version))
-	// An error answer has one description, whether it is a whole answer or a
-	// part of one.
+	// An error answer has one description, whether it is a whole answer or a part of one.
 	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[api.Problem]())
 	for _, resource := range resources(deps) {
 		resource.register(&registry{a, deps.Log})

@@ -58,7 +58,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(p.Problem)
 }
 
-// kindOfStatus classifies the errors that huma makes itself.
+// kindOfStatus classifies huma's own errors.
 func kindOfStatus(status int) (fault.Kind, string) {
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
@@ -76,8 +76,8 @@ func kindOfStatus(status int) (fault.Kind, string) {
 	}
 }
 
-// init replaces huma's own error model, which is a package variable, so that
-// a failed validation looks like every other error.
+// init replaces huma's own error model, which is a package variable, so that validation errors look
+// like other errors.
 func init() {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		kind, code := kindOfStatus(status)
@@ -88,8 +88,7 @@ func init() {
 	}
 }
 
-// describe names each place that is wrong. Values are not repeated: they may
-// be secrets.
+// describe names each invalid place. It does not repeat values, which may be secrets.
 func describe(msg string, errs []error) string {
 	var b strings.Builder
 	b.WriteString(msg)

@@ -10,8 +10,7 @@ import (
 
 type processesOutput struct{ Body api.ProcessList }
 
-// processes lists all that runs in a sandbox. It is what the sandbox says of
-// itself.
+// processes lists the processes of a sandbox, as the sandbox reports them.
 func (h *sandboxHandlers) processes(ctx context.Context, who sandbox.Principal, in *Ref) (*processesOutput, error) {
 	c, err := h.monitor.Census(ctx, who, in.ID)
 	if err != nil {

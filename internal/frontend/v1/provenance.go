@@ -26,8 +26,8 @@ func (h *changeHandlers) registerKey(r *registry) {
 
 type provenanceKeyOutput struct{ Body api.ProvenanceKey }
 
-// provenanceKey is for everybody: it only verifies. It is made if there is none
-// yet, so that it can be handed out before anything is signed.
+// provenanceKey has no access check: the key only verifies. It is created if there is none yet, so
+// that it can be distributed before anything is signed.
 func (h *changeHandlers) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*provenanceKeyOutput, error) {
 	signer, err := h.signing.Signer()
 	if err != nil {
@@ -36,9 +36,8 @@ func (h *changeHandlers) provenanceKey(context.Context, sandbox.Principal, *stru
 	return &provenanceKeyOutput{api.ProvenanceKey{ID: signer.Public.ID(), Key: signer.Public.PEM()}}, nil
 }
 
-// signedExport answers with the envelope and the file, in that order, so that a
-// client knows what to expect of the file before it comes. Its length is known,
-// so that half a file cannot pass for a whole one.
+// signedExport answers with the envelope and the file, in that order, so that a client can check
+// the file while it comes. The file's length is known, so that an incomplete file is detected.
 func (h *changeHandlers) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)

@@ -13,7 +13,7 @@ type Pruner interface {
 	Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error)
 }
 
-// pruneHandlers serves the removal of what has ended.
+// pruneHandlers serves the removal of ended sandboxes.
 type pruneHandlers struct{ pruner Pruner }
 
 func (h *pruneHandlers) register(r *registry) {

@@ -53,7 +53,7 @@ type textOutput struct {
 	Body        []byte
 }
 
-// metricsText writes the queue's figures as Prometheus reads them.
+// metricsText writes the queue's figures in the Prometheus text format.
 func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, _ *struct{}) (*textOutput, error) {
 	q, err := h.starts.Queue(ctx, who)
 	if err != nil {
@@ -69,7 +69,7 @@ func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, 
 		{"crannog_starts_background", "gauge", "Sandboxes that are being made ready for the warm pool.", float64(q.Background)},
 		{"crannog_starts_waiting", "gauge", "Requests that wait for their sandbox to be started.", float64(q.Waiting)},
 		{"crannog_start_seconds", "gauge", "Average time of one start.", q.ServiceTime.Seconds()},
-		{"crannog_start_wait_seconds", "gauge", "Expected wait of a request that comes now.", q.Wait.Seconds()},
+		{"crannog_start_wait_seconds", "gauge", "Expected wait of a new request.", q.Wait.Seconds()},
 		{"crannog_starts_admitted_total", "counter", "Requests admitted.", float64(q.Totals.Admitted)},
 		{"crannog_starts_completed_total", "counter", "Starts that succeeded.", float64(q.Totals.Completed)},
 		{"crannog_starts_refused_total", "counter", "Requests refused because too many waited.", float64(q.Totals.Refused)},
@@ -80,7 +80,7 @@ func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, 
 	return &textOutput{"text/plain; version=0.0.4; charset=utf-8", b.Bytes()}, nil
 }
 
-// patient bounds a request by the time that its client says it will wait.
+// patient bounds a request by the time that its client is willing to wait.
 func patient(r *http.Request) (*http.Request, context.CancelFunc, error) {
 	text := r.Header.Get(api.TimeoutHeader)
 	if text == "" {

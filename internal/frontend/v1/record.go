@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Record is what happened; audit.Log does.
+// Record reads the audit log; audit.Log implements it.
 type Record interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 	Checkpoint(ctx context.Context) (audit.Checkpoint, error)
@@ -38,14 +38,26 @@ func (h *recordHandlers) register(r *registry) {
 	if h.record == nil {
 		return
 	}
-	read := op("record-read", "GET", "/record", "Read or follow entries of the audit log")
+	h.registerAt(r, "audit", "tree-head", false)
+	h.registerAt(r, "record", "checkpoint", true)
+}
+
+// registerAt adds the operations below a path. "record" is the path of earlier versions, which
+// clients still use.
+func (h *recordHandlers) registerAt(r *registry, name, head string, deprecated bool) {
+	at := func(what, method, path, summary string) huma.Operation {
+		o := op(name+"-"+what, method, "/"+name+path, summary)
+		o.Deprecated = deprecated
+		return o
+	}
+	read := at("read", "GET", "", "Read or follow entries of the audit log")
 	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
 	register(r, read, h.readRecord)
-	register(r, op("record-checkpoint", "GET", "/record/checkpoint", "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
-	register(r, local(op("record-key", "GET", "/record/key", "Get the public key that verifies signed tree heads")), h.recordKey)
-	register(r, local(op("record-verify", "POST", "/record/verify", "Verify the whole audit log")), h.verifyRecord)
-	register(r, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
-	register(r, local(op("record-export", "GET", "/record/export", "Export entries that can be verified without the server")), h.exportRecord)
+	register(r, at(head, "GET", "/"+head, "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
+	register(r, local(at("key", "GET", "/key", "Get the public key that verifies signed tree heads")), h.recordKey)
+	register(r, local(at("verify", "POST", "/verify", "Verify the whole audit log")), h.verifyRecord)
+	register(r, local(at("prove", "GET", "/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
+	register(r, local(at("export", "GET", "/export", "Export entries that can be verified without the server")), h.exportRecord)
 }
 
 func local(o huma.Operation) huma.Operation {
@@ -53,10 +65,10 @@ func local(o huma.Operation) huma.Operation {
 	return o
 }
 
-// RecordFilter is how a query says which entries.
+// RecordFilter selects entries in a query.
 type RecordFilter struct {
 	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only of this sandbox, by ID or name."`
-	Kind    string    `query:"kind" maxLength:"1024" doc:"Only of these kinds, with commas between; a kind without its dot stands for all of its group."`
+	Kind    string    `query:"kind" maxLength:"1024" doc:"Only of these kinds, separated by commas; the part before the dot stands for the whole group."`
 	Since   time.Time `query:"since" doc:"Only from this time on."`
 	Until   time.Time `query:"until" doc:"Only before this time."`
 	After   int64     `query:"after" minimum:"-1" default:"-1" doc:"Only with a greater seq."`
@@ -69,11 +81,11 @@ const (
 
 type readRecordInput struct {
 	RecordFilter
-	Limit  int    `query:"limit" minimum:"0" maximum:"1000" doc:"Most entries; 100 if absent. When following, only with newest."`
-	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before."`
+	Limit  int    `query:"limit" minimum:"0" maximum:"1000" doc:"Maximum of entries; 100 if absent. When following, only with newest."`
+	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the previous page."`
 	Newest bool   `query:"newest" doc:"The last entries instead of the first, the oldest of them first."`
 	Before int64  `query:"before" minimum:"0" doc:"Only with a smaller seq; with newest, the page before this entry. Not when following."`
-	Follow bool   `query:"follow" doc:"Stream entries as NDJSON, and go on with new ones."`
+	Follow bool   `query:"follow" doc:"Stream entries as NDJSON, and continue with new ones."`
 }
 
 type recordOutput struct {
@@ -89,7 +101,7 @@ func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, 
 	if in.Cursor != "" {
 		from, err := strconv.ParseInt(in.Cursor, 10, 64)
 		if err != nil || from < 0 {
-			return nil, fault.New(fault.Invalid, "invalid_cursor", "the cursor is not one of ours")
+			return nil, fault.New(fault.Invalid, "invalid_cursor", "the cursor was not issued by this server")
 		}
 		f.From = max(f.From, from)
 	}
@@ -99,7 +111,7 @@ func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, 
 	}
 	if in.Follow {
 		if in.Before != 0 {
-			return nil, fault.New(fault.Invalid, "before_and_follow", "what is followed has no end that before could set")
+			return nil, fault.New(fault.Invalid, "before_and_follow", "follow and before exclude each other")
 		}
 		if !in.Newest {
 			f.Limit = 0
@@ -131,13 +143,12 @@ func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.En
 	return list, err
 }
 
-// filterOf is what a caller may see of what a query asks for.
+// filterOf returns the entries that the caller may see and the query selects.
 func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
 	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
 	if in.Sandbox != "" {
 		sb, err := h.finder.Get(ctx, who, in.Sandbox)
-		// The record outlives what is kept of a sandbox, for those who may see
-		// all of it anyway.
+		// The audit log outlives sandboxes, for callers who may see all of it.
 		if fault.KindOf(err) == fault.NotFound && who.Local && ids.ValidSandbox(in.Sandbox) {
 			sb, err = sandbox.Sandbox{ID: in.Sandbox}, nil
 		}
@@ -155,7 +166,7 @@ func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in
 // mostOwned bounds a list of sandboxes to search for.
 const mostOwned = 10_000
 
-// owned are the IDs of all sandboxes that a key made and that are known still.
+// owned returns the IDs of all known sandboxes of a key.
 func (h *recordHandlers) owned(ctx context.Context, who sandbox.Principal) ([]string, error) {
 	out := []string{}
 	q := sandbox.Filter{Ascending: true}
@@ -178,7 +189,7 @@ func (h *recordHandlers) owned(ctx context.Context, who sandbox.Principal) ([]st
 	}
 }
 
-// kindsOf reads a list of kinds and groups of kinds.
+// kindsOf parses a list of kinds and groups of kinds.
 func kindsOf(text string) []audit.Kind {
 	var out []audit.Kind
 	for name := range strings.SplitSeq(text, ",") {

@@ -19,16 +19,16 @@ func (h *recordHandlers) send(c huma.Context, v any) {
 	}
 }
 
-// followRecord streams entries until the client or the server ends. A failure
-// ends the stream: its header has been sent.
+// followRecord streams entries until the client leaves or the server shuts down. A failure ends the
+// stream: its header has been sent.
 func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	out := newEventStream(c.BodyWriter())
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	// An empty line means nothing to who decodes JSON: it shows at once that
-	// the client is heard, and later that somebody is there.
+	// JSON decoders ignore an empty line. The first one shows at once that the stream is open, and
+	// later ones that it still is.
 	if out.send("\n") != nil {
 		return
 	}
@@ -52,8 +52,8 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 	}
 }
 
-// followOwn includes sandboxes that the caller makes while it follows: each new entry is
-// checked for its owner.
+// followOwn includes sandboxes that the caller creates while it follows: each new entry is checked
+// for its owner.
 func (h *recordHandlers) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
 	if err := h.record.Read(ctx, *f, false, put); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (h *recordHandlers) followOwn(ctx context.Context, who sandbox.Principal, f
 	})
 }
 
-// owners remembers whose sandboxes are.
+// owners caches the owners of sandboxes.
 type owners struct {
 	finder Finder
 	who    sandbox.Principal
@@ -81,8 +81,8 @@ type owners struct {
 	others map[string]time.Time
 }
 
-// askAgain is when a sandbox that was not the caller's is looked up again: it
-// may have been on its way into the store.
+// askAgain is when the owner of another caller's sandbox is looked up again: the sandbox may not
+// have been stored yet.
 const askAgain = 5 * time.Second
 
 func (o *owners) has(ctx context.Context, id string) (bool, error) {
@@ -97,7 +97,7 @@ func (o *owners) has(ctx context.Context, id string) (bool, error) {
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, err
 	}
-	// A name of one of the caller's may be another's ID.
+	// A name of one of the caller's sandboxes may be another sandbox's ID.
 	if err == nil && sb.ID == id {
 		o.own[id] = true
 		return true, nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,15 @@ func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 		}
 	}
 	var c api.Checkpoint
+	for path, old := range map[string]string{"/v1/audit/tree-head": "/v1/record/checkpoint", "/v1/audit?limit=5": "/v1/record?limit=5"} {
+		var now, before any
+		if code, _ := r.call("GET", path, "", &now); code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+		if code, _ := r.call("GET", old, "", &before); code != 200 || !reflect.DeepEqual(now, before) {
+			t.Errorf("%s answers %v, and %s %d %v", path, now, old, code, before)
+		}
+	}
 	if code, _ := r.call("GET", "/v1/record/checkpoint", "", &c); code != 200 || c.Size != 20 || c.Note == "" {
 		t.Errorf("checkpoint: %d %+v", code, c)
 	}

@@ -33,7 +33,7 @@ type Recorded interface {
 
 // recordingHandlers serves recordings of commands.
 type recordingHandlers struct {
-	files    *recording.Shelf
+	files    *recording.Store
 	recorded Recorded
 	log      *slog.Logger
 }
@@ -80,8 +80,8 @@ func toRecording(sandbox string, i recording.Info) api.Recording {
 type recordingInput struct {
 	Ref
 	N       int  `path:"n" minimum:"1" doc:"The command's number."`
-	Version int  `query:"version" minimum:"2" maximum:"3" default:"3" doc:"Of asciicast. Players before 3.0 of asciinema know 2."`
-	Follow  bool `query:"follow" doc:"Of a command that runs, go on until it ends. Only with version 3."`
+	Version int  `query:"version" minimum:"2" maximum:"3" default:"3" doc:"Version of asciicast. Use 2 for players before asciinema 3.0."`
+	Follow  bool `query:"follow" doc:"For a running command, continue until it ends. Only with version 3."`
 }
 
 type recordingOutput struct {
@@ -89,8 +89,7 @@ type recordingOutput struct {
 	Body        func(huma.Context)
 }
 
-// recording sends a recording as it is kept; of a command that runs, what is
-// there.
+// recording sends a recording; for a running command, the output so far.
 func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
 	id, err := h.recorded.Recorded(ctx, who, in.ID)
 	if err != nil {
@@ -103,7 +102,7 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 	if in.Follow {
 		open = func() (io.ReadCloser, error) { return h.files.Follow(ctx, id, in.N) }
 	}
-	tape, err := open()
+	file, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -111,13 +110,13 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if in.Follow {
 			to = flushing{to}
 		}
-		_, err := io.Copy(to, tape)
+		_, err := io.Copy(to, file)
 		return err
 	}
 	if in.Version == 2 {
-		r, err := asciicast.NewReader(tape)
+		r, err := asciicast.NewReader(file)
 		if err != nil {
-			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording has nothing in it yet"), tape.Close())
+			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording is still empty"), file.Close())
 		}
 		send = func(to io.Writer) error { return asciicast.WriteOld(to, r) }
 	}
@@ -127,13 +126,13 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if flusher, ok := c.BodyWriter().(http.Flusher); ok && in.Follow {
 			flusher.Flush() // the caller need not wait for the first output
 		}
-		if err := errors.Join(send(c.BodyWriter()), tape.Close()); err != nil {
+		if err := errors.Join(send(c.BodyWriter()), file.Close()); err != nil {
 			h.log.Debug("recording not sent", "sandbox", id, "err", err)
 		}
 	}}, nil
 }
 
-// flushing sends each piece at once: somebody watches.
+// flushing sends each piece at once, for clients that follow.
 type flushing struct{ io.Writer }
 
 func (f flushing) Write(b []byte) (int, error) {

@@ -33,7 +33,7 @@ type Lifetimes interface {
 	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 
-// Monitor shows what a sandbox used, what happened to it and what runs in it.
+// Monitor returns measurements, events and processes of a sandbox.
 type Monitor interface {
 	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
 	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
@@ -60,8 +60,7 @@ func (h *sandboxHandlers) register(r *registry) {
 	register(r, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "List the processes of a sandbox"), h.processes)
 }
 
-// Ref is how a path names a sandbox: ID, name or, for local callers, a
-// unique beginning of the ID.
+// Ref is a sandbox in a path: ID, name or, for local callers, a unique prefix of the ID.
 type Ref struct {
 	ID string `path:"id" maxLength:"64" doc:"ID or name."`
 }
@@ -139,7 +138,7 @@ func (h *sandboxHandlers) changeEnd(ctx context.Context, who sandbox.Principal, 
 }
 
 type listInput struct {
-	State    string   `query:"state" doc:"States to show, with commas between; running ones if absent, all for \"all\"."`
+	State    string   `query:"state" doc:"States to show, separated by commas; running ones if absent, all for \"all\"."`
 	Metadata []string `query:"metadata,explode" maxItems:"32" doc:"name=value; all must match. May be repeated."`
 	Limit    int      `query:"limit" minimum:"0" maximum:"100" doc:"Rows on a page; 100 if absent."`
 	Cursor   string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
@@ -176,7 +175,7 @@ func (in *listInput) filter() (sandbox.Filter, error) {
 	for _, pair := range in.Metadata {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return f, fault.New(fault.Invalid, "invalid_metadata", "metadata is name=value")
+			return f, fault.New(fault.Invalid, "invalid_metadata", "metadata must be name=value")
 		}
 		if f.Metadata == nil {
 			f.Metadata = map[string]string{}
@@ -209,7 +208,7 @@ func parseStates(text string) ([]sandbox.State, error) {
 	return states, nil
 }
 
-// cursor is the last row of a page; base64 says that it is not for reading.
+// cursor is the last row of a page. Its base64 form is opaque to clients.
 type cursor struct {
 	Time time.Time `json:"t"`
 	ID   string    `json:"i"`

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Secrets keeps sealed secrets; secrets.Vault does.
+// Secrets stores secrets; secrets.Vault implements it.
 type Secrets interface {
 	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
 	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
@@ -20,10 +20,10 @@ type Secrets interface {
 	RotateKey(ctx context.Context, who secrets.Caller) (moved int, err error)
 }
 
-// secretHandlers serves sealed secrets.
+// secretHandlers serves secrets.
 type secretHandlers struct{ secrets Secrets }
 
-// register adds no operation that answers with a value.
+// register adds no operation that returns a value.
 func (h *secretHandlers) register(r *registry) {
 	if h.secrets == nil {
 		return
@@ -36,8 +36,8 @@ func (h *secretHandlers) register(r *registry) {
 	register(r, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Encrypt all secrets with a new key"), h.rotateSecretsKey)
 }
 
-// holder is the owner of a caller's secrets. Local callers have their own,
-// and do not see those of keys.
+// holder returns the owner of a caller's secrets. Local callers have their own secrets, and do not
+// see those of keys.
 func holder(who sandbox.Principal) secrets.Caller {
 	if who.Local {
 		return secrets.Caller{Local: true}
@@ -45,8 +45,8 @@ func holder(who sandbox.Principal) secrets.Caller {
 	return secrets.Caller{Owner: who.KeyID}
 }
 
-// plainText returns an error for what JSON could not carry: a decoder replaces bytes that are
-// not UTF-8 by U+FFFD, and the secret would be a different one.
+// plainText returns an error for a value that is not UTF-8: a JSON decoder would replace its bytes
+// by U+FFFD, and store another secret.
 func plainText(value string) ([]byte, error) {
 	if strings.ContainsRune(value, '\uFFFD') {
 		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8").
@@ -86,7 +86,7 @@ func (h *secretHandlers) createSecret(ctx context.Context, who sandbox.Principal
 	return &secretBody{toSecret(info)}, nil
 }
 
-// SecretRef is how a path names a secret.
+// SecretRef is a secret in a path.
 type SecretRef struct {
 	ID string `path:"id" maxLength:"64" doc:"ID or name."`
 }

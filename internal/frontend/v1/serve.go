@@ -18,8 +18,7 @@ import (
 const (
 	// maxBody bounds a request's body.
 	maxBody = 1 << 20
-	// bodyTimeout stops a client that holds a connection by sending its body
-	// drop by drop.
+	// bodyTimeout stops a client that holds a connection by sending its body very slowly.
 	bodyTimeout = 30 * time.Second
 )
 
@@ -50,8 +49,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// recoverTo answers for a handler that panics: the fault is ours, and other
-// requests go on.
+// recoverTo answers for a handler that panics, so that other requests continue.
 func (s *server) recoverTo(w http.ResponseWriter, r *http.Request) {
 	switch p := recover(); p {
 	case nil:
@@ -67,7 +65,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, err)
 }
 
-// readBody takes the whole body within its bounds of size and time.
+// readBody reads the whole body within the limits of size and time.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -86,7 +84,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return nil, fault.Wrap(err, fault.Invalid, "body_unreadable", "the body cannot be read")
 }
 
-// strictJSON refuses what parsers disagree about.
+// strictJSON refuses JSON that parsers interpret differently.
 func strictJSON(body []byte) error {
 	if len(body) == 0 || json.Valid(body) {
 		return nil
@@ -94,8 +92,8 @@ func strictJSON(body []byte) error {
 	return fault.New(fault.Invalid, "invalid_json", "the body is not one JSON value")
 }
 
-// logInternal is the only place that logs a request's error, with the cause
-// that the answer hides.
+// logInternal is the only function that logs a request's error, with the cause that the answer
+// hides.
 func logInternal(ctx context.Context, log *slog.Logger, what string, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		log.ErrorContext(ctx, "request failed", "request", what, "err", err)

@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/frontend/denial"
 )
 
-// ShowEntry is an entry as it goes over the wire, for other doors.
+// ShowEntry converts an entry to its API form, for other frontends.
 func ShowEntry(e audit.Entry) api.Entry { return toEntry(e) }
 
-// ShowFlow is a record of a link as it goes over the wire, for other doors.
+// ShowFlow converts a flow to its API form, for other frontends.
 func ShowFlow(r egress.Record) api.FlowRecord { return denial.Flow(r) }
 
-// WriteProblem answers with an error, for other doors.
+// WriteProblem answers with an error, for other frontends.
 func WriteProblem(w http.ResponseWriter, err error) { writeProblem(w, err) }

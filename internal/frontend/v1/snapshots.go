@@ -50,9 +50,9 @@ func (h *snapshotHandlers) takeSnapshot(ctx context.Context, who sandbox.Princip
 }
 
 type snapshotsInput struct {
-	Sandbox string `query:"sandbox" maxLength:"64" doc:"Only those of this sandbox, by its ID."`
-	Name    string `query:"name" maxLength:"256" doc:"Only those of this name."`
-	Limit   int    `query:"limit" minimum:"0" maximum:"100" doc:"Rows on a page; 100 if absent."`
+	Sandbox string `query:"sandbox" maxLength:"64" doc:"Only snapshots of this sandbox, by its ID."`
+	Name    string `query:"name" maxLength:"256" doc:"Only snapshots with this name."`
+	Limit   int    `query:"limit" minimum:"0" maximum:"100" doc:"Rows in a page; 100 if absent."`
 	Cursor  string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
 }
 
@@ -81,7 +81,7 @@ func (h *snapshotHandlers) listSnapshots(ctx context.Context, who sandbox.Princi
 	return out, nil
 }
 
-// SnapshotRef is how a path names a snapshot.
+// SnapshotRef is a snapshot in a path.
 type SnapshotRef struct {
 	ID string `path:"id" maxLength:"256" doc:"ID or name."`
 }

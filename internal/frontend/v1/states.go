@@ -11,16 +11,16 @@ import (
 
 // States pauses, resumes, copies and restores sandboxes.
 type States interface {
-	// Pause writes a running sandbox to disk and ends its processes. With filesOnly the
-	// sandbox boots anew when it is resumed. A paused sandbox is a Conflict with the code
+	// Pause saves a running sandbox and ends its processes. With filesOnly the sandbox boots again
+	// when it is resumed. For a paused sandbox the error is a Conflict with the code
 	// "sandbox_paused".
 	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
-	// Resume lets a paused sandbox continue for d, and reports whether it was paused. Zero
-	// is the time that the sandbox was created with. A running sandbox does not change,
-	// and does not end earlier. Resume waits for a pause or resumption that has begun.
+	// Resume resumes a paused sandbox for d, and reports whether it was paused. Zero means the
+	// lifetime with which the sandbox was created. For a running sandbox it changes nothing. It
+	// waits for a pause or resume in progress.
 	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
-	// ResumeFiles is like Resume, but boots the sandbox anew with its files, even if its
-	// memory and processes were saved.
+	// ResumeFiles is like Resume, but boots the sandbox again with its files, even if its memory
+	// and processes were saved.
 	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
 	// Fork copies a running sandbox. The error applies to all copies; each copy has one of
 	// its own too.
@@ -28,7 +28,7 @@ type States interface {
 	// Rollback restores a running or paused sandbox in place to a snapshot that the caller
 	// may use.
 	Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error)
-	// Reset restores a sandbox in place to the template or snapshot that it was made of.
+	// Reset restores a sandbox in place to the template or snapshot from which it was created.
 	Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
@@ -105,7 +105,7 @@ func (h *stateHandlers) reset(ctx context.Context, who sandbox.Principal, in *Re
 	return answer(who)(h.states.Reset(ctx, who, in.ID))
 }
 
-// answer shows a sandbox to a caller.
+// answer converts a sandbox for its caller.
 func answer(who sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
 	return func(sb sandbox.Sandbox, err error) (*sandboxBody, error) {
 		if err != nil {
@@ -115,7 +115,7 @@ func answer(who sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, e
 	}
 }
 
-// orZero is the body, or an empty one if none was sent.
+// orZero returns the body, or an empty one if none was sent.
 func orZero[T any](body *T) T {
 	if body == nil {
 		return *new(T)
@@ -149,7 +149,7 @@ func (h *stateHandlers) fork(ctx context.Context, who sandbox.Principal, in *for
 	return out, nil
 }
 
-// toFork shows a copy's own error as an answer of its own would.
+// toFork converts a copy's own error to the form of an error answer.
 func (h *stateHandlers) toFork(ctx context.Context, who sandbox.Principal, f sandbox.Fork) api.Fork {
 	if f.Err != nil {
 		logInternal(ctx, h.log, "fork", f.Err)

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// stampEvery is how often a checkpoint is signed for results of commands,
-	// and stampTimeout how long that may take.
+	// stampEvery is how often a tree head is signed for results of commands, and stampTimeout
+	// bounds the signing.
 	stampEvery   = 100 * time.Millisecond
 	stampTimeout = 5 * time.Second
 )
 
-// treeHeads signs tree heads of the audit log for the results of requests. A command does
-// not wait for the disk: its result has the newest tree head that exists, which covers what
-// was before its signing began. The next is signed if the newest is old.
+// treeHeads signs tree heads of the audit log for results of requests. A command does not wait for
+// the disk: its result has the newest existing tree head, which covers the entries before it was
+// signed. If the newest is old, the next one is signed.
 type treeHeads struct {
 	record Record // nil signs nothing
 	log    *slog.Logger
@@ -52,15 +52,15 @@ func (t *treeHeads) stamp() {
 	defer t.mu.Unlock()
 	t.busy, t.at = false, time.Now()
 	if err != nil {
-		t.log.Debug("no checkpoint for results", "err", err)
+		t.log.Debug("no tree head for results", "err", err)
 		return
 	}
 	out := toCheckpoint(c)
 	t.last = &out
 }
 
-// covering returns a tree head over all entries so far, for a header. It returns "" if none
-// can be signed, because what the request did cannot be undone.
+// covering returns a tree head over all entries so far, for a header. If signing fails it returns
+// "", because the request's effect cannot be undone.
 func (t *treeHeads) covering(ctx context.Context) string {
 	if t.record == nil {
 		return ""
@@ -69,7 +69,7 @@ func (t *treeHeads) covering(ctx context.Context) string {
 	defer cancel()
 	c, err := t.record.Checkpoint(ctx)
 	if err != nil {
-		t.log.Warn("no checkpoint for a removal", "err", err)
+		t.log.Warn("no tree head for a removal", "err", err)
 		return ""
 	}
 	return base64.StdEncoding.EncodeToString([]byte(c.Note))
@@ -77,5 +77,5 @@ func (t *treeHeads) covering(ctx context.Context) string {
 
 // removedOutput is the answer of a removal.
 type removedOutput struct {
-	Checkpoint string `header:"Crannog-Checkpoint" doc:"A signed tree head of the audit log that covers all that the sandbox did: a signed note, in base64."`
+	Checkpoint string `header:"Crannog-Checkpoint" doc:"A signed tree head of the audit log that covers all entries of the sandbox: a signed note, in base64."`
 }

@@ -5,5 +5,5 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Usual is what a client asks for that names nothing.
+// Usual is the request of a client that uses only default options.
 func Usual() (sandbox.CreateRequest, error) { return fromCreate(api.CreateSandbox{}) }

@@ -1,6 +1,5 @@
-// Package v1 owns Crannog's HTTP API, version 1: its routes, its errors
-// and the conversion between wire and domain types. The rules are the
-// sandbox package's.
+// Package v1 owns Crannog's HTTP API, version 1: its routes, its errors and the conversion between
+// API and domain types. Package sandbox has the rules.
 package v1
 
 import (
@@ -22,21 +21,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Deps is what the API is made of. The operations of a resource are absent if its service
-// is nil.
+// Deps are the dependencies of New. The operations of a resource are absent if its service is nil.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
 	Monitor   Monitor
 	Guests    Guests
-	// Output holds the output of all calls of exec. Nil is a room of a fixed size.
+	// Output holds the output of all calls of exec. Nil means a buffer of a fixed size.
 	Output     *client.Room
 	Access     Access
 	NetworkLog NetworkLog
 	States     States    // may be nil
 	Snapshots  Snapshots // may be nil
 	Changes    Changes   // may be nil
-	// Images are the machine's, and Transfer moves them. Both may be nil.
+	// Images lists the machine's images, and Transfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
 	Builds        Builds // may be nil
@@ -47,10 +45,10 @@ type Deps struct {
 	Secrets       Secrets           // may be nil
 	Approvals     *approval.Service // may be nil
 	Record        Record            // may be nil
-	// Tap records what exec runs, Recordings has what commands printed, and Recorded
-	// decides which of it a caller may read. Without them nothing is recorded.
+	// Tap observes exec, Recordings has the session recordings, and Recorded decides which of them
+	// a caller may read. Without them nothing is recorded.
 	Tap        *observe.Tap
-	Recordings *recording.Shelf
+	Recordings *recording.Store
 	Recorded   Recorded
 	// Provenance has the key that signs exports. It may be nil.
 	Provenance *provenance.Keys
@@ -128,8 +126,8 @@ func op(id, method, path, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: api.Prefix + path, Summary: summary,
 		MaxBodyBytes: maxBody,
-		// The body is in memory by then. A read deadline that stayed on the
-		// connection would cut a long command's answer.
+		// The body has been read. A read deadline that stayed on the connection would cut off a
+		// long command's answer.
 		BodyReadTimeout: -1,
 	}
 }
@@ -144,8 +142,7 @@ func empty(o huma.Operation) huma.Operation {
 	return o
 }
 
-// callerKey carries the principal through huma, whose handlers take no
-// argument of ours; register takes it out again.
+// callerKey carries the principal through huma to register.
 type callerKey struct{}
 
 // registry is where resources register their operations.

@@ -18,8 +18,8 @@ import (
 
 // serveRelay joins the engine's streams with ports inside: with our own servers
 // directly, with programs by the loopback. They come by the channel, if the
-// engine gave one, and for any other process of the host by a port.
-func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed chan<- error) error {
+// engine gave one, or by its listener, and for any other process of the host by a port.
+func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
 		return err
@@ -33,12 +33,14 @@ func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed
 	if way != nil {
 		go func() { failed <- relay.ServeChannel(way.read, way.write, in) }()
 	}
+	if direct != nil {
+		go func() { failed <- relay.ServeDirect(kept{direct, all}, in) }()
+	}
 	go func() { failed <- relay.Serve(kept{listener, all}, in.open) }()
 	return nil
 }
 
-// inside are the ports that the guest serves itself. It implements
-// relay.Inside.
+// inside are the ports that the guest serves itself. It implements relay.Inside.
 type inside map[int]*pipes
 
 // Serves implements relay.Inside.
@@ -49,15 +51,15 @@ func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(str
 
 // Open implements relay.Inside.
 func (in inside) Open(port int) (net.Conn, error) {
-	// The relay is no way to itself: a stream in a stream would come from
-	// outside and not from the engine.
+	// The relay cannot be reached through itself: a stream in a stream would come from outside and
+	// not from the engine.
 	if port == guestboot.RelayPort || port == 0 {
 		return nil, errors.New("no such port")
 	}
 	return dialProgram(port)
 }
 
-// open is for streams that cannot be handed to a server as they are.
+// open is for streams that cannot be passed to a server directly.
 func (in inside) open(port int) (net.Conn, error) {
 	if own := in[port]; own != nil {
 		return own.open()
@@ -65,11 +67,11 @@ func (in inside) open(port int) (net.Conn, error) {
 	return in.Open(port)
 }
 
-// channel are the two pipes by which the engine reaches the guest. They stay
-// when the sandbox continues on another host: that host sends a greeting.
+// channel holds the two pipes between the engine and the guest. They stay when the sandbox
+// continues on another host: that host sends a greeting.
 type channel struct{ read, write *os.File }
 
-// givenChannel takes over what the engine gave the sandbox.
+// givenChannel returns the channel that the engine gave the sandbox.
 func givenChannel() (*channel, error) {
 	for fd := guestboot.ChannelFD; fd <= guestboot.ChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -82,6 +84,17 @@ func givenChannel() (*channel, error) {
 	}, nil
 }
 
+// givenListener takes over the socket by which the engine makes streams.
+func givenListener() (net.Listener, error) {
+	file := os.NewFile(guestboot.ChannelFD, "listener")
+	defer file.Close() // FileListener has its own copy
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("listener: %w", err)
+	}
+	return listener, nil
+}
+
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 func listen(port int) (net.Listener, error) {
@@ -92,7 +105,7 @@ func listen(port int) (net.Listener, error) {
 	return listener, nil
 }
 
-// pipes is a listener whose connections are made in memory.
+// pipes is a listener for connections that are made in memory.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -111,7 +124,7 @@ func (p *pipes) open() (net.Conn, error) {
 	return ours, nil
 }
 
-// take gives a connection to the server.
+// take passes a connection to the server.
 func (p *pipes) take(conn net.Conn) error {
 	select {
 	case p.waiting <- conn:

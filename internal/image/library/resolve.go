@@ -2,6 +2,7 @@ package library
 
 import (
 	"context"
+	"errors"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ResolveImage returns an image as the template of a sandbox. One that is not on this
-// machine is pulled if the caller may have it pulled.
+// ResolveImage returns an image as the template of a sandbox. An image that is not on this machine
+// is pulled if mayPull is set.
 func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
 	if _, err := registry.Parse(ref); err != nil {
 		return sandbox.Template{}, err
@@ -55,9 +56,10 @@ func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Templ
 	return l.template(r, familiar(e.Name))
 }
 
-// Resolve implements sandbox.Templates for the IDs of images that are unpacked. A sandbox
-// that is resumed, and a snapshot, name their image so.
-func (l *Library) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+// Resolve implements sandbox.Templates for images. A sandbox that is resumed, and a
+// snapshot, name theirs by the ID of one that is unpacked; clients of E2B's protocol, which
+// have templates alone, name one of this machine as people do. Nothing is pulled.
+func (l *Library) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {
 		return sandbox.Template{}, err
@@ -67,7 +69,15 @@ func (l *Library) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Tem
 			return l.template(r, ref.Name)
 		}
 	}
-	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+	name := ref.Path() + ":" + ref.Tag
+	if ref.Tag == sandbox.DefaultTag {
+		name = ref.Path()
+	}
+	known, err := l.names.named(name)
+	if err != nil || !known {
+		return sandbox.Template{}, errors.Join(err, sandbox.TemplateUnknown(ref))
+	}
+	return l.ResolveImage(ctx, name, false)
 }
 
 func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
@@ -89,7 +99,7 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	}, nil
 }
 
-// Templates are the images of a library beside other templates.
+// Templates are the images of a library together with other templates.
 type Templates struct {
 	*Library
 	host sandbox.Templates

@@ -1,5 +1,5 @@
-// Package recordings decides who may keep and read recordings of what commands printed,
-// and how long these outlive their sandbox.
+// Package recordings decides who may keep and read recordings of the output of commands, and how
+// long these outlive their sandbox.
 package recordings
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// Deps is what a Service is made of.
+// Deps is what a Service needs.
 type Deps struct {
-	// Resolve finds the sandbox that a caller means and may see.
+	// Resolve finds the sandbox that a caller names and may see.
 	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
 	Rows    Rows
-	// Shelf holds the recordings. Without it there are none, and none are kept.
-	Shelf sandbox.Recordings
+	// Recordings holds the recordings. Without it there are none, and none are kept.
+	Recordings sandbox.Recordings
 	// HasChanges reports whether changes of an ended sandbox are retained.
 	HasChanges func(id string) bool
 	Log        *slog.Logger
@@ -51,7 +51,7 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 	if !who.Local {
 		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine keep recordings of ended sandboxes")
 	}
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return fault.New(fault.Unsupported, "recordings_unavailable", "this service keeps no recordings")
 	}
 	return nil
@@ -60,10 +60,10 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 // Recorded implements Recorded.
 func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
 	r, err := s.deps.Resolve(ctx, who, ref)
-	if err == nil || !unknown(err) || !who.Local || s.deps.Shelf == nil || !ids.ValidSandbox(ref) {
+	if err == nil || !unknown(err) || !who.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
 		return r.ID, err
 	}
-	if _, ok := s.deps.Shelf.Kept(ref); !ok {
+	if _, ok := s.deps.Recordings.Kept(ref); !ok {
 		return "", err
 	}
 	return ref, nil
@@ -76,7 +76,7 @@ func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref
 		return out, err
 	}
 	if err := auditlog.Commit(ctx); err != nil {
-		return sandbox.KeptRecordings{}, errors.Join(err, s.deps.Shelf.Let(out.ID))
+		return sandbox.KeptRecordings{}, errors.Join(err, s.deps.Recordings.Let(out.ID))
 	}
 	return out, s.expire(ctx)
 }
@@ -91,7 +91,7 @@ func (s *Service) keepRecordings(ctx context.Context, who sandbox.Principal, ref
 	}
 	now := time.Now().UTC().Round(0)
 	k := recording.Kept{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
-	if any, err := s.deps.Shelf.Keep(k); err != nil || !any {
+	if any, err := s.deps.Recordings.Keep(k); err != nil || !any {
 		return sandbox.KeptRecordings{}, err
 	}
 	return toKeptRecordings(k), nil
@@ -106,7 +106,7 @@ func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sa
 	if err := s.mayKeep(who); err != nil {
 		return nil, err
 	}
-	list, err := s.deps.Shelf.ListKept()
+	list, err := s.deps.Recordings.ListKept()
 	if err != nil {
 		return nil, err
 	}
@@ -127,70 +127,70 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 	if !ids.ValidSandbox(id) {
 		return sandbox.Unknown(id)
 	}
-	if _, ok := s.deps.Shelf.Kept(id); !ok {
+	if _, ok := s.deps.Recordings.Kept(id); !ok {
 		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings were kept of %.64q", id)
 	}
 	return s.Discard(ctx, id)
 }
 
-// Discard drops what was kept of an ended sandbox. Recordings of a sandbox that is there
-// stay as long as it does.
+// Discard removes the kept recordings of an ended sandbox. Recordings of an existing sandbox stay
+// as long as it does.
 func (s *Service) Discard(ctx context.Context, id string) error {
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return nil
 	}
 	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
-	if err := s.deps.Shelf.Let(id); err != nil {
+	if err := s.deps.Recordings.Let(id); err != nil {
 		return err
 	}
 	_, err := s.deps.Rows.Get(ctx, id)
 	if unknown(err) {
-		return s.deps.Shelf.Remove(id)
+		return s.deps.Recordings.Remove(id)
 	}
 	return err
 }
 
 // Drop removes the recordings of a sandbox whose row is being removed, unless they are kept.
 func (s *Service) Drop(id string) error {
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return nil
 	}
-	if _, ok := s.deps.Shelf.Kept(id); ok {
-		return s.deps.Shelf.Release(id)
+	if _, ok := s.deps.Recordings.Kept(id); ok {
+		return s.deps.Recordings.Release(id)
 	}
-	return s.deps.Shelf.Remove(id)
+	return s.deps.Recordings.Remove(id)
 }
 
 // Close closes the recordings of a sandbox that has ended.
 func (s *Service) Close(id string) {
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return
 	}
-	if err := s.deps.Shelf.Release(id); err != nil {
+	if err := s.deps.Recordings.Release(id); err != nil {
 		s.deps.Log.Warn("recordings not closed", "sandbox", id, "err", err)
 	}
 }
 
 // Sweep removes recordings of sandboxes that nothing else knows.
 func (s *Service) Sweep(ctx context.Context) error {
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return nil
 	}
-	err := sandbox.Sweep(s.deps.Shelf, func(id string) (bool, error) {
+	err := sandbox.Sweep(s.deps.Recordings, func(id string) (bool, error) {
 		_, err := s.deps.Rows.Get(ctx, id)
 		if !unknown(err) {
 			return true, err
 		}
 		// Asked last: who forgets a sandbox has said before that they stay.
-		_, stays := s.deps.Shelf.Kept(id)
+		_, stays := s.deps.Recordings.Kept(id)
 		return stays, nil
 	})
 	return errors.Join(err, s.expire(ctx))
 }
 
-// expire drops what has been kept for long enough, and the oldest above the limit.
+// expire removes expired recordings, and the oldest above the limit.
 func (s *Service) expire(ctx context.Context) error {
-	list, err := s.deps.Shelf.ListKept()
+	list, err := s.deps.Recordings.ListKept()
 	if err != nil {
 		return err
 	}
@@ -209,12 +209,12 @@ func (s *Service) expire(ctx context.Context) error {
 	return err
 }
 
-// DiscardAll drops everything that was kept.
+// DiscardAll removes all kept recordings.
 func (s *Service) DiscardAll(ctx context.Context) error {
-	if s.deps.Shelf == nil {
+	if s.deps.Recordings == nil {
 		return nil
 	}
-	list, err := s.deps.Shelf.ListKept()
+	list, err := s.deps.Recordings.ListKept()
 	for _, k := range list {
 		err = errors.Join(err, s.Discard(ctx, k.Sandbox))
 	}

@@ -16,28 +16,28 @@ type conn struct {
 	client netip.Prefix
 
 	// Guarded by guard.mu.
-	since  time.Time // when it was made, or idle
-	served bool      // it has had an answer
-	busy   bool      // a request is being answered, or another protocol is spoken
+	since  time.Time // when it was opened, or became idle
+	served bool      // a request was answered on it
+	busy   bool      // a request is being answered, or it was upgraded to another protocol
 
-	writing sync.Mutex // around deadlines, so that none is lost
-	own     time.Time  // the deadline that was set by others
+	writing sync.Mutex // held while deadlines are set
+	own     time.Time  // the deadline that a caller set
 }
 
-// firstRequest is how long a new connection may take to send a request before
-// another one may have its place. What was sent at once may still be on its way.
+// firstRequest is how long a new connection has to send a request before it may be closed for
+// another one. Data that was sent at once may still be on its way.
 const firstRequest = time.Second
 
-// evictable reports whether another connection may have this one's place.
+// evictable reports whether the connection may be closed to make room.
 func (c *conn) evictable(now time.Time) bool {
 	return !c.busy && (c.served || now.Sub(c.since) >= firstRequest)
 }
 
-// piece is how much must get through within the time of a stall.
+// piece is the amount of data that the client must read within the time of a stall.
 const piece = 64 << 10
 
-// Write implements net.Conn. A client that asks and never reads would otherwise
-// hold its connection, and what answers it, for ever.
+// Write implements net.Conn. Without a limit, a client that never reads would hold its connection
+// and the handler for ever.
 func (c *conn) Write(p []byte) (n int, err error) {
 	for {
 		if err := c.begin(); err != nil {
@@ -51,8 +51,8 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// begin bounds the next piece: by the time of a stall, or by the deadline that
-// others have set if that is earlier.
+// begin sets the deadline of the next piece: the stall limit, or the caller's deadline if that is
+// earlier.
 func (c *conn) begin() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -76,7 +76,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// Close ends the connection and gives up its place.
+// Close closes the connection and stops counting it.
 func (c *conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.forget(c)
@@ -84,8 +84,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite says that all was sent. Without it the server would cut answers
-// whose request is still being sent.
+// CloseWrite ends the sent data. Without it the server would cut off answers while the request is
+// still being sent.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -101,15 +101,14 @@ func (c *conn) SetLinger(sec int) error {
 	return nil
 }
 
-// reset lets the next Close drop what was not sent, so that nothing of the
-// connection stays with the kernel.
+// reset makes the next Close drop unsent data, so that the kernel keeps nothing of the connection.
 func reset(raw net.Conn) {
 	if tcp, ok := raw.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // one that is closed already needs none
+		_ = tcp.SetLinger(0) // a closed connection needs none
 	}
 }
 
-// descriptor returns the number of a connection's descriptor.
+// descriptor returns the connection's file descriptor.
 func descriptor(raw net.Conn) (n int, ok bool) {
 	sc, is := raw.(syscall.Conn)
 	if !is {

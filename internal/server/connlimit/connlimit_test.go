@@ -38,7 +38,7 @@ func guard(t *testing.T, l Limits) *Guard {
 	return g
 }
 
-// from is a connection that comes from an address.
+// from is a connection from a given address.
 type from struct {
 	net.Conn
 	addr string
@@ -54,8 +54,7 @@ func pipe(t *testing.T, addr string) from {
 	return from{ours, addr}
 }
 
-// S3, attack 4: a client has a whole network of IPv6, and a new address for
-// each connection.
+// S3, attack 4: a client has a whole IPv6 network, and a new address for each connection.
 func TestS3AddressesOfOneNetwork(t *testing.T) {
 	l := wide
 	l.PerAddress = 2
@@ -79,8 +78,8 @@ func TestS3AddressesOfOneNetwork(t *testing.T) {
 	}
 }
 
-// The client with the most connections loses the one that has been idle longest. A connection
-// is never closed while it is used, or so new that its request may be on its way.
+// The client with the most connections loses its longest idle one. A connection is never closed
+// while it is used, or so new that its request may be on its way.
 func TestEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := wide
@@ -130,7 +129,7 @@ func TestEviction(t *testing.T) {
 	})
 }
 
-// A client that reads nothing is let go, and one that reads slowly is not.
+// A client that reads nothing is disconnected, one that reads slowly is not.
 func TestStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := wide
@@ -168,8 +167,8 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// A refused connection is answered in the form of the API that it asks for, and
-// one for which there is no descriptor is closed.
+// A refused connection is answered in the format of the API that it calls. One without a free
+// descriptor is closed.
 func TestRefusals(t *testing.T) {
 	l := wide
 	l.Total, l.PerAddress = 2, 1
@@ -222,11 +221,11 @@ func TestRefusals(t *testing.T) {
 	ask(2)
 	<-arrived
 	refused(3, http.StatusServiceUnavailable, "connections_full")
-	// The ceiling is below what the process has open.
+	// The ceiling is below the number of open descriptors.
 	g.mu.Lock()
 	g.Limits.Files = l.Reserve
 	g.mu.Unlock()
-	if c, err := dial(1); err == nil { // it may be reset before it is made here
+	if c, err := dial(1); err == nil { // it may be reset before the dial returns
 		if err := c.SetDeadline(hosttest.Deadline()); err != nil {
 			t.Fatal(err)
 		}
@@ -247,8 +246,7 @@ func TestRefusals(t *testing.T) {
 	hosttest.NoMore(t, "connections", 0, func() int { return g.Status().Open })
 }
 
-// Zero is never unlimited, and what the process has no descriptors for is
-// lowered, or refused.
+// Zero never means unlimited. A limit above the available descriptors is lowered, or refused.
 func TestLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Limits)

@@ -16,33 +16,32 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Options are what a Guard is made of. All but Limits.Files are required.
+// Options configure New. All but Limits.Files are required.
 type Options struct {
 	Limits Limits
 	Log    *slog.Logger
-	// Answer writes a refusal as the API has it that the path belongs to.
+	// Answer writes a refusal in the format of the API to which the path belongs.
 	Answer func(w http.ResponseWriter, path string, refused *fault.Error)
 }
 
-// Guard counts the connections of one server, whatever its listeners. It is safe
-// for concurrent use.
+// Guard counts the connections of one server over all its listeners. It is safe for concurrent use.
 type Guard struct {
 	Options
-	null *os.File // to learn which descriptor is the lowest free one
+	null *os.File // used to find the lowest free descriptor
 
 	mu      sync.Mutex
 	clients map[netip.Prefix]*holder
 	total   int
-	// answering counts connections that are refused and wait to be told so.
+	// answering counts refused connections that wait for their answer.
 	answering int
 	refused   int64
 	warned    time.Time
 }
 
-// holder is what one client holds.
+// holder is the state of one client.
 type holder struct{ conns map[*conn]struct{} }
 
-// New makes a Guard. Close ends it; it does not close connections.
+// New creates a Guard. Close ends it, but does not close connections.
 func New(o Options) (*Guard, error) {
 	limits, err := o.Limits.fitted()
 	if err != nil {
@@ -60,24 +59,24 @@ func New(o Options) (*Guard, error) {
 	return &Guard{Options: o, null: null, clients: map[netip.Prefix]*holder{}}, nil
 }
 
-// Close lets go of what the Guard itself holds.
+// Close releases the Guard's own descriptor.
 func (g *Guard) Close() error { return g.null.Close() }
 
-// Status is how many connections there are, and how many were refused or closed
-// to make room since the start.
+// Status has the number of connections, and how many were refused or closed to make room since the
+// start.
 type Status struct {
 	Open    int
 	Refused int64
 }
 
-// Status returns the Guard's figures.
+// Status returns the Guard's counters.
 func (g *Guard) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return Status{Open: g.total, Refused: g.refused}
 }
 
-// Listener accepts the connections of another listener that the limits allow.
+// Listener returns a listener that accepts only the connections that the limits allow.
 func (g *Guard) Listener(l net.Listener) net.Listener { return &listener{l, g} }
 
 type listener struct {
@@ -85,8 +84,8 @@ type listener struct {
 	guard *Guard
 }
 
-// Accept implements net.Listener. It returns an error only of the listener
-// itself: a refused connection must not end the server.
+// Accept implements net.Listener. It returns only errors of the listener itself: a refused
+// connection must not end the server.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -101,14 +100,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, or says why it may not be.
+// admit counts a connection, or returns why it is refused.
 func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	c := &conn{Conn: raw, guard: g, client: client(raw.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n, ok := descriptor(raw); ok && n >= g.Limits.ceiling() {
-		// This connection holds a reserved descriptor and has to go, but the next
-		// one finds a place.
+		// This connection holds a reserved descriptor and must be closed, but there is room for the
+		// next one.
 		g.evict(nil)
 		return nil, errFiles
 	}
@@ -128,9 +127,9 @@ func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	return c, nil
 }
 
-// evict closes the connection that has been idle longest, of one client, or with
-// nil of the client that holds most of those that have one: many clients with
-// a few connections each must not lock out others. g.mu is held.
+// evict closes the longest idle connection of one client. For nil it chooses the client with the
+// most connections among those with an idle one, so that many clients with a few connections each
+// cannot lock out others. The caller holds g.mu.
 func (g *Guard) evict(of *holder) bool {
 	var oldest *conn
 	most := 0
@@ -148,12 +147,12 @@ func (g *Guard) evict(of *holder) bool {
 	g.forget(oldest)
 	g.note(errors.New("an idle connection was closed to make room"))
 	reset(oldest.Conn)
-	// It was open a moment ago, or its client has closed it: gone either way.
+	// It was open a moment ago; otherwise its client has closed it.
 	_ = oldest.Conn.Close()
 	return true
 }
 
-// idle returns the connection that has been idle longest, or nil.
+// idle returns the longest idle connection, or nil.
 func (h *holder) idle(now time.Time) (oldest *conn) {
 	for c := range h.conns {
 		if c.evictable(now) && (oldest == nil || c.since.Before(oldest.since)) {
@@ -163,7 +162,7 @@ func (h *holder) idle(now time.Time) (oldest *conn) {
 	return oldest
 }
 
-// forget stops counting a connection. g.mu is held.
+// forget stops counting a connection. The caller holds g.mu.
 func (g *Guard) forget(c *conn) {
 	h := g.clients[c.client]
 	if h == nil {
@@ -179,10 +178,10 @@ func (g *Guard) forget(c *conn) {
 	}
 }
 
-// warnEvery bounds how much of the log a flood takes.
+// warnEvery bounds the log lines during a flood.
 const warnEvery = time.Minute
 
-// note counts a refusal and says so now and then. g.mu is held.
+// note counts a refusal and logs it from time to time. The caller holds g.mu.
 func (g *Guard) note(why error) {
 	g.refused++
 	if now := time.Now(); now.Sub(g.warned) >= warnEvery {
@@ -193,8 +192,7 @@ func (g *Guard) note(why error) {
 
 type connKey struct{}
 
-// Context marks the context of a connection with it, as http.Server.ConnContext
-// does.
+// Context stores the connection in its context, for http.Server.ConnContext.
 func (g *Guard) Context(ctx context.Context, raw net.Conn) context.Context {
 	if c, ok := raw.(*conn); ok {
 		return context.WithValue(ctx, connKey{}, c)
@@ -202,8 +200,7 @@ func (g *Guard) Context(ctx context.Context, raw net.Conn) context.Context {
 	return ctx
 }
 
-// State notes when a connection has had its answer, as http.Server.ConnState
-// does. From then on until its next request it is idle.
+// State notes when a connection becomes idle, for http.Server.ConnState.
 func (g *Guard) State(raw net.Conn, state http.ConnState) {
 	if c, ok := raw.(*conn); ok && state == http.StateIdle {
 		g.mu.Lock()
@@ -212,9 +209,9 @@ func (g *Guard) State(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// Handler serves requests of guarded connections by another handler, while the
-// process has descriptors to spare: each may take another one into a sandbox.
-// Requests of other connections, such as the local socket's, always pass.
+// Handler serves requests of guarded connections while the process has descriptors to spare: each
+// request may need another one into a sandbox. Requests of other connections, such as those of the
+// local socket, always pass.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
@@ -242,8 +239,8 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 func (g *Guard) spare() bool {
 	fd, err := unix.FcntlInt(g.null.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return false // there is none at all
+		return false // no descriptor is free
 	}
-	_ = unix.Close(fd) // a descriptor of /dev/null, of which nothing is lost
+	_ = unix.Close(fd) // a descriptor of /dev/null, so nothing can be lost
 	return fd < g.Limits.ceiling()
 }

@@ -1,6 +1,5 @@
-// Package connlimit owns how many connections of strangers a server holds at
-// once: in all, from one address, and by the descriptors that the process has
-// left for its own work.
+// Package connlimit owns the limits on connections from the network: in all, from one address, and
+// by the file descriptors that the process needs for its own work.
 package connlimit
 
 import (
@@ -14,41 +13,39 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Limits bound the connections of a Guard. All must be above zero but Files.
+// Limits bound the connections of a Guard. All but Files must be above zero.
 type Limits struct {
-	// Total is how many connections there are at most, and PerAddress from one
-	// address: an IPv4 address, or an IPv6 network of 64 bits, because a client
-	// usually has a whole one.
+	// Total is the maximum of connections, and PerAddress that from one address: an IPv4 address,
+	// or an IPv6 network of 64 bits, because a client usually has a whole one.
 	Total, PerAddress int
-	// Reserve is how many descriptors of the process strangers cannot take.
+	// Reserve is the number of descriptors that network clients cannot use.
 	Reserve int
-	// Stall is how long a client may read nothing of what it is sent.
+	// Stall is how long a client may read nothing of an answer.
 	Stall time.Duration
-	// Files is how many descriptors the process may have; zero is its limit.
+	// Files is the number of descriptors of the process; zero means its limit.
 	Files int
 }
 
-// least is how many connections a server must have room for.
+// least is the minimum of connections for a server.
 const least = 16
 
-// perConnection is how many descriptors a connection takes: its own, and
-// another one into a sandbox.
+// perConnection is the number of descriptors for a connection: its own, and one into a sandbox.
 const perConnection = 2
 
 // Errors of refused connections.
 var (
 	errAddress = fault.New(fault.Exhausted, "connections_address", "this address has too many connections to the server").
-			WithHint("close some, or raise max_connections_per_address of the server").WithRetryAfter(retryAfter)
-	errTotal = fault.New(fault.Unavailable, "connections_full", "the server has as many connections as it takes").
-			WithHint("try again in a few seconds, or raise max_connections of the server").WithRetryAfter(retryAfter)
+			WithHint("close some, or raise the server's setting max_connections_per_address").WithRetryAfter(retryAfter)
+	errTotal = fault.New(fault.Unavailable, "connections_full", "the server has reached its maximum of connections").
+			WithHint("try again in a few seconds, or raise the server's setting max_connections").WithRetryAfter(retryAfter)
 	errFiles = fault.New(fault.Unavailable, "descriptors_low", "the server has no descriptors left for connections").
 			WithHint("try again in a few seconds, or raise the server's limit of open files (ulimit -n)").WithRetryAfter(retryAfter)
 )
 
 const retryAfter = 2 * time.Second
 
-// fitted returns the limits with Total lowered to what the process has
-// descriptors for, or an error if that is next to nothing.
+// fitted returns the limits with Total lowered to the available descriptors, or an error if they
+// are too few.
 func (l Limits) fitted() (Limits, error) {
 	if l.Total < 1 || l.PerAddress < 1 || l.Reserve < 1 || l.Stall <= 0 {
 		return l, fault.New(fault.Invalid, "connections_limits", "the limits of connections must be above zero")
@@ -70,12 +67,11 @@ func (l Limits) fitted() (Limits, error) {
 	return l, nil
 }
 
-// ceiling is the first descriptor that strangers cannot have. The kernel gives
-// out the lowest free one, so that those from here on are free for as long as no
-// stranger is let have one.
+// ceiling is the first descriptor that network clients cannot get. The kernel assigns the lowest
+// free one, so descriptors from here on stay free while no client gets one of them.
 func (l Limits) ceiling() int { return l.Files - l.Reserve }
 
-// client returns under what an address is counted.
+// client returns the key under which an address is counted.
 func client(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// places is how many refused connections may be told so at once; further ones
-	// are closed without a word, so that telling costs a bounded amount.
+	// places bounds the refused connections that are answered at once. Further ones are closed
+	// without an answer, so that the cost is bounded.
 	places = 64
-	// tellWithin bounds how long one of them stays: until the client has sent
-	// something, because clients take an answer before that for a fault.
+	// tellWithin bounds the time of such an answer. It waits until the client has sent something,
+	// because clients treat an earlier answer as an error.
 	tellWithin = time.Second
 	maxHead    = 4 << 10
 )
 
-// refuse ends a connection. One that holds a reserved descriptor, or comes
-// when all places are taken, is closed at once.
+// refuse ends a connection. It closes a connection at once if it holds a reserved descriptor or all
+// places are taken.
 func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Lock()
 	g.note(why)
@@ -65,8 +65,8 @@ func (g *Guard) tell(raw net.Conn, why *fault.Error) error {
 	if _, err := raw.Write(answer.wire()); err != nil {
 		return err
 	}
-	// Without this the kernel would reset the connection for what is unread, and
-	// the client might lose the answer.
+	// Otherwise the kernel would reset the connection because of unread data, and the client might
+	// lose the answer.
 	if half, ok := raw.(interface{ CloseWrite() error }); ok {
 		if err := half.CloseWrite(); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (g *Guard) tell(raw net.Conn, why *fault.Error) error {
 	return err
 }
 
-// target returns the path that a request's first line names, or "".
+// target returns the path in a request's first line, or "".
 func target(head []byte) string {
 	line, _, _ := bytes.Cut(head, []byte("\r\n"))
 	fields := strings.Fields(string(line))
@@ -86,7 +86,7 @@ func target(head []byte) string {
 	return fields[1]
 }
 
-// response is an http.ResponseWriter whose answer is bytes.
+// response is an http.ResponseWriter that collects the answer as bytes.
 type response struct {
 	header http.Header
 	status int
@@ -117,7 +117,7 @@ func (r *response) wire() []byte {
 	r.Header().Set("Content-Length", fmt.Sprint(r.body.Len()))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))
-	_ = r.Header().Write(&b) // a buffer takes all
+	_ = r.Header().Write(&b) // a buffer accepts all
 	b.WriteString("\r\n")
 	b.Write(r.body.Bytes())
 	return b.Bytes()

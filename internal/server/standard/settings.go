@@ -15,9 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// Settings turns settings into the rules for all sandboxes. A policy file that
-// cannot be read in full is an error: what it forbids would otherwise be
-// allowed.
+// Settings compiles the policies and limits for all sandboxes. A policy file that cannot be read
+// completely is an error: its missing rules would otherwise not apply.
 func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
 		MaxLive: int(c.MaxLive), MaxPaused: int(c.MaxPaused), SnapshotBudget: c.SnapshotBudget, SnapshotRetention: c.SnapshotRetention,
@@ -25,7 +24,7 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 		AgentsAnswer: c.MCP.Approver == "any",
 	}
 	if c.DefaultLevel != "" && !slices.Contains(policy.Levels(), c.DefaultLevel) {
-		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: there is no level %q", c.DefaultLevel).
+		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: unknown level %q", c.DefaultLevel).
 			WithHint("levels are " + strings.Join(policy.Levels(), ", "))
 	}
 	var err error
@@ -38,20 +37,19 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	if s.Project, err = document("project_policy", c.ProjectPolicy); err != nil {
 		return s, err
 	}
-	// Laid over each other now, so that it is not the first sandbox that
-	// finds out.
+	// Combine them now, so that an error appears at the start and not with the first sandbox.
 	if _, _, err := (sandbox.Access{}).Compile(s); err != nil {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}
 	return s, nil
 }
 
-// Starts is how starts are bounded.
+// Starts returns the limits of starts.
 func Starts(c config.Config) server.Starts {
 	return server.Starts{AtOnce: int(c.StartsAtOnce), MaxQueued: int(c.MaxQueued), MaxWait: c.MaxQueueWait}
 }
 
-// Connections is how much clients may take of a server.
+// Connections returns the limits of connections.
 func Connections(c config.Config) server.Connections {
 	return server.Connections{
 		Total: int(c.MaxConnections), PerAddress: int(c.MaxConnectionsPerAddress), Reserve: int(c.ReservedDescriptors),
@@ -59,12 +57,12 @@ func Connections(c config.Config) server.Connections {
 	}
 }
 
-// Record is how the record of what happens is bounded.
+// Record returns the limits of the audit log.
 func Record(c config.Config) server.RecordOptions {
 	return server.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}
 }
 
-// maxPolicy is what the policy's parser takes.
+// maxPolicy is the policy parser's limit.
 const maxPolicy = 1 << 20
 
 func document(setting, path string) (*policy.Document, error) {

@@ -37,7 +37,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%v, %v", p, err)
 	}
 
-	// What cannot be read in full is not half in force.
+	// A policy that cannot be read completely is not partly in force.
 	for name, text := range map[string]string{
 		"unknown field": good + "networks: {}\n", "twice": good + good, "two documents": good + "---\n" + good,
 		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",

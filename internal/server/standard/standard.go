@@ -1,6 +1,6 @@
-// Package standard owns the choice of parts for this machine: the embedded
-// gVisor, the host's tools as template, the guest that the binary carries,
-// and the roles that the binary plays when it starts itself again.
+// Package standard owns the choice of parts for this machine: the embedded gVisor, the host's tools
+// as the template, the embedded guest, and the roles that the binary plays when it starts itself
+// again.
 package standard
 
 import (
@@ -13,6 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
@@ -26,41 +28,41 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// Dispatch plays another role if this process was started for one, and then
-// does not return. It comes first in main.
+// Dispatch runs another role if this process was started for one, and then does not return. main
+// calls it first.
 func Dispatch() {
 	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main}
-	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest)...)
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole())...)
 }
 
-// Options say where and how to open.
+// Options configure Open.
 type Options struct {
 	State   string
 	Log     *slog.Logger
 	Server  bool
 	Domain  string
 	Version string
-	// DefaultEngine is the engine of a sandbox that names none; "" is the first one.
+	// DefaultEngine is the default engine of sandboxes; "" means the first one.
 	DefaultEngine string
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
-	// Pool lets sandboxes wait for callers while a server runs; nil is none.
+	// Pool configures the warm pool of a server; nil means none.
 	Pool *server.Pool
-	// Webhook is told of approvals; nil is none.
+	// Webhook receives approval requests; nil means none.
 	Webhook *approval.Webhook
-	// Connections bound what clients take of a server.
+	// Connections bound the connections of clients.
 	Connections server.Connections
-	// Doors are further surfaces of a server.
-	Doors []server.Opening
-	// Settings are the rules for all sandboxes.
+	// Frontends are further frontends of a server.
+	Frontends []server.FrontendMount
+	// Settings are the policies and limits for all sandboxes.
 	Settings sandbox.Settings
-	// SecretsKey and SecretsExec are the daemon's.
+	// SecretsKey and SecretsExec are as in server.Options.
 	SecretsKey, SecretsExec string
-	// Record bounds the record.
+	// Record bounds the audit log.
 	Record server.RecordOptions
-	// Images say where images come from and how much disk they may take.
+	// Images configures the sources and the disk space of images.
 	Images Images
-	// HostEtc is what sandboxes see of /etc besides.
+	// HostEtc lists further paths of /etc that sandboxes see.
 	HostEtc []string
 }
 
@@ -88,14 +90,14 @@ func openImages(o Options, guest string) (*library.Library, error) {
 	})
 }
 
-// Engines makes the engines of this program alone, for looking at what this machine
-// can do. byDefault names the default engine; "" is the first one.
+// Engines creates this program's engines without a state directory, to check what this machine can
+// do. byDefault names the default engine; "" means the first one.
 func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry, error) {
 	if err := checkStatic(); err != nil {
 		return nil, err
 	}
-	// Programs are put into it and run from it: in a directory of another user,
-	// they could be exchanged for others.
+	// Programs are written to it and run from it: in another user's directory they could be
+	// replaced.
 	if err := store.CheckPrivate(state); err != nil {
 		return nil, err
 	}
@@ -107,11 +109,15 @@ func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(byDefault, gv)
+	jailed, err := jail.New(jail.Options{StateDir: state, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(byDefault, gv, jailed)
 }
 
-// Open assembles a daemon. What the machine cannot do is an error here, with
-// what would help, and not a weaker wall later.
+// Open opens a state directory. If the machine lacks something, Open returns an error with advice
+// instead of a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
 	engines, err := Engines(o.State, o.Log, o.DefaultEngine)
 	if err != nil {
@@ -129,7 +135,7 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
 		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...)),
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
+		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A Go program runs sandboxes without a server, and nothing outlives it that
-// it did not mean to keep.
+// A Go program runs sandboxes without a server. Only what it explicitly keeps outlives it.
 func TestLocal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	state := hosttest.ShortDir(t)
@@ -37,8 +36,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// An organisation's policy is a ceiling for what a Go program makes without a
-// server too, and so are the other settings.
+// An organisation's policy limits the sandboxes of a Go program without a server too, and so do the
+// other settings.
 func TestLocalUnderSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, dir := hosttest.ShortDir(t), t.TempDir()

@@ -7,9 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkStatic refuses a program that needs the host's libraries: gVisor
-// starts it again where they cannot be seen, and the kernel then says no more
-// than that a file is missing.
+// checkStatic refuses a dynamically linked program: gVisor starts it again where the host's
+// libraries are not visible, and the kernel would only report a missing file.
 func checkStatic() error {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {
@@ -18,7 +17,7 @@ func checkStatic() error {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fault.New(fault.Unsupported, "dynamic_binary", "this program is linked to the host's libraries, and gVisor starts it where there are none").
+			return fault.New(fault.Unsupported, "dynamic_binary", "this program is dynamically linked, but gVisor starts it where the host's libraries are not visible").
 				WithHint("build it with CGO_ENABLED=0")
 		}
 	}

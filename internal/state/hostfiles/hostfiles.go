@@ -1,6 +1,5 @@
-// Package hostfiles owns the list of the host's files that a saved memory refers
-// to: what each held when it was saved, whether it still does, and the copies that
-// are kept of them.
+// Package hostfiles owns the list of the host's files that a saved memory refers to: their content
+// at the time of saving, whether it has changed since, and the copies that are kept.
 package hostfiles
 
 import (
@@ -15,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most is how many files and directories a list may have. A sandbox decides how
-// many it opens, and each is read when its state is saved.
+// Most bounds a list. A sandbox decides how many files it opens, and each is read when its state is
+// saved.
 const Most = 4096
 
 // File is a file or directory of the host that a saved memory refers to.
@@ -25,10 +24,10 @@ type File struct {
 	Inside string `json:"inside,omitempty"` // absolute, in the sandbox
 	Dir    bool   `json:"dir,omitempty"`
 	Size   int64  `json:"size,omitempty"`
-	// Sum is the SHA-256 of a file. It is "" where another file was at the path
-	// already when the state was saved, and what it held could not be read.
+	// Sum is the SHA-256 of a file. It is "" if another file was at the path when the state was
+	// saved, and the open file could not be read.
 	Sum string `json:"sum,omitempty"`
-	// Mode are the permissions of a file that is Kept: a Store has a copy.
+	// Mode is the permissions of a file that is Kept: a Store has a copy.
 	Mode fs.FileMode `json:"mode,omitempty"`
 	Kept bool        `json:"kept,omitempty"`
 }
@@ -45,22 +44,21 @@ func identityOf(st *unix.Stat_t) Identity {
 	return Identity{dev: st.Dev, ino: st.Ino, size: st.Size, mode: st.Mode, mtime: st.Mtim, ctime: st.Ctim}
 }
 
-// sums are the digests of files by what they were. Sandboxes of one host map the
-// same libraries, so nearly all are read once.
+// sums caches digests of files by identity. Sandboxes of one host map the same libraries, so nearly
+// all are read once.
 var sums = struct {
 	sync.Mutex
 	of map[Identity]string
 }{of: map[Identity]string{}}
 
-// mostSums bounds the digests that are remembered.
+// mostSums bounds the cached digests.
 const mostSums = 16 * Most
 
-// errChanged is the cause where a file is not the one that was expected.
+// errChanged is the cause if a file is not the expected one.
 var errChanged = errors.New("it was changed")
 
-// sum returns the digest of the file at a path, and its size. Nothing at the end
-// of the path is followed, and neither a pipe nor a device is waited for: what
-// was a file when it was saved may have become anything.
+// sum returns the digest of the file at a path, and its size. It follows no link at the end of the
+// path and does not block on a pipe or a device: the file may have been replaced since.
 func sum(path string, want *Identity) (string, int64, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -78,7 +76,7 @@ func openFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// sumOf is sum for an open file, of which it reads all and moves nothing.
+// sumOf is sum for an open file. It reads all of it without moving the offset.
 func sumOf(f *os.File, want *Identity) (string, int64, error) {
 	is, err := identify(f)
 	if err != nil {
@@ -123,14 +121,14 @@ func identify(f *os.File) (Identity, error) {
 	return identityOf(&st), nil
 }
 
-// changed reports whether an error says that a file is another one. Any other
-// says that it cannot be known.
+// changed reports whether an error means that the file is another one. Any other error means that
+// this is unknown.
 func changed(err error) bool {
 	return errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// Changed returns what of a list is another file now, or is not there. An error
-// says that it could not be found out.
+// Changed returns the files of a list that were replaced or removed. An error means that this could
+// not be determined.
 func Changed(list []File) (others []File, err error) {
 	for _, f := range list {
 		same, err := f.same()

@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostHeld bounds the files of one list that are held open. What is beyond is
-// found by its path alone.
+// mostHeld bounds the files of one list that are held open. Further files are found by their path
+// only.
 const mostHeld = 512
 
 // Open is a file or directory that a process has open.
 type Open struct {
-	// Path is the path that it was opened by, as /proc of the process says.
+	// Path is the path by which it was opened, according to /proc.
 	Path string
 	Dir  bool
-	// Deleted says that nothing has that path any more, or another file.
+	// Deleted means that the path does not exist any more, or is another file.
 	Deleted bool
 
 	is   Identity
-	held *os.File // the very file, whatever has become of its path
+	held *os.File // the file itself, whatever its path is now
 }
 
-// List is what a process has open. Close it.
+// List is the open files of a process. The caller closes it.
 type List []Open
 
-// Close lets the files go.
+// Close closes the files.
 func (l List) Close() {
 	for _, o := range l {
 		if o.held != nil {
@@ -40,9 +40,8 @@ func (l List) Close() {
 	}
 }
 
-// OpenBy lists the files and directories that a process has open below a
-// directory, as the kernel of the host knows them. The process must not open or
-// close any while they are listed.
+// OpenBy lists the files and directories that a process has open below a directory, according to
+// the host's kernel. The process must not open or close any at the same time.
 func OpenBy(pid int, below string) (list List, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -85,11 +84,12 @@ func OpenBy(pid int, below string) (list List, err error) {
 	return list, nil
 }
 
-// look describes what a link of /proc leads to. It is nil for what is none of a list.
+// look describes the target of a link in /proc. It returns nil for a target that does not belong
+// into a list.
 func look(link, below string) (*Open, error) {
 	path, err := os.Readlink(link)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // closed since, and so none of what stays open
+		return nil, nil // closed at the same time, so it does not stay open
 	}
 	if err != nil {
 		return nil, err
@@ -104,13 +104,13 @@ func look(link, below string) (*Open, error) {
 	o := &Open{Path: path, is: identityOf(&st)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		// Its times change with what is in it.
+		// a directory's times change with its content
 		o.Dir, o.is = true, Identity{}
 	case unix.S_IFREG:
 	default:
 		return nil, nil
 	}
-	rest, deleted := strings.CutSuffix(path, " (deleted)") // the kernel's word
+	rest, deleted := strings.CutSuffix(path, " (deleted)") // the kernel's suffix
 	if deleted && !o.Dir && st.Nlink > 0 {
 		return nil, fmt.Errorf("%s: it has other names, so its own is not known", path)
 	}
@@ -120,8 +120,8 @@ func look(link, below string) (*Open, error) {
 	return o, nil
 }
 
-// At describes an open file that is, or was, at a path of the host. Its Sum is ""
-// if another is there now, and the open one cannot be read.
+// At describes an open file that is, or was, at a path of the host. Its Sum is "" if another file
+// is there now, and the open one cannot be read.
 func (o Open) At(path string) (File, error) {
 	if o.Dir {
 		return File{Path: path, Dir: true}, nil
@@ -140,10 +140,9 @@ func (o Open) At(path string) (File, error) {
 	return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.is.mode & 0o777)}, nil
 }
 
-// MovedSince reports whether an open file, or a directory on its way below top,
-// may have got its path after a time: it is not certain then that the process that
-// opened it knows it by this path. A directory's change time goes with its
-// modification time but for a move and a change of its rights.
+// MovedSince reports whether an open file, or a directory on its path below top, may have been
+// moved after a time: then the process may have opened it by another path. A directory's change
+// time equals its modification time except after a move and a change of permissions.
 func (o Open) MovedSince(t time.Time, path, top string) (bool, error) {
 	if !o.Dir && !o.Deleted && after(o.is.ctime, t) {
 		return true, nil

@@ -17,12 +17,12 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// mostKept is how many bytes a store takes at most, or a fifth of what is free
-// where that is less. What is beyond is not kept.
+// mostKept bounds the size of a store, or a fifth of the free space if that is less. Further files
+// are not copied.
 const mostKept = 2 << 30
 
-// rest is how long a copy stays that nothing refers to. Between the copy and the
-// row of what refers to it, and while a machine starts with it, nothing does.
+// rest is how long an unused copy is kept. Between making a copy and storing the row that refers to
+// it, and while an instance starts with it, no row refers to it.
 const rest = time.Hour
 
 // Store keeps copies of files, named by a digest of their content, so that a saved
@@ -30,14 +30,14 @@ const rest = time.Hour
 // use it at once.
 type Store struct {
 	dir string
-	// Most is how many bytes it may take; zero is its own bound.
+	// Most is the maximum size in bytes; zero means the default.
 	Most int64
 
-	mu       sync.Mutex // one who copies or removes
+	mu       sync.Mutex // held while copying or removing
 	unsynced []string
 }
 
-// OpenStore opens a store, and makes it if it is missing.
+// OpenStore opens a store, and creates it if necessary.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("copies of files: %w", err)
@@ -45,11 +45,10 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// name is that of a copy. Programs see the permissions too.
+// name returns the name of a copy. It includes the permissions, which programs see.
 func (f File) name() string { return fmt.Sprintf("%s-%03o", f.Sum, f.Mode.Perm()) }
 
-// Keep has a copy of a file that is in a list, and returns the file with Kept set if
-// it has one then.
+// Keep copies a file of a list if necessary, and returns the file with Kept set if there is a copy.
 func (s *Store) Keep(f File, o Open) (File, error) {
 	f.Kept = false
 	if f.Dir || f.Sum == "" {
@@ -82,7 +81,7 @@ func (s *Store) Keep(f File, o Open) (File, error) {
 	return f, nil
 }
 
-// copy makes a copy under its name, if it has what the name says.
+// copy makes a copy under its name, if the content has the expected digest.
 func (s *Store) copy(from *os.File, path string, f File) (err error) {
 	to, err := os.CreateTemp(s.dir, ".new-")
 	if err != nil {
@@ -93,14 +92,14 @@ func (s *Store) copy(from *os.File, path string, f File) (err error) {
 			err = errors.Join(err, os.Remove(to.Name()))
 		}
 	}()
-	// A file system that can shares the blocks.
+	// Some file systems share the blocks.
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) != nil {
 		if _, err := io.Copy(to, io.NewSectionReader(from, 0, f.Size)); err != nil {
 			return err
 		}
 	}
-	// Copies are never written again. The mode is the one that a program inside sees,
-	// without the setuid and setgid bits, which would make it run as another user.
+	// Copies are never changed. The mode is what a program inside sees, without the setuid and
+	// setgid bits, which would make it run as another user.
 	if err := to.Chmod(f.Mode.Perm()); err != nil {
 		return err
 	}
@@ -114,7 +113,7 @@ func (s *Store) copy(from *os.File, path string, f File) (err error) {
 	return os.Rename(to.Name(), path)
 }
 
-// roomFor refuses what would take too much of the disk.
+// roomFor returns an error if a copy would exceed the limit.
 func (s *Store) roomFor(n int64) error {
 	if err := diskroom.CheckFloor(s.dir); err != nil {
 		return err
@@ -137,8 +136,8 @@ func (s *Store) roomFor(n int64) error {
 	return nil
 }
 
-// Find returns where the copy of a file is. It is "" if there is none, or if the
-// copy is not what it was.
+// Find returns the path of a file's copy. It returns "" if there is none, or if the copy was
+// changed.
 func (s *Store) Find(f File) (string, error) {
 	if !f.Kept || f.Sum == "" {
 		return "", nil
@@ -158,8 +157,8 @@ func (s *Store) Find(f File) (string, error) {
 	return path, use(path, info)
 }
 
-// use updates the time of a copy, so that the removal of unused copies keeps it. It
-// does not do so on each call, because a file with a new time is hashed again.
+// use updates the time of a copy, so that Prune keeps it. It does not do so on each call, because a
+// file with a new time is hashed again.
 func use(path string, info fs.FileInfo) error {
 	now := time.Now()
 	if info.ModTime().After(now.Add(-rest / 2)) {
@@ -168,7 +167,7 @@ func use(path string, info fs.FileInfo) error {
 	return os.Chtimes(path, now, now)
 }
 
-// Bytes is what the copies take.
+// Bytes returns the size of all copies.
 func (s *Store) Bytes() (int64, error) {
 	var sum int64
 	err := s.each(func(_ string, info fs.FileInfo) error {
@@ -178,8 +177,8 @@ func (s *Store) Bytes() (int64, error) {
 	return sum, err
 }
 
-// Prune removes the copies that none of the lists has, and what was not finished,
-// once they have not been used for half an hour or more.
+// Prune removes unfinished copies, and copies that no list contains, once they have not been used
+// for half an hour.
 func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
 	wanted := map[string]bool{}
 	for _, f := range slices.Concat(lists...) {
@@ -203,8 +202,8 @@ func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
 	return freed, err
 }
 
-// Sync has the copies that this process made outlive a loss of power. One that did
-// not is found not to be what it was.
+// Sync makes the copies of this process durable. After a power failure, Find detects a copy that
+// was not synced.
 func (s *Store) Sync() error {
 	s.mu.Lock()
 	paths := s.unsynced

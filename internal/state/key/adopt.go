@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Adopt makes a secret that somebody chose a key, unless it is one already:
-// an operator who sets up many servers gives each the same key.
+// Adopt stores a secret that the operator chose as a key, unless it is one already: an operator of
+// many servers may give each the same key.
 func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	if !WellFormed(secret) {
-		return Key{}, fault.New(fault.Invalid, "invalid_key", "the key is not "+Prefix+" and 40 lower-case hex digits").
+		return Key{}, fault.New(fault.Invalid, "invalid_key", "the key must be "+Prefix+" and 40 lower-case hex digits").
 			WithHint("crannog key new makes one")
 	}
 	if err := checkName(name); err != nil {
@@ -23,7 +23,7 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	hash := sha256.Sum256([]byte(secret))
 	k, err := r.store.KeyByHash(ctx, hash)
 	if err == nil && !k.Opens.at(API) {
-		return Key{}, fault.New(fault.Conflict, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+		return Key{}, fault.New(fault.Conflict, "key_for_mcp", "this key is valid only for the tools of agents at /mcp").
 			WithHint("crannog key new makes one for the API")
 	}
 	if fault.KindOf(err) != fault.NotFound {

@@ -1,5 +1,5 @@
-// Package key owns API keys: their form, who holds one, and how one is
-// checked. A key is shown once, when it is made; only its hash is kept.
+// Package key owns API keys: their format, storage and verification. A key is shown once, when it
+// is created; only its hash is stored.
 package key
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Prefix and secretBytes give the form e2b_ and 40 lower-case hex digits,
-// which is what clients of the E2B wire check before their first request.
+// Prefix and secretBytes define the format e2b_ and 40 lower-case hex digits, which E2B clients
+// check before their first request.
 const (
 	Prefix      = "e2b_"
 	secretBytes = 20
@@ -30,69 +30,68 @@ const (
 // maxName bounds a key's name in bytes.
 const maxName = 64
 
-// usedEvery is how exactly LastUsed is kept: a write per request would be
-// dearer than the request.
+// usedEvery is the precision of LastUsed: a write for each request would cost more than the
+// request.
 const usedEvery = time.Minute
 
-// Key is an API key as it is kept.
+// Key is a stored API key.
 type Key struct {
 	ID       string // "k" and 15 of [0-9a-f]
 	Name     string // for people
 	Opens    Opens
 	Hash     [sha256.Size]byte
 	Created  time.Time
-	LastUsed time.Time // to the minute; zero is never
+	LastUsed time.Time // to the minute; zero means never
 }
 
-// Opens says at what doors a key is good. The zero value opens nothing.
+// Opens is what a key is valid for. The zero value is valid for nothing.
 type Opens string
 
-// What keys open.
+// What a key can be valid for.
 const (
-	API Opens = "api" // the API, the E2B wire, and what MCP is
-	MCP Opens = "mcp" // the tools of agents, and nothing else
+	API Opens = "api" // /v1, the E2B API, and MCP
+	MCP Opens = "mcp" // the tools of agents only
 )
 
-// at reports whether a key is good at a door.
+// at reports whether a key is valid for a purpose.
 func (o Opens) at(door Opens) bool { return o == API || o == MCP && door == MCP }
 
-// Store keeps keys.
+// Store stores keys.
 type Store interface {
 	InsertKey(ctx context.Context, k Key) error
-	// KeyByHash finds a key, or is NotFound.
+	// KeyByHash finds a key, or returns NotFound.
 	KeyByHash(ctx context.Context, hash [sha256.Size]byte) (Key, error)
 	// Keys returns all keys, oldest first.
 	Keys(ctx context.Context) ([]Key, error)
 	UseKey(ctx context.Context, id string, at time.Time) error
-	// DeleteKey reports whether the key was there.
+	// DeleteKey reports whether the key existed.
 	DeleteKey(ctx context.Context, id string) (bool, error)
 }
 
-// Ring makes and checks keys. It is safe for concurrent use.
+// Ring creates and verifies keys. It is safe for concurrent use.
 type Ring struct {
 	store Store
 	log   *slog.Logger
 	book  Book
 }
 
-// Book writes into the record that a key is made or revoked. After an error it
-// is not.
+// Book writes an audit entry about a key before it is created or revoked. After an error, the
+// action does not happen.
 type Book func(ctx context.Context, kind audit.Kind, k Key) error
 
-// NewRing makes a Ring.
+// NewRing returns a Ring.
 func NewRing(store Store, log *slog.Logger, book Book) *Ring {
 	return &Ring{store: store, log: log, book: book}
 }
 
-// Create makes a key for the API and returns its secret, which is not kept.
+// Create creates a key for the API and returns its secret, which is not stored.
 func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, err error) {
 	return r.CreateFor(ctx, name, API)
 }
 
 func newID() string { return ids.New("k") }
 
-// CreateFor makes a key that opens one thing and returns its secret, which is
-// not kept.
+// CreateFor creates a key for one purpose and returns its secret, which is not stored.
 func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret string, k Key, err error) {
 	if err := checkName(name); err != nil {
 		return "", Key{}, err
@@ -119,21 +118,20 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 	return secret, k, nil
 }
 
-// Verify returns the key that a secret opens, if it is good for the API. All
-// that is wrong with a secret gives the same error, so that a caller learns
-// nothing from it.
+// Verify returns the key of a secret, if it is valid for the API. All invalid secrets give the same
+// error, so that a caller learns nothing from it.
 func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
 	return r.VerifyAt(ctx, secret, API)
 }
 
-// VerifyAt is Verify at a door. A key that is right and opens another one is
-// Denied: who holds it may know.
+// VerifyAt is Verify for a purpose. A key for another purpose is Denied: its holder may know that
+// it is valid.
 func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, error) {
 	if !WellFormed(secret) {
 		return Key{}, unauthenticated()
 	}
-	// The look-up compares hashes, and an attacker cannot choose the hash of a
-	// guess, so its timing reveals nothing about a key.
+	// The look-up compares hashes, and an attacker cannot choose the hash of a guess, so its timing
+	// reveals nothing about a key.
 	hash := sha256.Sum256([]byte(secret))
 	k, err := r.store.KeyByHash(ctx, hash)
 	if fault.KindOf(err) == fault.NotFound {
@@ -146,13 +144,13 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 		return Key{}, unauthenticated()
 	}
 	if !k.Opens.at(door) {
-		// An agent that was given a key for its tools alone could otherwise make
-		// a sandbox with a policy of its own choice.
+		// An agent with a key for its tools could otherwise create a sandbox with a policy of its
+		// own choice.
 		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
 			WithHint("crannog key new makes one for the API")
 	}
 	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {
-		// The time of use is a convenience; a full disk must not lock out.
+		// The time of use is not essential: a full disk must not lock callers out.
 		if err := r.store.UseKey(ctx, k.ID, now); err != nil {
 			r.log.Warn("key use not recorded", "key", k.ID, "err", err)
 		}
@@ -163,7 +161,7 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 // List returns all keys, oldest first.
 func (r *Ring) List(ctx context.Context) ([]Key, error) { return r.store.Keys(ctx) }
 
-// Revoke drops a key by its ID, or by its name if only one key has it.
+// Revoke removes a key by its ID, or by its name if only one key has it.
 func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
 	keys, err := r.store.Keys(ctx)
 	if err != nil {
@@ -206,7 +204,7 @@ func find(keys []Key, ref string) (Key, error) {
 		WithHint("name it by its ID: crannog key ls")
 }
 
-// WellFormed reports whether a secret has the form of a key.
+// WellFormed reports whether a secret has the format of a key.
 func WellFormed(secret string) bool {
 	digits, ok := strings.CutPrefix(secret, Prefix)
 	return ok && len(secret) == secretLen && strings.Trim(digits, "0123456789abcdef") == ""

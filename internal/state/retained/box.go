@@ -15,24 +15,24 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Box answers for a sandbox that is gone, from what was kept of it: all that was
-// not changed is as at its start.
+// Box shows the files of a sandbox that has ended, from its retained changes: unchanged files are
+// as at its start.
 type Box struct {
 	dir   string
-	tree  []changeset.Entry          // all of it, by path
-	fresh map[string]int             // number of each new entry by path
+	tree  []changeset.Entry          // all entries, by path
+	fresh map[string]int             // number of each new entry, by path
 	files map[string]changeset.Entry // of tree
 }
 
 var _ changeset.Box = (*Box)(nil)
 
-// Box opens what was kept of a sandbox. start is the tree as the sandbox got it.
+// Box opens the retained changes of a sandbox. start is its tree at the start.
 func (s *Store) Box(id string, start []changeset.Entry) (*Box, error) {
 	return s.Part(id, start, func(name string) (string, bool) { return name, true })
 }
 
-// Part is Box for some of the files: name returns what one is called in the part, and
-// whether it is of it. start has the names of the part.
+// Part is Box for some of the files: name returns a path's name within the part, and whether it
+// belongs to the part. start has the names of the part.
 func (s *Store) Part(id string, start []changeset.Entry, name func(string) (string, bool)) (*Box, error) {
 	if _, err := s.Meta(id); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func readTree(name string) ([]changeset.Entry, error) {
 		return nil, fmt.Errorf("kept changes: %w", err)
 	}
 	defer f.Close()
-	// The names are the sandbox's: they are checked as at the first time.
+	// The sandbox chose the names: they are checked as when they were stored.
 	return changeset.ReadTree(f, changeset.Bounds{})
 }
 
@@ -108,11 +108,10 @@ func (b *Box) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadClose
 	}), nil
 }
 
-// Hide implements changeset.Box. What must not be seen was taken out before it
-// was kept.
+// Hide implements changeset.Box. Hidden files were removed before the changes were stored.
 func (*Box) Hide() changeset.Hider { return nil }
 
-// Pack implements changeset.Box. Only what was changed has content here.
+// Pack implements changeset.Box. Only changed files have content here.
 func (b *Box) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return stream(func(w io.Writer) error {
 		out := tar.NewWriter(w)
@@ -144,7 +143,7 @@ func (b *Box) pack(out *tar.Writer, name string, most int64) (bool, error) {
 	}
 	f, err := os.Open(filepath.Join(b.dir, contentName(n)))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // it was left out when it was taken
+		return false, nil // it was left out when the changes were stored
 	}
 	if err != nil {
 		return false, err
@@ -161,7 +160,7 @@ func (b *Box) pack(out *tar.Writer, name string, most int64) (bool, error) {
 	return true, err
 }
 
-// stream is what write writes, as it is read.
+// stream returns the output of write as a reader.
 func stream(write func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(write(w)) }()

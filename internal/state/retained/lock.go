@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locked opens a directory and takes its lock, which ends with the file or with
-// the process. ok is false if another has it, where how says not to wait.
+// locked opens a directory and locks it until the file is closed or the process ends. ok is false
+// if another process has the lock and how is non-blocking.
 func locked(dir string, how int) (f *os.File, ok bool, err error) {
 	f, err = os.Open(dir)
 	if err != nil {
@@ -38,8 +38,8 @@ func ignore(err, of error) error {
 	return err
 }
 
-// draft makes the directory of a draft and locks it. The kernel drops the lock when
-// the process dies, and sweepDrafts then removes the draft.
+// draft creates the directory of a draft and locks it. The kernel releases the lock when the
+// process dies, and sweepDrafts then removes the draft.
 func (s *Store) draft() (dir string, held *os.File, err error) {
 	// No other process may sweep between the creation of the directory and its lock.
 	all, _, err := locked(s.path, unix.LOCK_SH)
@@ -58,8 +58,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 	return dir, held, err
 }
 
-// sweepDrafts removes drafts, and what was being removed, of processes that are
-// dead.
+// sweepDrafts removes drafts and unfinished removals of dead processes.
 func (s *Store) sweepDrafts() error {
 	all, _, err := locked(s.path, unix.LOCK_EX)
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *Store) publish(dir, id string) error {
 		return nil
 	}
 	if !errors.Is(err, unix.ENOENT) {
-		// A file system that cannot exchange.
+		// for a file system without exchange
 		if err := s.Remove(id); err != nil {
 			return err
 		}
@@ -104,8 +103,7 @@ func (s *Store) publish(dir, id string) error {
 	return os.Rename(dir, to)
 }
 
-// remove takes a name away before what it is of, so that nothing half removed
-// ever has it.
+// remove renames a directory before it removes it, so that an incomplete one never has the name.
 func (s *Store) remove(id string) error {
 	dir, err := os.MkdirTemp(s.path, draftPrefix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +113,7 @@ func (s *Store) remove(id string) error {
 		return err
 	}
 	s.step("removal begun")
-	// Over an empty directory it is one step, which package os does not offer.
+	// Over an empty directory this is one step, which package os does not offer.
 	if err := unix.Rename(s.at(id), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("drop kept changes: %w", err), os.Remove(dir))
 	}

@@ -1,5 +1,5 @@
-// Package retained owns what ended sandboxes have left to decide about: their
-// changes, taken out of the sandbox into a directory of ours, for a day.
+// Package retained owns the retained changes of ended sandboxes: their change sets, copied out of
+// the sandbox into the state directory, for a day.
 package retained
 
 import (
@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// Life is how long changes are kept.
+	// Life is how long changes are retained.
 	Life = 24 * time.Hour
-	// most is how many sandboxes' changes are kept, and mostBytes how much of
-	// the disk they take together. The oldest go first.
+	// most bounds the number of sandboxes with retained changes, and mostBytes their disk space.
+	// The oldest are removed first.
 	most      = 32
 	mostBytes = 4 << 30
 
@@ -37,13 +37,13 @@ const (
 	filesName   = "files"
 )
 
-// Meta is what is known of kept changes without reading them.
+// Meta describes retained changes without their content.
 type Meta struct {
 	ID        string `json:"id"` // of the sandbox
 	Owner     string `json:"owner,omitempty"`
-	Workspace string `json:"workspace"` // the host directory that it showed
+	Workspace string `json:"workspace"` // the host directory that the sandbox showed
 	Copy      string `json:"copy,omitempty"`
-	// Shown is what it showed beside the workspace, as its row said it.
+	// Shown lists what it showed besides the workspace, as in its row.
 	Shown json.RawMessage `json:"shown,omitempty"`
 	// Hidden are paths inside that were hidden.
 	Hidden    []string  `json:"hidden,omitempty"`
@@ -54,21 +54,21 @@ type Meta struct {
 	Added     int       `json:"added"`
 	Removed   int       `json:"removed"`
 	Bytes     int64     `json:"bytes"`
-	// Masked are files in which something was masked before it was kept.
+	// Masked are files in which secrets were redacted before they were stored.
 	Masked []Masked `json:"masked,omitempty"`
-	// Access is what governed the sandbox, as its row said it.
+	// Access is the sandbox's policy, as in its row.
 	Access json.RawMessage `json:"access"`
-	// Made is what the sandbox was made of. A provenance statement names it.
+	// Made describes the sandbox's start. A provenance statement names it.
 	Made Made `json:"made"`
 }
 
-// Masked is a file that is not kept as it was inside.
+// Masked is a file whose stored content differs from the content inside.
 type Masked struct {
-	Path     []byte             `json:"path"` // names need not be text
+	Path     []byte             `json:"path"` // names may be invalid UTF-8
 	Conflict changeset.Conflict `json:"conflict,omitempty"`
 }
 
-// Made is what a sandbox was made of.
+// Made describes what a sandbox was created from.
 type Made struct {
 	Template   string    `json:"template,omitempty"`
 	TemplateID string    `json:"template_id,omitempty"`
@@ -80,12 +80,10 @@ type Made struct {
 	StartedAt  time.Time `json:"started_at,omitzero"`
 }
 
-// Store is the directory of all kept changes. Several processes may use it at
-// once.
+// Store is the directory of all retained changes. Several processes may use it at once.
 type Store struct {
 	path string
-	// Step is called, unless nil, at each step that the process may die at: for
-	// tests in which it does.
+	// Step, unless nil, is called at each step at which tests let the process die.
 	Step func(name string)
 }
 
@@ -95,20 +93,20 @@ func (s *Store) step(name string) {
 	}
 }
 
-// New returns the store, whose directory is made with the first draft.
+// New returns the store. The first draft creates its directory.
 func New(path string) *Store { return &Store{path: path} }
 
-// Draft is what becomes kept changes. Commit or Abort ends it.
+// Draft is an unfinished set of retained changes. Commit or Abort ends it.
 type Draft struct {
 	store *Store
 	id    string
 	dir   string
 	held  *os.File // its lock
-	// Files is where the contents go: that of file n of the changes as "n".
+	// Files is the directory for contents: file n of the changes has the name "n".
 	Files *os.Root
 }
 
-// Begin starts to keep the changes of a sandbox.
+// Begin starts to store the changes of a sandbox.
 func (s *Store) Begin(id string) (_ *Draft, err error) {
 	if err := ids.CheckSandbox(id); err != nil {
 		return nil, err
@@ -131,7 +129,7 @@ func (s *Store) Begin(id string) (_ *Draft, err error) {
 	return d, nil
 }
 
-// Abort leaves nothing of the draft.
+// Abort removes the draft.
 func (d *Draft) Abort() error {
 	var err error
 	if d.Files != nil {
@@ -140,8 +138,8 @@ func (d *Draft) Abort() error {
 	return errors.Join(err, os.RemoveAll(d.dir), d.held.Close())
 }
 
-// Commit keeps the changes, whose contents are in Files. It takes the place of
-// what was kept of the sandbox before.
+// Commit publishes the draft with the contents in Files. It replaces earlier retained changes of
+// the sandbox.
 func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	defer func() { err = errors.Join(err, d.Abort()) }()
 	m.ID = d.id
@@ -157,7 +155,7 @@ func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	if err != nil {
 		return err
 	}
-	// A file of the list has the list's number, of which not all are there.
+	// Files in Files have the numbers of the list, in which numbers may be missing.
 	for _, c := range list {
 		if c.New != nil && c.New.Type == changeset.Regular {
 			m.Bytes += c.New.Size
@@ -182,8 +180,8 @@ func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	return durable.SyncDir(d.store.path)
 }
 
-// number gives the contents the number of their entry among the new ones by
-// path, under which they are found again.
+// number renames the contents to the number of their entry among the new ones by path, by which
+// they are found again.
 func (d *Draft) number(list []changeset.Change) error {
 	var fresh []int
 	for i, c := range list {
@@ -201,10 +199,10 @@ func (d *Draft) number(list []changeset.Change) error {
 	return nil
 }
 
-// contentName is what the content of a new entry is called.
+// contentName returns the file name of a new entry's content.
 func contentName(n int) string { return "new-" + strconv.Itoa(n) }
 
-// write writes the entries that pick finds, as a tree.
+// write writes the entries that pick selects, as a tree.
 func (d *Draft) write(name string, list []changeset.Change, pick func(changeset.Change) *changeset.Entry) error {
 	var b bytes.Buffer
 	out := changeset.NewEncoder(&b)
@@ -223,13 +221,12 @@ func (d *Draft) write(name string, list []changeset.Change, pick func(changeset.
 
 func (s *Store) at(id string) string { return filepath.Join(s.path, id) }
 
-// Unknown is the error where nothing was kept of a sandbox.
+// Unknown is the error for a sandbox without retained changes.
 func Unknown(id string) error {
 	return fault.Newf(fault.NotFound, "changes_not_found", "no changes were kept of %.64q", id)
 }
 
-// Meta reads what is known of a sandbox's kept changes. What has expired is
-// not there.
+// Meta reads the description of a sandbox's retained changes. Expired changes are not found.
 func (s *Store) Meta(id string) (Meta, error) {
 	m, err := s.read(id)
 	if err == nil && !time.Now().Before(m.ExpiresAt) {
@@ -238,7 +235,7 @@ func (s *Store) Meta(id string) (Meta, error) {
 	return m, err
 }
 
-// read is Meta also of what has expired.
+// read is Meta for expired changes too.
 func (s *Store) read(id string) (Meta, error) {
 	if !ids.ValidSandbox(id) {
 		return Meta{}, Unknown(id)
@@ -293,7 +290,7 @@ func (s *Store) Needs(copied string) bool {
 	})
 }
 
-// List returns what is kept, newest first.
+// List returns the retained changes, newest first.
 func (s *Store) List() ([]Meta, error) {
 	entries, err := os.ReadDir(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,7 +304,7 @@ func (s *Store) List() ([]Meta, error) {
 		if !ids.ValidSandbox(e.Name()) {
 			continue
 		}
-		// An entry that is damaged or was removed since is not listed. Sweep drops it.
+		// Damaged changes, and those removed in between, are not listed. Sweep removes damaged ones.
 		if m, err := s.Meta(e.Name()); err == nil {
 			out = append(out, m)
 		}
@@ -316,7 +313,7 @@ func (s *Store) List() ([]Meta, error) {
 	return out, nil
 }
 
-// Remove drops what was kept of a sandbox. Nothing is success.
+// Remove removes the retained changes of a sandbox. It is no error if there are none.
 func (s *Store) Remove(id string) error {
 	if err := ids.CheckSandbox(id); err != nil {
 		return err
@@ -327,9 +324,8 @@ func (s *Store) Remove(id string) error {
 	return s.remove(id)
 }
 
-// Sweep drops what has expired, what is damaged, what is too much, and what
-// processes have left that died over it. It returns the sandboxes of which nothing is kept any
-// more.
+// Sweep removes expired and damaged changes, those beyond the limits, and drafts of dead processes.
+// It returns the sandboxes that have no retained changes any more.
 func (s *Store) Sweep() ([]string, error) {
 	entries, err := os.ReadDir(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -350,7 +346,7 @@ func (s *Store) Sweep() ([]string, error) {
 	var gone []string
 	errs := []error{s.sweepDrafts()}
 	for _, e := range entries {
-		// What has a name is whole, and was there before the list.
+		// A directory with a final name is complete, and existed before the list was read.
 		name := e.Name()
 		if stays[name] || !ids.ValidSandbox(name) {
 			continue

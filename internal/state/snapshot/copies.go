@@ -30,7 +30,7 @@ type flat struct {
 	used  time.Time
 }
 
-// flats lists all copies, the one that was used longest ago first.
+// flats lists all copies, the least recently used first.
 func (s *Images) flats() ([]flat, error) {
 	ids, err := s.list()
 	if err != nil {
@@ -54,8 +54,7 @@ func (s *Images) flats() ([]flat, error) {
 	return all, nil
 }
 
-// copyOf returns the name of an image's pages and what they take, if they can be made
-// again.
+// copyOf returns the name and the size of an image's pages, if they can be made again.
 func (s *Images) copyOf(id string) (name string, bytes int64, ok bool) {
 	if !s.has(imagePath(id, indexFile)) {
 		return "", 0, false
@@ -78,8 +77,7 @@ func (s *Images) has(name string) bool {
 	return err == nil
 }
 
-// evict drops unused copies until that has freed the given number of bytes, or until
-// none is left.
+// evict removes unused copies until the given number of bytes is free, or none are left.
 func (s *Images) evict(need int64) error {
 	all, err := s.flats()
 	if err != nil {
@@ -100,7 +98,7 @@ func (s *Images) evict(need int64) error {
 	return nil
 }
 
-// trim keeps copies within their share.
+// trim keeps copies within their share of the budget.
 func (s *Images) trim() error {
 	all, err := s.flats()
 	if err != nil {
@@ -113,7 +111,7 @@ func (s *Images) trim() error {
 	return s.evict(sum - s.budget/flatShare)
 }
 
-// dropCopy drops the copy of one image, unless somebody holds it.
+// dropCopy removes the copy of one image, unless it is in use.
 func (s *Images) dropCopy(id string) (bool, error) {
 	d, err := s.hold(context.Background(), id, unix.LOCK_EX, false)
 	if errors.Is(err, errBusy) || fault.KindOf(err) == fault.NotFound {
@@ -134,15 +132,15 @@ func (s *Images) dropCopy(id string) (bool, error) {
 	return true, nil
 }
 
-// spoil notes that an image's big file is not what it was.
+// spoil notes that an image's big file was changed.
 func (s *Images) spoil(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.spoiled[id] = true
 }
 
-// dropSpoiled drops a copy that was found to be changed, so that the next
-// lease makes it again. An image without packs stays damaged.
+// dropSpoiled removes a copy that was changed, so that the next lease makes it again. An image
+// without packs stays damaged.
 func (s *Images) dropSpoiled(id string) error {
 	s.mu.Lock()
 	was := s.spoiled[id]
@@ -153,7 +151,7 @@ func (s *Images) dropSpoiled(id string) error {
 	}
 	dropped, err := s.dropCopy(id)
 	if dropped {
-		s.log.Warn("dropped a copy of pages that was changed", "snapshot", id)
+		s.log.Warn("removed a copy of pages that was changed", "snapshot", id)
 	}
 	return err
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// smallMax bounds the files that are read whole before a restore begins.
+// smallMax bounds the files that are read completely before a restore begins.
 const smallMax = 256 << 20
 
-// Image is what was committed.
+// Image is a committed image.
 type Image struct {
 	ID     string
 	Parent string // or ""
-	// Sum authenticates the image: the caller keeps it and passes it to Lease. It is a
-	// key, so it stays out of answers and logs, and is stored where a process that can
-	// write to the images cannot read it.
+	// Sum authenticates the image: the caller stores it and passes it to Lease. It is a key, so it
+	// does not appear in answers and logs, and is stored where a process that can write to the
+	// images cannot read it.
 	Sum   string
-	Bytes int64 // of its files, however little of the disk they take
+	Bytes int64 // size of its files, even if they share disk blocks
 }
 
 // Draft is an image that is being written.
@@ -39,9 +39,8 @@ type Draft struct {
 	ended bool
 }
 
-// Begin makes room for a new image. It is Exhausted with the code
-// "snapshot_budget" if images and what is being written take all that they may,
-// also after copies that can be made again were dropped, and "disk_full" if the disk has nothing left.
+// Begin starts a new image. It returns Exhausted with the code "snapshot_budget" if images and
+// drafts fill the budget even after copies were removed, and with "disk_full" if the disk is full.
 func (s *Images) Begin(id string) (*Draft, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -65,14 +64,13 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	return &Draft{id: id, stage: g}, nil
 }
 
-// Dir is an empty private directory for the engine to write into. What is
-// in it in the end is declared to Commit.
+// Dir is an empty private directory for the engine's files. The engine declares its final content
+// to Commit.
 func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
 
-// Fault classifies a failure to write into the draft. It returns Exhausted with the
-// code "disk_full" if the error text or the disk shows that the disk is full, and
-// otherwise the error as it is. An engine's errors come from another process, as
-// text.
+// Fault classifies an error of writing into the draft. It returns Exhausted with the code
+// "disk_full" if the error text or the disk shows that the disk is full, and otherwise the error
+// itself. An engine's errors come from another process, as text.
 func (d *Draft) Fault(err error) error {
 	if err == nil || fault.KindOf(err) != fault.Internal {
 		return err
@@ -89,7 +87,7 @@ func (d *Draft) Fault(err error) error {
 func (d *Draft) Abort() error {
 	if !d.ended {
 		d.ended = true
-		// Renamed first, so that the next draft need not wait for the removal.
+		// Rename first, so that the next draft need not wait for the removal.
 		if name := goneName(); d.s.root.Rename(d.name, name) == nil {
 			d.name = name
 		}
@@ -98,9 +96,9 @@ func (d *Draft) Abort() error {
 	return nil
 }
 
-// Commit makes the draft an image of these parts: whole, or not at all. From then on no process may
-// write to its files. The image survives this process at once, and a loss of power
-// after Settle or Persist. After an error there is neither draft nor image.
+// Commit publishes the draft as an image of these parts, atomically. From then on no process may
+// write to its files. The image survives the end of this process at once, and a power failure after
+// Settle or Persist. After an error there is neither a draft nor an image.
 func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")
@@ -146,7 +144,7 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 	}()
 	d.s.step("commit: rename")
 	err = d.s.counted(taken, func() error {
-		// A directory does not replace one that has something in it.
+		// A rename does not replace a directory that is not empty.
 		err := d.s.root.Rename(d.name, imagePath(d.id))
 		if err == nil {
 			d.s.claimed -= taken
@@ -178,7 +176,7 @@ func (d *Draft) look(parent string, parts []Part) (manifest, error) {
 	}
 	for _, e := range entries {
 		if !slices.ContainsFunc(parts, func(p Part) bool { return p.Name == e.Name() }) {
-			return m, fmt.Errorf("%q does not belong into a draft", e.Name())
+			return m, fmt.Errorf("unexpected file %q in a draft", e.Name())
 		}
 	}
 	for _, p := range parts {
@@ -218,8 +216,8 @@ func (d *Draft) small(name string) (part, error) {
 	return part{Name: name, Bytes: before.Bytes, SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
-// bulk only looks at a file: reading tens of megabytes would be most of the
-// time that a snapshot takes.
+// bulk does not read a file, only its metadata: reading tens of megabytes would take most of a
+// snapshot's time.
 func (d *Draft) bulk(p Part) (bulk, error) {
 	f, seen, err := d.take(p.Name)
 	if err != nil {
@@ -228,7 +226,7 @@ func (d *Draft) bulk(p Part) (bulk, error) {
 	return bulk{Name: p.Name, Kind: p.Kind, Bytes: seen.Bytes, Seen: &seen, Boot: d.s.boot}, f.Close()
 }
 
-// take opens a file of the draft and makes it ours alone.
+// take opens a file of the draft and gives it private permissions.
 func (d *Draft) take(name string) (*os.File, identity, error) {
 	f, err := openRegular(d.s.root, d.path(name))
 	if err != nil {
@@ -249,7 +247,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 	return f, seen, nil
 }
 
-// remember keeps the key of an image that is still to be settled.
+// remember stores the key of an image for Settle.
 func (s *Images) remember(id, sum string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

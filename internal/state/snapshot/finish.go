@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// finish hashes and syncs the files of an image and says so in its manifest. A
-// lock is held, which others may share.
+// finish hashes and syncs the files of an image and updates its manifest. The caller holds a lock
+// on the image, possibly a shared one.
 func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	data, err := s.readManifest(id)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	}
 	sha, seen, err := s.readBulk(ctx, m, tree)
 	if err != nil {
-		// Another process may have been faster, and then given it a second name.
+		// Another process may have been faster, and then have given it a second name.
 		if now, rerr := s.authentic(id, sum); rerr == nil && now.settled() {
 			return nil
 		}
@@ -65,8 +65,8 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	return nil
 }
 
-// replaceManifest replaces an image's manifest with another one. The file keeps its
-// time, which is that of the last use.
+// replaceManifest replaces an image's manifest. The file keeps its time, which is the time of the
+// last use.
 func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	if err := g.write(manifestFile, data, true); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	return s.root.Rename(g.path(manifestFile), imagePath(id, manifestFile))
 }
 
-// readBulk hashes a big file that was not changed since Commit. It sends the file to
-// the disk at the same time, so that the final sync is short.
+// readBulk hashes a big file that was not changed since Commit. It writes the file to the disk at
+// the same time, so that the final sync is short.
 func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest, identity, error) {
 	fail := func(err error) (digest, identity, error) { return digest{}, identity{}, err }
 	f, err := openRegular(s.root, imagePath(m.ID, m.Bulk.Name))
@@ -99,7 +99,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest,
 		return fail(damaged(m.ID, why, nil))
 	}
 	sum, err := tree(ctx, f, m.Bulk.Bytes, func(off, n int64) {
-		// Only a hint: Sync below reports whether it is on the disk.
+		// Only a hint: Sync below reports errors.
 		_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 	})
 	if errors.Is(err, errShort) {
@@ -126,7 +126,7 @@ func (s *Images) syncFile(name string) error {
 	return diskFault(errors.Join(f.Sync(), f.Close()))
 }
 
-// sumOf finds the key of an image.
+// sumOf returns the key of an image.
 func (s *Images) sumOf(ctx context.Context, id string) (string, error) {
 	s.mu.Lock()
 	sum := s.sums[id]

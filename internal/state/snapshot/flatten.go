@@ -14,18 +14,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// segmentPages is how many pages one system call copies at most, so that
-// several cores share a long run.
+// segmentPages bounds the pages that one system call copies, so that several cores share a long
+// run.
 const segmentPages = 1024
 
-// flatten sees to it that an image has its big file, and of the right size. The
-// image's lock is held.
+// flatten makes sure that an image has its big file, with the right size. The caller holds the
+// image's lock.
 func (s *Images) flatten(ctx context.Context, m manifest) error {
 	for {
 		info, err := s.root.Lstat(imagePath(m.ID, m.Bulk.Name))
 		if err == nil && info.Size() != m.Bulk.Bytes {
 			s.spoil(m.ID)
-			return damaged(m.ID, m.Bulk.Name+" has another size", nil)
+			return damaged(m.ID, m.Bulk.Name+" has the wrong size", nil)
 		}
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -56,12 +56,11 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 	}
 }
 
-// stagedPages is the name of pages that are being put together.
+// stagedPages is the name of pages that are being assembled.
 const stagedPages = "pages"
 
-// build puts an image's pages together from packs. A copy may go beyond the budget for
-// as long as it is leased: a sandbox that waits on the disk must not be lost
-// because others have taken its room.
+// build assembles an image's pages from packs. A copy may exceed the budget while it is leased: a
+// paused sandbox must not be lost because other images fill the budget.
 func (s *Images) build(ctx context.Context, m manifest) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -71,7 +70,7 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 		return err
 	}
 	if int64(x.pages)*pageBytes != m.Bulk.Bytes {
-		return damaged(m.ID, "its index has another size", nil)
+		return damaged(m.ID, "its index has the wrong size", nil)
 	}
 	if over := s.used.Load() + m.Bulk.Bytes - s.budget; over > 0 {
 		if err := s.evict(over); err != nil {
@@ -135,7 +134,7 @@ func (g *stage) assemble(ctx context.Context, x index, packs []*os.File) error {
 	return errors.Join(work.Wait(), out.Close())
 }
 
-// copyRange copies within the kernel, and where that is not possible by hand.
+// copyRange copies within the kernel, or by reading and writing if that is not possible.
 func copyRange(out, in *os.File, to, from, n int64) error {
 	for n > 0 {
 		src, dst := from, to

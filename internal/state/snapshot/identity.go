@@ -12,9 +12,8 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// identity tells one state of one file from all others. The kernel alone sets
-// the change time, so a program that alters a file and puts its size and
-// modification time back is noticed too.
+// identity distinguishes the states of all files. Only the kernel sets the change time, so a
+// program that changes a file and restores its size and modification time is detected too.
 type identity struct {
 	Device   uint64 `json:"device"`
 	Inode    uint64 `json:"inode"`
@@ -34,12 +33,11 @@ func identify(f *os.File) (identity, error) {
 	}, nil
 }
 
-// memoryMax bounds the memory of verified files. Some tens of thousands of
-// images would have to be in use to reach it.
+// memoryMax bounds memory. It would take some tens of thousands of images in use to reach it.
 const memoryMax = 1 << 16
 
-// memory holds which files this process has read, and their hashes, so that a
-// second lease reads nothing.
+// memory holds the hashes of files that this process has read, so that a second lease reads
+// nothing.
 type memory struct {
 	mu   sync.Mutex
 	seen map[identity]digest
@@ -47,7 +45,7 @@ type memory struct {
 
 func newMemory() *memory { return &memory{seen: map[identity]digest{}} }
 
-// holds reports whether a file in this very state was read and had that hash.
+// holds reports whether a file in exactly this state was read and had that hash.
 func (m *memory) holds(i identity, d digest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,19 +53,18 @@ const (
 	lockName  = "lock"
 )
 
-// defaultBudget holds some hundred sandboxes of an ordinary size.
+// defaultBudget is enough for some hundred sandboxes of ordinary size.
 const defaultBudget = 20 << 30
 
 // Options configure Open.
 type Options struct {
-	// Budget is how many bytes of the disk images may take. Zero is 20 GiB or
-	// a fifth of what is free, whichever is less; it is never unlimited.
+	// Budget is the disk space for images in bytes. Zero means 20 GiB or a fifth of the free space,
+	// whichever is less; it is never unlimited.
 	Budget int64
 	// Log may be nil.
 	Log *slog.Logger
-	// Sum returns the Sum of an image, or "" if it is not known. Settle needs it for
-	// images of a process that ended between Commit and Settle. If Sum is nil, such
-	// images wait for their first Lease.
+	// Sum returns the Sum of an image, or "" if unknown. Settle needs it for images of a process
+	// that ended between Commit and Settle. If Sum is nil, such images wait for their first Lease.
 	Sum func(ctx context.Context, id string) (string, error)
 	// Declared are the parts of writers of images. The first format of manifests has no
 	// names of parts.
@@ -85,35 +84,34 @@ type Images struct {
 	log    *slog.Logger
 	sum    func(ctx context.Context, id string) (string, error)
 	now    func() time.Time
-	step   func(name string)            // told before each change of the disk
-	read   func(*os.File) (bool, error) // whether anybody else has it open
+	step   func(name string)            // called before each change of the disk
+	read   func(*os.File) (bool, error) // whether another process has it open
 	known  *memory
-	used   atomic.Int64 // bytes of images and packs, as of the last look
+	used   atomic.Int64 // bytes of images and packs, at the last measurement
 
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
 
-	room    sync.Mutex // one who makes room
-	tally   sync.Mutex // what is on the disk and what is counted change together
-	claimed int64      // bytes that have room and are not in used yet
+	room    sync.Mutex // held while making room
+	tally   sync.Mutex // the disk and the counters change together
+	claimed int64      // bytes that were claimed and are not in used yet
 
-	clearing sync.Mutex // one who removes what is gone
+	clearing sync.Mutex // held while removing directories
 
 	settling  sync.Mutex // one Settle or Prune at a time
 	collected bool       // this process has looked for unneeded packs
 
 	mu       sync.Mutex
 	sums     map[string]string        // of images that this process can settle
-	building map[string]chan struct{} // images whose pages are being put together
-	spoiled  map[string]bool          // images whose flat copy is not what it was
-	warned   map[string]bool          // images whose damage is in the log
-	gone     []gone                   // directories that are still to be removed
+	building map[string]chan struct{} // images whose pages are being assembled
+	spoiled  map[string]bool          // images whose flat copy was changed
+	warned   map[string]bool          // images whose damage was logged
+	gone     []gone                   // directories to remove
 	current  string                   // the image that is being settled
-	stop     context.CancelFunc       // ends that
+	stop     context.CancelFunc       // interrupts settling
 }
 
-// Open opens a directory of images, makes it if it is missing, and drops what
-// dead processes were writing.
+// Open opens a directory of images, creates it if necessary, and removes drafts of dead processes.
 func Open(dir string, o Options) (*Images, error) {
 	if o.Budget < 0 {
 		return nil, fmt.Errorf("open images: a budget of %d bytes", o.Budget)
@@ -150,7 +148,7 @@ func Open(dir string, o Options) (*Images, error) {
 }
 
 func (s *Images) prepare() error {
-	// A directory that others may enter would let them read memory of sandboxes.
+	// Other users who may enter the directory could read memory of sandboxes.
 	if err := s.root.Chmod(".", 0o700); err != nil {
 		return err
 	}
@@ -162,8 +160,7 @@ func (s *Images) prepare() error {
 	return s.sweep()
 }
 
-// ready measures for the first time. Open does not: most commands that open
-// images use none.
+// ready measures for the first time. Open does not: most commands that open images do not need it.
 func (s *Images) ready() error {
 	s.measuring.Lock()
 	defer s.measuring.Unlock()
@@ -179,20 +176,20 @@ func (s *Images) ready() error {
 		if err != nil {
 			return err
 		}
-		// What images take already is not lost to them.
+		// Space that images use already counts as available.
 		s.budget = max(min(defaultBudget, (free+used)/5), 1)
 	}
 	s.measured = true
 	return nil
 }
 
-// Close lets go of the directory. Leases and drafts must have ended.
+// Close closes the directory. Leases and drafts must have ended.
 func (s *Images) Close() error {
 	s.drain()
 	return s.root.Close()
 }
 
-// free is what the disk has left for us.
+// free returns the free disk space.
 func (s *Images) free() (int64, error) {
 	d, err := s.root.Open(".")
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 const (
 	pageBytes  = 4096
 	indexMagic = "crannog index 1\n"
-	// indexMax bounds what is read into memory: a gigabyte of pages of which
-	// no two neighbours lie together has an index of 5 MiB.
+	// indexMax bounds the memory for an index: a gigabyte of pages without any two adjacent ones
+	// has an index of 5 MiB.
 	indexMax = 256 << 20
 	packsMax = 1 << 16
 	runBytes = 4 + 8 + 8
 	headSize = len(indexMagic) + 8 + 4 + 4
 )
 
-// index is how a file of pages is put together. It is not authenticated, because what
-// comes out is: a wrong index makes an image that Verify refuses.
+// index describes how a file of pages is assembled. It needs no authentication, because the result
+// has one: with a wrong index, Verify refuses the image.
 type index struct {
 	pages uint64
 	packs []string
 	runs  []run
 }
 
-// run is a number of pages that follow each other in the image and in a pack.
+// run is a sequence of pages that are adjacent in the image and in a pack.
 type run struct {
 	pack  uint32 // 0 is a hole of zeros, others are packs[pack-1]
 	at    uint64 // first page in the pack
@@ -51,7 +51,7 @@ func (x *index) add(pack uint32, at uint64) {
 	x.runs = append(x.runs, run{pack, at, 1})
 }
 
-// compact forgets packs that no run needs.
+// compact removes packs that no run needs.
 func (x *index) compact() {
 	used := make([]uint32, len(x.packs)+1)
 	var packs []string
@@ -87,7 +87,7 @@ func (x index) encode() []byte {
 	return append(b, sum[:]...)
 }
 
-var errIndex = errors.New("index: not of a form that is ours")
+var errIndex = errors.New("index: unknown format")
 
 func decodeIndex(data []byte) (index, error) {
 	le := binary.LittleEndian

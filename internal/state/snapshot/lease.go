@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease keeps the files of an image as they are. Any number of leases hold an
-// image at a time.
+// Lease keeps the files of an image unchanged. An image may have any number of leases.
 type Lease struct {
 	s   *Images
 	id  string
@@ -25,11 +24,10 @@ type Lease struct {
 	err  error
 }
 
-// Lease holds an image. Its small files are verified when Lease returns. Before
-// Verify has approved the rest, an engine may use it only for a sandbox that no
-// client can reach yet. An image to which sum does not belong is Invalid with the
-// code "snapshot_damaged". Pages that lie in packs are put together first, which
-// takes longer than a usual lease.
+// Lease leases an image. Its small files are verified when Lease returns. Before Verify has
+// succeeded, an engine may use the image only for a sandbox that no client can reach yet. If sum
+// does not belong to the image, the error is Invalid with the code "snapshot_damaged". Pages that
+// are only in packs are assembled first, which takes longer.
 func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error) {
 	dir, err := s.hold(ctx, id, unix.LOCK_SH, true)
 	if err != nil {
@@ -56,7 +54,7 @@ func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error
 	if !m.settled() {
 		s.remember(id, sum)
 	}
-	// The time of the manifest is what least recent use goes by.
+	// The time of the manifest is the time of the last use.
 	now := s.now()
 	if err := s.root.Chtimes(imagePath(id, manifestFile), now, now); err != nil {
 		return nil, fmt.Errorf("lease image %s: %w", id, err)
@@ -64,11 +62,11 @@ func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error
 	return l, nil
 }
 
-// Dir has the files of the image. They are not to be written to.
+// Dir returns the directory with the files of the image. They must not be written to.
 func (l *Lease) Dir() string { return filepath.Join(l.s.dir, imagePath(l.id)) }
 
-// Verify finds out whether the big file is what was committed. It reads all of
-// it the first time, and remembers for the life of the process.
+// Verify checks that the big file is as committed. It reads all of it once in the life of the
+// process.
 func (l *Lease) Verify(ctx context.Context) error {
 	m, err := l.s.authentic(l.id, l.sum)
 	if err != nil {
@@ -88,8 +86,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		if why == "" {
 			return nil
 		}
-		// Settling gives the file a second name, but writes the manifest
-		// before that.
+		// Settling gives the file a second name, but writes the manifest before that.
 		if m, err = l.s.authentic(l.id, l.sum); err != nil {
 			return err
 		}
@@ -122,13 +119,13 @@ func (l *Lease) Verify(ctx context.Context) error {
 	return nil
 }
 
-// Release lets go of the image. It may be called more than once.
+// Release ends the lease. It may be called more than once.
 func (l *Lease) Release() error {
 	l.once.Do(func() { l.err = errors.Join(l.dir.Close(), l.s.dropSpoiled(l.id)) })
 	return l.err
 }
 
-// authentic reads an image's manifest and proves it by its sum.
+// authentic reads an image's manifest and authenticates it by its sum.
 func (s *Images) authentic(id, sum string) (manifest, error) {
 	data, err := s.readManifest(id)
 	if err != nil {
@@ -188,8 +185,7 @@ func (s *Images) checkPart(id string, p part) error {
 	return nil
 }
 
-// untouched says why the big file of an image that is not settled cannot be
-// trusted, or "".
+// untouched returns why the big file of an unsettled image cannot be trusted, or "".
 func (s *Images) untouched(m manifest, now identity) string {
 	switch {
 	case m.Bulk.Boot != s.boot:

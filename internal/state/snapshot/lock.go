@@ -19,12 +19,12 @@ import (
 // owner drop files. The file "lock" guards the set of packs and which images need
 // them.
 
-var errBusy = errors.New("locked by another")
+var errBusy = errors.New("locked by another process")
 
-// lockWait bounds waiting for somebody who does not answer to our context.
+// lockWait bounds the wait for a holder that does not react to our context.
 const lockWait = 10 * time.Second
 
-// tryLock takes a lock or says errBusy.
+// tryLock takes a lock or returns errBusy.
 func tryLock(f *os.File, how int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
@@ -71,8 +71,8 @@ func (s *Images) exclusive(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// hold opens an image's directory under a lock. Without wait it is errBusy if
-// another has it.
+// hold opens an image's directory with a lock. Without wait it returns errBusy if the lock is
+// taken.
 func (s *Images) hold(ctx context.Context, id string, how int, wait bool) (*os.File, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -109,15 +109,15 @@ func (s *Images) hold(ctx context.Context, id string, how int, wait bool) (*os.F
 		case errors.Is(err, context.Canceled):
 			return nil, fault.Wrap(err, fault.Canceled, "canceled", "canceled while waiting for a snapshot")
 		case errors.Is(err, context.DeadlineExceeded):
-			return nil, fault.Wrap(err, fault.Timeout, "timeout", "the time was up while waiting for a snapshot")
+			return nil, fault.Wrap(err, fault.Timeout, "timeout", "timeout while waiting for a snapshot")
 		case err != nil:
 			return nil, fmt.Errorf("lock image %s: %w", id, err)
 		}
-		// It was removed while we waited. Another may have its name by now.
+		// It was removed during the wait. Another may have its name by now.
 	}
 }
 
-// isAt reports whether a directory that was opened is still under its name.
+// isAt reports whether an open directory still has its name.
 func (s *Images) isAt(d *os.File, name string) bool {
 	have, err := d.Stat()
 	if err != nil {

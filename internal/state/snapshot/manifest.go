@@ -14,8 +14,8 @@ import (
 const (
 	manifestFormat = 2
 	manifestMax    = 8 << 10
-	// bytesMax is beyond any memory or file system that a sandbox could have, and
-	// far from where sums of sizes wrap around.
+	// bytesMax is larger than any memory or file system of a sandbox, and far from an overflow of
+	// sums.
 	bytesMax = 1 << 46
 )
 
@@ -36,7 +36,7 @@ type part struct {
 	SHA256 string `json:"sha256"`
 }
 
-// bulk is the big file. Before it was read, Seen and Boot hold; after, Tree.
+// bulk is the big file. Before it was read, Seen and Boot identify it; afterwards, Tree.
 type bulk struct {
 	Name  string    `json:"name"`
 	Kind  Kind      `json:"kind,omitempty"` // none in the first format
@@ -57,7 +57,7 @@ func (m manifest) bytes() int64 {
 	return n
 }
 
-// newSum makes the key of a new image.
+// newSum returns the key of a new image.
 func newSum() string {
 	var key [sha256.Size]byte
 	// rand.Read never fails: it ends the program instead.
@@ -65,7 +65,7 @@ func newSum() string {
 	return hex.EncodeToString(key[:])
 }
 
-// seal encodes a manifest under the key that an image's Sum holds.
+// seal encodes a manifest with a MAC under the key in the image's Sum.
 func (m manifest) seal(sum string) ([]byte, error) { return seal(m, sum) }
 
 func seal(manifest any, sum string) ([]byte, error) {
@@ -83,7 +83,7 @@ func seal(manifest any, sum string) ([]byte, error) {
 func authenticate(sum string, body []byte) ([]byte, error) {
 	key, err := hex.DecodeString(sum)
 	if err != nil || len(key) != sha256.Size {
-		// An empty or short key could be tried out.
+		// An empty or short key could be guessed.
 		return nil, errors.New("not a sum of an image")
 	}
 	h := hmac.New(sha256.New, key)
@@ -92,7 +92,7 @@ func authenticate(sum string, body []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// openManifest decodes what seal made, and nothing else.
+// openManifest decodes only what seal encoded.
 func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {
@@ -108,13 +108,12 @@ func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error)
 	return decodeManifest(data, declared...)
 }
 
-// decodeManifest decodes without authentication, for what needs no trust: who
-// has which parent, and how much there is. declared are the parts of writers, after which
-// those of the first format are named.
+// decodeManifest decodes without authentication, for data that needs no trust: parents and sizes.
+// declared are the parts of writers, which name the parts of manifests in the first format.
 func decodeManifest(data []byte, declared ...[]Part) (manifest, error) {
 	_, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok || len(data) > manifestMax {
-		return manifest{}, errors.New("manifest: not of a form that is ours")
+		return manifest{}, errors.New("manifest: unknown format")
 	}
 	var of struct {
 		Format int `json:"format"`

@@ -20,8 +20,7 @@ const (
 	indexFile    = "index"
 )
 
-// validID keeps names that come from outside to one path element that is
-// neither hidden nor an option.
+// validID limits names from callers to one path element that is neither hidden nor an option.
 func validID(id string) error {
 	ok := len(id) >= 1 && len(id) <= 64 && id[0] != '-' && id[0] != '_'
 	for _, c := range []byte(id) {
@@ -39,20 +38,20 @@ func imagePath(id string, name ...string) string {
 
 func packPath(pack, suffix string) string { return path.Join(packsDir, pack+suffix) }
 
-// newName is a name that was never used.
+// newName returns a name that was never used.
 func newName() string { return strings.ToLower(rand.Text()) }
 
-// validPack reports whether newName could have made it.
+// validPack reports whether newName could have made a name.
 func validPack(name string) bool {
 	return len(name) == packNameLen && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
 const packNameLen = 26
 
-var errIrregular = errors.New("not a regular file of ours")
+var errIrregular = errors.New("not a regular file with the expected owner")
 
-// openRegular opens a file of ours. Another kind of file in its place, such as
-// a link that leads elsewhere or a pipe that never ends, is refused.
+// openRegular opens a regular file. It refuses other kinds, such as a link that leads elsewhere or
+// a pipe that would block.
 func openRegular(root *os.Root, name string) (*os.File, error) {
 	for range 100 {
 		before, err := root.Lstat(name)
@@ -82,15 +81,15 @@ func notFound(id string) error {
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "there is no image of snapshot %s", id)
 }
 
-// damaged is the refusal of an image that is not what was committed.
+// damaged returns the error for an image that differs from what was committed.
 func damaged(id, what string, cause error) error {
 	text := fmt.Sprintf("snapshot %s is damaged: %s", id, what)
 	return fault.Wrap(cause, fault.Invalid, "snapshot_damaged", text).
-		WithHint("remove it; what was written in it cannot be trusted")
+		WithHint("remove it; its content cannot be trusted")
 }
 
-// readFault classifies an error of reading a part of an image: what is missing
-// is damage, the rest is the host's trouble.
+// readFault classifies an error of reading an image: a missing part is damage, other errors are the
+// host's.
 func readFault(id, name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return damaged(id, name+" is missing", err)
@@ -104,7 +103,7 @@ func readFault(id, name string, err error) error {
 	return fmt.Errorf("read %s of image %s: %w", name, id, err)
 }
 
-// diskFault names a full disk. Other errors stay as they are.
+// diskFault classifies a full disk. It returns other errors unchanged.
 func diskFault(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "the disk that holds snapshots is full").

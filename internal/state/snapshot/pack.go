@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pack is a file of pages and one of their checksums. The checksums only say
-// where to look: pages are the same if their bytes are, so that neither a
-// collision that a sandbox has made up nor a damaged pack gets into an image.
+// A pack is a file of pages and a file of their checksums. Checksums only tell where to look: pages
+// are compared byte by byte, so that neither a collision made by a sandbox nor a damaged pack gets
+// into an image.
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
@@ -39,8 +39,7 @@ type catalog struct {
 	at    map[uint32]place
 }
 
-// openCatalog reads the checksums of packs. A pack without them is of no use
-// here, and no error.
+// openCatalog reads the checksums of packs. It ignores a pack without them.
 func (s *Images) openCatalog(names []string) (*catalog, error) {
 	c := &catalog{at: map[uint32]place{}}
 	for _, name := range names {
@@ -68,7 +67,7 @@ func (c *catalog) open(root *os.Root, name string) error {
 	c.names, c.files, c.seen = append(c.names, name), append(c.files, f), append(c.seen, seen)
 	for i := range len(sums) / 4 {
 		sum := binary.LittleEndian.Uint32(sums[4*i:])
-		// The first pack that has a page is nearest to where it came from.
+		// The first pack with a page is nearest to the image.
 		if _, ok := c.at[sum]; !ok && sum != 0 {
 			c.at[sum] = place{uint32(len(c.names)), uint64(i)}
 		}
@@ -91,7 +90,7 @@ func (c *catalog) close() {
 	}
 }
 
-// find looks for a page. buf has room for one.
+// find looks for a page. buf has room for one page.
 func (c *catalog) find(page []byte, sum uint32, buf []byte) (place, bool) {
 	p, ok := c.at[sum]
 	if !ok || readFull(c.files[p.pack-1], buf, int64(p.at)*pageBytes) != nil {
@@ -100,8 +99,8 @@ func (c *catalog) find(page []byte, sum uint32, buf []byte) (place, bool) {
 	return p, bytes.Equal(page, buf)
 }
 
-// split divides a flat file into pages that a catalog has and new ones, which
-// it writes to out. The new pack comes last in the index.
+// split writes the pages of a flat file that a catalog does not have to out, as a new pack. The new
+// pack is the last one in the index.
 func split(ctx context.Context, f, out *os.File, size int64, c *catalog, name string) (index, []byte, error) {
 	x := index{packs: append(c.names[:len(c.names):len(c.names)], name)}
 	own := uint32(len(x.packs))
@@ -131,12 +130,11 @@ func split(ctx context.Context, f, out *os.File, size int64, c *catalog, name st
 	return x, sums, err
 }
 
-// punchMin is from how many pages on a hole is worth its entry in the map of
-// the file. gVisor leaves out most pages of zeros itself.
+// punchMin is the least number of pages for which a hole is worth its entry in the file's map.
+// gVisor omits most zero pages itself.
 const punchMin = 4
 
-// adopt describes a flat file that becomes a pack itself. Its zeros give their
-// blocks back to the disk.
+// adopt makes a flat file a pack itself. The disk blocks of its zeros are released.
 func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []byte, error) {
 	x := index{packs: []string{name}}
 	sums := make([]byte, 0, size/pageBytes*4)
@@ -166,8 +164,7 @@ func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []b
 	return x, sums, nil
 }
 
-// punch makes zeros of a part of a file and frees its blocks. Where the file
-// system cannot, the blocks stay.
+// punch releases a part of a file as a hole. If the file system cannot, the blocks stay.
 func punch(f *os.File, off, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -176,7 +173,7 @@ func punch(f *os.File, off, n int64) error {
 	return nil
 }
 
-// eachPage goes through a file slowly and tells of the end of each leaf.
+// eachPage reads a file slowly and calls back at the end of each leaf.
 func eachPage(ctx context.Context, f *os.File, size int64, each func(i int64, page []byte) error, flush func() error) error {
 	buf := leafBuffers.Get().(*[]byte)
 	defer leafBuffers.Put(buf)

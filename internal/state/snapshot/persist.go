@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// leftFor bounds how long Persist works on images of other processes: a command that
-// only lists sandboxes must not wait for the gigabytes of a process that was killed.
+// leftFor bounds how long Persist works on images of other processes: a command that only lists
+// sandboxes must not wait for the gigabytes of a process that was killed.
 const leftFor = 5 * time.Second
 
 // Persist does of Settle what cannot wait for another process: it hashes and
@@ -51,8 +51,7 @@ func (s *Images) Persist(ctx context.Context) error {
 	return nil
 }
 
-// persistAll begins with the small ones: as many as can be are whole when the
-// time is up.
+// persistAll begins with the smallest, so that as many as possible are durable when the time is up.
 func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
 	var errs []error

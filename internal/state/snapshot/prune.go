@@ -32,7 +32,7 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 		taken = 0 // drain measures the rest
 	}
 	if err == nil {
-		// The rename removes it as a whole: after a crash only a draft is left.
+		// The rename removes it atomically: a crash leaves only a draft.
 		s.step("remove: rename")
 		err = s.counted(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
 	}
@@ -49,8 +49,8 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 
 func goneName() string { return path.Join(draftsDir, goneStage+"."+newName()) }
 
-// gone is a directory in drafts that is to be deleted. The lock on it keeps other
-// processes from deleting it at the same time.
+// gone is a directory in drafts that is to be deleted. Its lock keeps other processes from deleting
+// it at the same time.
 type gone struct {
 	name   string
 	dir    *os.File
@@ -66,7 +66,7 @@ func (s *Images) clear(g gone) {
 	go s.drain()
 }
 
-// drain deletes the directories that wait for it.
+// drain deletes the directories that are queued for deletion.
 func (s *Images) drain() {
 	s.clearing.Lock()
 	defer s.clearing.Unlock()
@@ -137,9 +137,8 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 // would read zeros for its programs' memory. A process that opens the file after the
 // answer has an image whose pages are needed.
 func openElsewhere(f *os.File) (bool, error) {
-	// Such a lease is granted only if no other process has the file open. Some file
-	// systems grant none: what cannot be told stays, until nothing of the pack is
-	// needed.
+	// Such a lease is granted only if no other process has the file open. Some file systems grant
+	// none; then the pack stays until none of its pages are needed.
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return true, nil
@@ -165,7 +164,7 @@ func (s *Images) thin(name string, p *packUse) error {
 		}
 	}
 	if p.bytes <= live*pageBytes+leafBytes {
-		return nil // as good as all of it is needed
+		return nil // nearly all of it is needed
 	}
 	f, err := s.root.OpenFile(packPath(name, ".pages"), os.O_RDWR, 0)
 	if err != nil {

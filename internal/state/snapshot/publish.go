@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// lineMax is of how many packs an image's pages may come. A longer line would
-// need as many open files for each rebuild; instead the next image begins anew.
+// lineMax bounds the packs of an image. More packs would need as many open files for each rebuild;
+// instead the next image starts a new lineage.
 const lineMax = 64
 
 // pack moves the pages of a settled image into packs: those that its parent
@@ -75,8 +75,8 @@ func (s *Images) packInto(ctx context.Context, g *stage, m manifest, c *catalog)
 	return s.reread(ctx, f, m.ID)
 }
 
-// reread verifies a file whose change time a second name has altered, so that
-// the next lease does not have to.
+// reread verifies a file whose change time was altered by a second name, so that the next lease
+// need not.
 func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
 	data, err := s.readManifest(id)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
 		return err
 	}
 	if after, err := identify(f); err == nil && after == before {
-		// Under what it is, not under what it should be: a lease compares.
+		// Store the actual hash, not the expected one: a lease compares them.
 		s.known.add(before, tree)
 	}
 	return nil
@@ -121,7 +121,7 @@ func (s *Images) publish(ctx context.Context, g *stage, m manifest, name string,
 		return err
 	}
 	defer unlock()
-	// Packs may have lost pages, or gone, since they were looked at.
+	// Packs may have lost pages, or been removed, since they were read.
 	for i, f := range c.files {
 		now, err := identify(f)
 		if err != nil {

@@ -15,11 +15,10 @@ import (
 // errUnknown is returned for an image whose Sum is not known to this process.
 var errUnknown = errors.New("the image's sum is unknown")
 
-// Settle finishes what Commit leaves for later, for all images. It hashes and syncs
-// big files, moves pages into packs, drops unneeded packs, and keeps copies within
-// their share. It leaves the processor to others half of the time, and may be
-// interrupted at any moment. An image that cannot be settled does not keep others
-// from it. It returns how much more of the disk is free.
+// Settle completes all committed images. It hashes and syncs big files, moves pages into packs,
+// removes unneeded packs, and keeps copies within their share. It uses at most half of a processor,
+// and may be interrupted at any moment. If an image cannot be settled, the others are. It returns
+// how much disk space became free.
 func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -104,8 +103,8 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// excuse returns the error of settling an image, or nil if the other images can be
-// settled regardless: another process has the image, or it cannot be used.
+// excuse returns the error of settling an image, or nil if it does not affect the others: another
+// process has the image, or it is damaged.
 func (s *Images) excuse(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
@@ -117,7 +116,7 @@ func (s *Images) excuse(id string, err error) error {
 	return nil
 }
 
-// warn puts damage into the log, once.
+// warn logs damage, once.
 func (s *Images) warn(id string, err error) {
 	s.mu.Lock()
 	said := s.warned[id]
@@ -142,7 +141,7 @@ func (s *Images) settleOne(ctx context.Context, m manifest) error {
 	})
 }
 
-// underLock does something with an image until somebody removes it.
+// underLock works on an image until it is removed.
 func (s *Images) underLock(ctx context.Context, id string, do func(context.Context) error) error {
 	d, err := s.hold(ctx, id, unix.LOCK_SH, false)
 	if err != nil {
@@ -153,12 +152,12 @@ func (s *Images) underLock(ctx context.Context, id string, do func(context.Conte
 	defer done()
 	err = do(work)
 	if work.Err() != nil && ctx.Err() == nil {
-		return errBusy // somebody removes it
+		return errBusy // the image is being removed
 	}
 	return diskFault(err)
 }
 
-// interruptible is a context that interrupt ends.
+// interruptible returns a context that interrupt cancels.
 func (s *Images) interruptible(ctx context.Context, id string) (work context.Context, done func()) {
 	work, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -172,7 +171,7 @@ func (s *Images) interruptible(ctx context.Context, id string) (work context.Con
 	}
 }
 
-// interrupt ends the settling of one image.
+// interrupt cancels the settling of one image.
 func (s *Images) interrupt(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is a private directory in which something is written before it is put
-// in its place. Its lock says that its maker lives.
+// stage is a private directory for files that are not complete yet. Its lock shows that its process
+// lives.
 type stage struct {
 	s    *Images
 	name string // below the directory of images
 	dir  *os.File
 }
 
-// ownStages are the prefixes of what lies among drafts and is none: stages of
-// what is an image already, and what is being removed.
+// ownStages are the prefixes of directories among the drafts that are not drafts: stages of
+// existing images, and unfinished removals.
 var ownStages = []string{settleStage, packStage, buildStage, goneStage}
 
 const (
@@ -51,25 +51,25 @@ func (s *Images) newStage(prefix string) (*stage, error) {
 		if tryLock(d, unix.LOCK_EX) == nil && s.isAt(d, name) {
 			return &stage{s: s, name: name, dir: d}, nil
 		}
-		// Somebody who sweeps found it before it was locked.
+		// A sweeping process found it before it was locked.
 		d.Close()
 	}
 }
 
-// drop removes what is left of a stage.
+// drop removes the rest of a stage.
 func (g *stage) drop() error {
 	return errors.Join(g.s.root.RemoveAll(g.name), g.dir.Close())
 }
 
 func (g *stage) path(name string) string { return path.Join(g.name, name) }
 
-// create makes a file in a stage.
+// create creates a file in a stage.
 func (g *stage) create(name string) (*os.File, error) {
 	f, err := g.s.root.OpenFile(g.path(name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	return f, diskFault(err)
 }
 
-// write makes a small file in a stage, synced if that is asked for.
+// write writes a small file in a stage, synced if requested.
 func (g *stage) write(name string, data []byte, synced bool) error {
 	f, err := g.create(name)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Images) sweep() error {
 	for _, e := range entries {
 		name := path.Join(draftsDir, e.Name())
 		if !e.IsDir() {
-			// No process makes that, so none holds it.
+			// Our processes create no other entries, so no process uses it.
 			if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -117,7 +117,7 @@ func (s *Images) sweep() error {
 	return nil
 }
 
-// syncDir makes the names in a directory last through a loss of power.
+// syncDir makes the names in a directory durable.
 func (s *Images) syncDir(name string) error {
 	d, err := s.root.Open(name)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Size is what an image takes.
+// Size is the size of an image.
 type Size struct {
 	Bytes int64 // of its files
-	// Own is how much of the disk its removal frees, after Prune.
+	// Own is the disk space that its removal frees, after Prune.
 	Own int64
-	// Durable images outlive a loss of power.
+	// Durable reports whether the image survives a power failure.
 	Durable bool
 }
 
-// packUse counts who needs which pages of a pack, up to two.
+// packUse counts the users of a pack's pages, up to two.
 type packUse struct {
 	users []uint8
 	bytes int64 // of the disk
 }
 
-// survey is which images need which pages.
+// survey has the pages that images need.
 type survey struct {
 	indexes map[string]index
 	packs   map[string]*packUse
@@ -75,7 +75,7 @@ func (s *Images) survey(ctx context.Context) (survey, error) {
 	return v, nil
 }
 
-// pages tells of the counts of all pages that an index needs.
+// pages calls back with the counts of all pages that an index needs.
 func (v survey) pages(x index, each func(users []uint8)) {
 	for _, r := range x.runs {
 		if r.pack == 0 {
@@ -102,7 +102,7 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 		var z Size
 		x, packed := v.indexes[id]
 		err := s.files(imagePath(id), func(name string, st *syscall.Stat_t) {
-			// The pages of a file that is a pack too are counted below.
+			// The pages of a file that is also a pack are counted below.
 			if st.Nlink == 1 || !packed {
 				z.Own += st.Blocks * 512
 			}
@@ -127,9 +127,8 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// collect drops packs that no image needs, and with pages also the unneeded pages of
-// the other packs. While an index cannot be read, the pages that it needs are
-// unknown, and nothing is dropped.
+// collect removes packs that no image needs, and with pages also unneeded pages of other packs.
+// While an index cannot be read, the pages that it needs are unknown, and nothing is removed.
 func (s *Images) collect(ctx context.Context, pages bool) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {
@@ -149,8 +148,7 @@ func (s *Images) collect(ctx context.Context, pages bool) error {
 			needed[p] = true
 		}
 	}
-	// What was removed must not come back after a loss of power without its
-	// pages.
+	// After a power failure, a removed image must not return without its pages.
 	if err := s.syncDir(imagesDir); err != nil {
 		return err
 	}

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// leafBytes is what is hashed at a time. It fits a core's cache.
+// leafBytes is the size of a leaf, which fits a core's cache.
 const leafBytes = 256 << 10
 
 var leafBuffers = sync.Pool{New: func() any { b := make([]byte, leafBytes); return &b }}
 
-// errShort is a file that ends before its time.
+// errShort is returned for a file that is shorter than expected.
 var errShort = errors.New("the file is too short")
 
-// hasher is treeOf or treeSlowly; each is told of every leaf.
+// hasher is treeOf or treeSlowly; each is called for every leaf.
 type hasher func(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error)
 
 func untold(int64, int64) {}
 
-// treeOf hashes the hashes of all leaves of a file, so that several cores can
-// read it. The size is part of it. each is called on all of them.
+// treeOf hashes the hashes of all leaves of a file, so that several cores can read it. The result
+// covers the size. each is called on all cores.
 func treeOf(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error) {
 	leaves := make([]digest, (size+leafBytes-1)/leafBytes)
 	g, ctx := errgroup.WithContext(ctx)
@@ -111,9 +111,8 @@ func readFull(f *os.File, buf []byte, off int64) error {
 	return fmt.Errorf("read %s: %w", f.Name(), err)
 }
 
-// pace leaves the processor to others at least half of the time. A low
-// priority would be simpler, but a thread that waits for its turn also holds
-// up the collector, and with it the whole server.
+// pace leaves at least half of the processor time to others. A low priority would be simpler, but a
+// thread that waits for its turn also delays the garbage collector, and with it the whole server.
 type pace struct {
 	since time.Time
 	unit  time.Duration
@@ -121,7 +120,7 @@ type pace struct {
 
 func newPace() *pace { return &pace{since: time.Now(), unit: time.Millisecond} }
 
-// breathe rests after a unit of work for as long as that took.
+// breathe pauses after a unit of work for as long as that took.
 func (p *pace) breathe(ctx context.Context) error {
 	worked := time.Since(p.since)
 	if worked < p.unit {

@@ -15,19 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// freeMin is how much of the disk is left to others.
+// freeMin is the disk space that is left to others.
 const freeMin = 16 << 20
 
-// blocks is how much of the disk the files below a directory take, also those
-// with other names elsewhere.
+// blocks returns the disk space of the files below a directory, including those with other names
+// elsewhere.
 func (s *Images) blocks(dir string) (int64, error) {
 	var sum int64
 	err := s.files(dir, func(_ string, st *syscall.Stat_t) { sum += st.Blocks * 512 })
 	return sum, err
 }
 
-// files calls each for every file directly in a directory. A file that is removed
-// during the listing is left out.
+// files calls each for every file directly in a directory. It skips a file that is removed during
+// the listing.
 func (s *Images) files(dir string, each func(name string, st *syscall.Stat_t)) error {
 	entries, err := fs.ReadDir(s.root.FS(), dir)
 	if err != nil {
@@ -66,8 +66,7 @@ func (s *Images) list() ([]string, error) {
 	return ids, nil
 }
 
-// measure counts what images and packs take of the disk, and drafted what is
-// being written.
+// measure returns the disk space of images and packs, and of drafts.
 func (s *Images) measure() (int64, error) {
 	s.tally.Lock()
 	defer s.tally.Unlock()
@@ -97,9 +96,8 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// drafted counts what engines are writing, for whichever process. What Settle
-// and Lease write is of images that count already, and what is being removed
-// will soon be no more.
+// drafted returns the disk space of drafts of all processes. Files that Settle and Lease write
+// belong to images that count already, and unfinished removals will soon be gone.
 func (s *Images) drafted() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
@@ -118,7 +116,7 @@ func (s *Images) drafted() (int64, error) {
 	}
 	s.tally.Lock()
 	defer s.tally.Unlock()
-	// What is being committed is claimed, and a draft for a moment yet.
+	// A draft that is being committed counts by its claim, and for a moment also here.
 	return max(sum-s.claimed, 0), nil
 }
 
@@ -134,29 +132,28 @@ func (s *Images) counted(bytes int64, change func() error) error {
 	return nil
 }
 
-// over is how many bytes are too many, if there were need more.
+// over returns how many bytes exceed the budget if need more are added.
 func (s *Images) over(need int64) int64 {
 	s.tally.Lock()
 	defer s.tally.Unlock()
 	return s.used.Load() + s.claimed + need - s.budget
 }
 
-// claim gives room to bytes that somebody else could take otherwise before they
-// are counted, or takes it back.
+// claim reserves bytes before they are counted, so that no other call uses them; a negative value
+// releases them.
 func (s *Images) claim(bytes int64) {
 	s.tally.Lock()
 	defer s.tally.Unlock()
 	s.claimed += bytes
 }
 
-// admit makes room for another draft: images and drafts together must take less than
-// the budget. The size of the new draft is unknown. Its sandbox's memory would be a
-// bad estimate, because often far less is written, so admit refuses no draft for
-// that.
+// admit makes room for another draft: images and drafts together must be below the budget. The size
+// of the new draft is unknown. Its sandbox's memory would be a bad estimate, because often far less
+// is written.
 func (s *Images) admit() error {
 	others, err := s.drafted()
 	if err == nil && others > 0 && s.over(others+1) > 0 {
-		// What dead processes have left lies among them.
+		// Drafts of dead processes are among them.
 		if err = s.sweep(); err == nil {
 			others, err = s.drafted()
 		}
@@ -167,20 +164,18 @@ func (s *Images) admit() error {
 	if err := s.makeRoom(1, others); err != nil {
 		return err
 	}
-	s.claim(-1) // it was only asked whether there is any
+	s.claim(-1) // the call only checks whether there is any room
 	return nil
 }
 
-// makeRoom sees to it that mine more bytes fit into the budget beside those of
-// others that do not count yet, and claims them. Who has been given room gives
-// the claim back.
+// makeRoom makes room for mine more bytes within the budget, considering claims of others, and
+// claims them. The caller releases the claim.
 func (s *Images) makeRoom(mine, others int64) error {
 	need := mine + others
 	s.room.Lock()
 	defer s.room.Unlock()
-	// Each step costs more than the one before: removed files, pages of removed
-	// images, what images have in common, and copies that somebody may soon have
-	// to make again.
+	// Each step costs more than the one before: removed files, pages of removed images, pages that
+	// images share, and copies that may soon have to be made again.
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
@@ -196,7 +191,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 		}
 		if err != nil {
 			// There may be enough without it.
-			s.log.Warn("no room made", "err", err)
+			s.log.Warn("could not make room", "err", err)
 		}
 	}
 	if over := s.over(need); over > 0 {
@@ -206,19 +201,18 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
-// settleWait bounds how long somebody who saves a sandbox waits for images to
-// be settled.
+// settleWait bounds how long saving a sandbox waits for images to be settled.
 const settleWait = 20 * time.Second
 
-// settleLook is how often it is looked whether others have done it.
+// settleLook is how often to check whether another process has settled them.
 const settleLook = 50 * time.Millisecond
 
-// settleSoon settles images that are not settled yet: images that were saved one
-// after the other take several times their final size.
+// settleSoon settles images: until then, images that were saved one after the other take several
+// times their final size.
 func (s *Images) settleSoon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
 	defer cancel()
-	// Who settles already does the same, and may take minutes.
+	// A process that is settling does the same, and may take minutes.
 	for !s.settling.TryLock() {
 		select {
 		case <-ctx.Done():
@@ -231,7 +225,7 @@ func (s *Images) settleSoon() error {
 	return err
 }
 
-// refuse says that there is no room, and how much would have been enough.
+// refuse returns the error for a full budget, with the missing amount.
 func (s *Images) refuse(mine, others, over int64) error {
 	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
 	if others > 0 {
@@ -246,7 +240,7 @@ func (s *Images) refuse(mine, others, over int64) error {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// findDisk sees to it that the disk has something left to begin with.
+// findDisk makes sure that the disk has some free space at the start.
 func (s *Images) findDisk() error {
 	free, err := s.free()
 	if err == nil && free < freeMin {

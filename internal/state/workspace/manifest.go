@@ -22,12 +22,12 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Manifest is what a workspace was when its sandbox got it.
+// Manifest is the state of a workspace at the start of its sandbox.
 type Manifest struct {
-	// Start is all of it, by path; nil in mode copy, where the copy itself is.
+	// Start has all entries, by path; nil in mode copy, where the copy itself is the state.
 	Start []changeset.Entry
-	// Brought are files as they were left outside when changes were applied. One
-	// without a type was removed.
+	// Brought are files as they were on the host after changes were applied. One without a type was
+	// removed.
 	Brought []changeset.Entry
 }
 
@@ -35,16 +35,16 @@ type Manifest struct {
 // by one process.
 type Manifests struct {
 	path string
-	mu   sync.Mutex // one change of a manifest at a time
+	mu   sync.Mutex // held while changing a manifest
 }
 
-// NewManifests returns the directory, which it makes at the first Make.
+// NewManifests returns the directory, which the first Make creates.
 func NewManifests(path string) *Manifests { return &Manifests{path: path} }
 
-// manifestForm is the number of the form in which manifests are written.
+// manifestForm is the version of the manifest format.
 const manifestForm = 1
 
-// stored is the first value of a file. So many rows follow.
+// stored is the first value of a file. Rows follow, as many as it says.
 type stored struct {
 	Form           int
 	Start, Brought int
@@ -61,11 +61,11 @@ type row struct {
 	Opaque       bool
 }
 
-// Part is a directory that a manifest has beside its first, as if it were below that.
+// Part is a directory that a manifest contains in addition to its first, as if it were below that.
 type Part struct{ Under, Source string }
 
-// Make writes down what a directory has, without its contents. skip leaves
-// paths out, with what is below them. After an error nothing is left.
+// Make records a directory's entries without their contents. skip excludes paths and everything
+// below them. After an error no manifest is left.
 func (m *Manifests) Make(ctx context.Context, sandbox, source string, skip func(path string) bool, parts ...Part) error {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return err
@@ -102,8 +102,7 @@ func list(ctx context.Context, source string, skip func(path string) bool) ([]ch
 	return all, nil
 }
 
-// Find returns a sandbox's manifest. One that was never made is a fault of
-// kind NotFound.
+// Find returns a sandbox's manifest. If it was never made, the error is NotFound.
 func (m *Manifests) Find(sandbox string) (Manifest, error) {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return Manifest{}, err
@@ -118,20 +117,20 @@ func (m *Manifests) Find(sandbox string) (Manifest, error) {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return Manifest{}, fault.New(fault.NotFound, "manifest_gone", "what the workspace was at the sandbox's start is not known")
+		return Manifest{}, fault.New(fault.NotFound, "manifest_gone", "the manifest of the workspace is missing")
 	}
 	return Manifest{}, fmt.Errorf("manifest: %w", err)
 }
 
-// Refer gives a sandbox the manifest of another one, as it is now. What is
-// amended later in one of them is not in the other.
+// Refer gives a sandbox a copy of another one's manifest. Later changes of one do not affect the
+// other.
 func (m *Manifests) Refer(sandbox, to string) error {
 	if err := errors.Join(ids.CheckSandbox(sandbox), ids.CheckSandbox(to)); err != nil {
 		return err
 	}
 	err := os.Link(filepath.Join(m.path, to), filepath.Join(m.path, sandbox))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.New(fault.NotFound, "manifest_gone", "what the workspace was at the sandbox's start is not known")
+		return fault.New(fault.NotFound, "manifest_gone", "the manifest of the workspace is missing")
 	}
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -139,14 +138,14 @@ func (m *Manifests) Refer(sandbox, to string) error {
 	return nil
 }
 
-// Amend notes how files were left outside, which changeset.Apply returns: from
-// then on what the sandbox does to them is compared with that.
+// Amend records files as changeset.Apply left them on the host. Later changes of the sandbox are
+// compared with these.
 func (m *Manifests) Amend(sandbox string, now []changeset.Entry) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	had, err := m.Find(sandbox)
 	if err != nil && fault.CodeOf(err) != "manifest_gone" {
-		return err // in mode copy there was nothing to write down yet
+		return err // in mode copy there is no manifest yet
 	}
 	brought := make(map[string]changeset.Entry, len(had.Brought)+len(now))
 	for _, e := range slices.Concat(had.Brought, now) {
@@ -160,8 +159,8 @@ func (m *Manifests) Amend(sandbox string, now []changeset.Entry) error {
 	return m.write(sandbox, had, true)
 }
 
-// write puts a manifest in place in one step, so that a reader, or a sandbox
-// that refers to the same file, sees a whole one.
+// write replaces a manifest atomically, so that a reader, or a sandbox that refers to the same
+// file, sees a complete one.
 func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	if err := os.MkdirAll(m.path, 0o700); err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -170,15 +169,15 @@ func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	if _, err := os.Lstat(final); err == nil && !replace {
 		return fault.New(fault.Exists, "manifest_exists", "the sandbox has a manifest")
 	}
-	o := durable.Options{Draft: ".new-*"} // no sandbox's ID
+	o := durable.Options{Draft: ".new-*"} // not the ID of a sandbox
 	if err := durable.ReplaceWith(final, o, func(w io.Writer) error { return encode(w, all) }); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	return nil
 }
 
-// few is how many entries are not worth packing: a compressor takes more than a
-// megabyte of memory.
+// few is the number of entries below which compression is not worth its memory: a compressor takes
+// more than a megabyte.
 const few = 64
 
 func encode(w io.Writer, all Manifest) error {
@@ -209,7 +208,7 @@ func encode(w io.Writer, all Manifest) error {
 	return packed.Close()
 }
 
-// rowsAtOnce bounds what is held twice while a manifest is written or read.
+// rowsAtOnce bounds the rows that are in memory twice while a manifest is written or read.
 const rowsAtOnce = 4096
 
 func read(r io.Reader) (Manifest, error) {
@@ -219,7 +218,7 @@ func read(r io.Reader) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("manifest: %w", err)
 	}
 	if head.Form != manifestForm {
-		return Manifest{}, fault.New(fault.Conflict, "manifest_form", "what the workspace was at the sandbox's start was written by another version")
+		return Manifest{}, fault.New(fault.Conflict, "manifest_form", "the manifest of the workspace was written by another version")
 	}
 	var all Manifest
 	for _, part := range []struct {
@@ -242,7 +241,7 @@ func read(r io.Reader) (Manifest, error) {
 	return all, nil
 }
 
-// Remove drops a sandbox's manifest. One that is not there is success.
+// Remove removes a sandbox's manifest. It is no error if there is none.
 func (m *Manifests) Remove(sandbox string) error {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return err
@@ -258,8 +257,7 @@ func (m *Manifests) Remove(sandbox string) error {
 // writeTime is more than writing a manifest takes.
 const writeTime = time.Hour
 
-// List names the sandboxes that have a manifest. It removes what a crash left
-// of one that was being written.
+// List returns the sandboxes that have a manifest. It removes unfinished ones that a crash left.
 func (m *Manifests) List() ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -276,7 +274,7 @@ func (m *Manifests) List() ([]string, error) {
 		case ids.ValidSandbox(e.Name()):
 			list = append(list, e.Name())
 		case strings.HasPrefix(e.Name(), ".new-"):
-			// A young one is another process's, which is writing it.
+			// A recent one belongs to another process that is writing it.
 			if info, gone := e.Info(); gone == nil && time.Since(info.ModTime()) > writeTime {
 				err = errors.Join(err, os.Remove(filepath.Join(m.path, e.Name())))
 			}

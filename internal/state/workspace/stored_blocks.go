@@ -5,8 +5,7 @@ import (
 	"io"
 )
 
-// storedBlocks writes a stream that package flate can read, in blocks that are not
-// compressed (RFC 1951, 3.2.4).
+// storedBlocks writes a stream for package flate in uncompressed blocks (RFC 1951, 3.2.4).
 type storedBlocks struct{ w io.Writer }
 
 // mostStored is the largest length of one block.
@@ -28,7 +27,7 @@ func (s *storedBlocks) Write(data []byte) (written int, err error) {
 	return written, nil
 }
 
-// Close writes an empty last block. It does not close the writer below.
+// Close writes an empty last block. It does not close the underlying writer.
 func (s *storedBlocks) Close() error { return s.head(1, 0) }
 
 // head writes the head of a block: whether it is the last one, and its length

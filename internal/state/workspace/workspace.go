@@ -1,6 +1,5 @@
-// Package workspace owns private copies of workspaces, for policies under
-// which a sandbox may not even read its owner's directory: what is shown
-// inside is a copy that was made before, without what the policy denies.
+// Package workspace owns private copies of workspaces, for policies under which a sandbox must not
+// read its owner's directory: it sees a copy without the files that the policy denies.
 package workspace
 
 import (
@@ -26,21 +25,21 @@ import (
 // Copies is the directory of all copies.
 type Copies struct{ path string }
 
-// New returns the directory, which it makes at the first Make.
+// New returns the directory, which the first Make creates.
 func New(path string) *Copies { return &Copies{path} }
 
 func (c *Copies) dir(sandbox string, part int) (string, error) {
-	// An ID is part of a path here: nothing but its own alphabet may pass.
+	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	if part < 0 || part >= MaxParts {
-		return "", fmt.Errorf("copy workspace: %d is more parts than are copied", part)
+		return "", fmt.Errorf("copy workspace: %d parts are too many", part)
 	}
 	return filepath.Join(c.path, partName(sandbox, part)), nil
 }
 
-// partName is the name of a copy. No ID has a point.
+// partName returns the name of a copy. IDs contain no dot.
 func partName(sandbox string, part int) string {
 	if part == 0 {
 		return sandbox
@@ -48,20 +47,17 @@ func partName(sandbox string, part int) string {
 	return sandbox + "." + strconv.Itoa(part)
 }
 
-// Make copies a directory for a sandbox and returns the copy. denied is asked
-// about each path below the source, which begins with a slash; what it denies
-// is left out, with all below it. More than most bytes are an error, and after
-// an error nothing is left.
+// Make copies a directory for a sandbox and returns the copy. denied is called for each path below
+// the source, which begins with a slash; denied paths are excluded with everything below them. More
+// than most bytes are an error. After an error no copy is left.
 func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, denied func(string) bool) (string, error) {
 	return c.MakePart(ctx, sandbox, 0, source, most, denied)
 }
 
-// MaxParts bounds what a sandbox has copies of: its workspace, which is part 0, and
-// other directories.
+// MaxParts bounds the copies of a sandbox: its workspace, which is part 0, and other directories.
 const MaxParts = 32
 
-// MakePart is Make for one of several directories. After an error nothing is left of
-// any of them.
+// MakePart is Make for one of several directories. After an error no copy of any of them is left.
 func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source string, most int64, denied func(string) bool) (_ string, err error) {
 	dir, err := c.dir(sandbox, part)
 	if err != nil {
@@ -78,8 +74,8 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
-	// Through these roots no link leads out of either tree, even if another process
-	// changes the source during the copy.
+	// These roots keep links from leading out of either tree, even if another process changes the
+	// source during the copy.
 	from, err := os.OpenRoot(source)
 	if err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
@@ -98,8 +94,8 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 		return w.entry(name, d, err)
 	})
 	if err == nil && part > 0 {
-		// The guest gives the workspace itself to its user. access(2), which git asks,
-		// counts none of the rights with which that user reads all else.
+		// The guest makes the sandbox's user the owner of the workspace. access(2), which git
+		// calls, ignores the capabilities with which that user reads other files.
 		err = w.top()
 	}
 	if err != nil {
@@ -108,7 +104,7 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 	return dir, nil
 }
 
-// Find returns the copy that was made for a sandbox.
+// Find returns the copy of a sandbox.
 func (c *Copies) Find(sandbox string) (string, error) { return c.FindPart(sandbox, 0) }
 
 // FindPart returns one of several copies.
@@ -123,7 +119,7 @@ func (c *Copies) FindPart(sandbox string, part int) (string, error) {
 	return dir, nil
 }
 
-// Remove drops a sandbox's copy. One that is not there is success.
+// Remove removes a sandbox's copies. It is no error if there are none.
 func (c *Copies) Remove(sandbox string) error {
 	if _, err := c.dir(sandbox, 0); err != nil {
 		return err
@@ -136,7 +132,7 @@ func (c *Copies) Remove(sandbox string) error {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
 	defer root.Close()
-	// The workspace goes last: while it is there, the others are found by it.
+	// Remove the workspace last: the others are found by it.
 	for part := MaxParts - 1; part >= 0; part-- {
 		if err := root.RemoveAll(partName(sandbox, part)); err != nil {
 			return fmt.Errorf("remove workspace: %w", err)
@@ -145,7 +141,7 @@ func (c *Copies) Remove(sandbox string) error {
 	return nil
 }
 
-// List names the sandboxes that have a copy.
+// List returns the sandboxes that have a copy.
 func (c *Copies) List() ([]string, error) {
 	entries, err := os.ReadDir(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +152,7 @@ func (c *Copies) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		// A sandbox may have copies of other directories alone.
+		// A sandbox may have copies of other directories only.
 		id, _, _ := strings.Cut(e.Name(), ".")
 		if ids.ValidSandbox(id) && !slices.Contains(list, id) {
 			list = append(list, id)
@@ -165,7 +161,7 @@ func (c *Copies) List() ([]string, error) {
 	return list, nil
 }
 
-// work is one copy under way.
+// work is one copy in progress.
 type work struct {
 	from, to *os.Root
 	left     int64
@@ -218,19 +214,19 @@ func (w *work) entry(name string, d fs.DirEntry, err error) error {
 		}
 		return w.owner(name, info)
 	default:
-		return nil // a device, a socket or a pipe is no content
+		return nil // devices, sockets and pipes are not copied
 	}
 	if err := w.owner(name, info); err != nil {
 		return err
 	}
-	// Without the bits that would let a program change its user.
+	// Without the setuid and setgid bits.
 	if err := w.to.Chmod(name, info.Mode()&fs.ModePerm); err != nil {
 		return err
 	}
 	return w.to.Chtimes(name, info.ModTime(), info.ModTime())
 }
 
-// top gives the copy itself what the directory has.
+// top gives the copy the permissions and times of the directory.
 func (w *work) top() error {
 	info, err := w.from.Lstat(".")
 	if err != nil {
@@ -260,9 +256,9 @@ func (w *work) file(name string, info fs.FileInfo) (err error) {
 		return err
 	}
 	defer in.Close()
-	// A link that took the file's place could lead to one that the policy denies, and
-	// show it under this name. A root follows links within itself in spite of
-	// O_NOFOLLOW, so what was opened is compared with what has the name.
+	// A link that replaced the file could lead to a denied file and show it under this name.
+	// os.Root follows links within itself in spite of O_NOFOLLOW, so the opened file is compared
+	// with the named one.
 	opened, err := in.Stat()
 	if err != nil {
 		return err
@@ -272,14 +268,14 @@ func (w *work) file(name string, info fs.FileInfo) (err error) {
 		return err
 	}
 	if !opened.Mode().IsRegular() || !os.SameFile(opened, named) {
-		return &fs.PathError{Op: "copy", Path: name, Err: fs.ErrNotExist} // the file that was listed is gone
+		return &fs.PathError{Op: "copy", Path: name, Err: fs.ErrNotExist} // the listed file is gone
 	}
 	out, err := w.to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	// A file that grows during the copy is cut at the size that was counted.
+	// A file that grows during the copy is cut at the counted size.
 	_, err = io.CopyN(out, in, info.Size())
 	if errors.Is(err, io.EOF) {
 		return nil

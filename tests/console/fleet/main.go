@@ -1,7 +1,6 @@
-// Command fleet runs a server with many sandboxes in which something happens
-// all the time, behind the console as it is, for tests of what that costs a
-// page and the server. The engine has no wall and its sandboxes run nothing:
-// it is for tests alone.
+// Command fleet runs a server with many sandboxes in which something happens all the time, with the
+// real console, for tests of the cost for a page and the server. The engine has no boundary and its
+// sandboxes run nothing: it is only for tests.
 package main
 
 import (
@@ -47,13 +46,13 @@ func main() {
 	}
 }
 
-// busy is the fake with sandboxes that use something.
+// busy is the fake engine with sandboxes that use resources.
 type busy struct {
 	*fake.Engine
 	begun time.Time
 }
 
-// Usage is another for each sandbox, and moves.
+// Usage differs for each sandbox, and changes.
 func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	n := int64(0)
@@ -91,8 +90,8 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
 		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
-		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
-		Doors:    []server.Opening{{Path: console.Path, Open: func(in server.Inside) server.Door { return open(in, url, log) }}},
+		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
+		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -103,7 +102,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
 }
 
-// fill makes the sandboxes, says where the console is, and lets things happen.
+// fill creates the sandboxes, prints the console's address, and makes things happen.
 func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) error {
 	ids, err := create(ctx, d, boxes)
 	if err != nil {
@@ -117,7 +116,7 @@ func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) 
 	return move(ctx, d.Record, ids[:moving])
 }
 
-// create makes sandboxes, some at a time.
+// create creates sandboxes, some at a time.
 func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var group sync.WaitGroup
@@ -144,17 +143,17 @@ func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, erro
 	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
-// door is the console with what serves its pages.
+// door is the console with its server.
 type door struct {
 	*console.Console
 	live   *live.Live
 	inside *inside.Inside
 }
 
-// Close implements server.Door.
+// Close implements server.Frontend.
 func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
-func open(in server.Inside, url string, log *slog.Logger) server.Door {
+func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: "fleet", Started: time.Now(),
@@ -167,7 +166,7 @@ func open(in server.Inside, url string, log *slog.Logger) server.Door {
 		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
 	})
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {
-		panic(err) // the program was put together wrongly
+		panic(err) // a mistake in the program
 	}
 	return door{c, l, x}
 }

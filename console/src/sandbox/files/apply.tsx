@@ -6,7 +6,7 @@ import { DialogFooter, useDeed } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
 import { Flags } from "./changes";
 
-/** Shows what would come out into the host's directory, and brings exactly that out. */
+/** Shows what would be applied to the host's directory, and applies exactly that. */
 export function ApplyDialog({ close }: { close: () => void }) {
   const sandbox = useSandbox();
   const refresh = useRefresh();

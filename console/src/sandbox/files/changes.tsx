@@ -16,7 +16,7 @@ const flagWords: Record<string, string> = {
   protected: "protected", runs_by_itself: "runs by itself", link_out: "leads out", setuid: "setuid", special: "special file", conflict: "conflict", too_large: "too large",
 };
 
-/** What is not as it was at the start, or when a snapshot was taken. */
+/** The changes since the start, or since a snapshot. */
 export function Changes() {
   const sandbox = useSandbox();
   const can = useCan("operator");

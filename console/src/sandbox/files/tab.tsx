@@ -6,7 +6,7 @@ import { useFilters } from "../search";
 import { Browse } from "./browse";
 import { Changes } from "./changes";
 
-/** The files of a sandbox as they are, and what is not as it was. */
+/** The files of a sandbox, and its changes. */
 export function FilesTab() {
   const sandbox = useSandbox();
   const [filters, set] = useFilters();

@@ -13,7 +13,7 @@ const Beside = lazy(async () => ({ default: (await import("../terminal/beside"))
 
 const icons: Record<Kind, IconName> = { commands: "terminal", files: "file", network: "network", approvals: "approvals", lifecycle: "box", people: "user" };
 
-/** All that happens in a sandbox, in one line of time, with a terminal beside it where there is room. */
+/** All events of a sandbox in one timeline, with a terminal beside it if there is room. */
 export function LiveTab() {
   const sandbox = useSandbox();
   const story = useStory(sandbox.id);

@@ -15,7 +15,7 @@ import { RuleDialog } from "./rule";
 
 const effects: Record<NonNullable<SandboxSearch["verdict"]>, FlowRecord["effect"]> = { allowed: "allow", denied: "deny", asked: "ask" };
 
-/** What a sandbox did over its link, or tried to, with what decided. */
+/** The flows of a sandbox, each with its decision. */
 export function NetworkTab() {
   const sandbox = useSandbox();
   const traffic = useTraffic(sandbox.id);
@@ -135,7 +135,7 @@ function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => v
   );
 }
 
-/** Why it was decided so, and what would allow it. */
+/** The reason for a decision, and what would allow the request. */
 function Why({ flow, all }: { flow: FlowRecord; all: boolean }) {
   const facts: [string, string | undefined][] = all
     ? [

@@ -14,7 +14,7 @@ export function usePolicy() {
 
 const layerWords: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "Asked for when it was made, or since" };
 
-/** What governs a sandbox: what was asked for, and what it comes to. */
+/** The policy of a sandbox: what was requested, and the effective result. */
 export function PolicyTab() {
   const sandbox = useSandbox();
   const policy = usePolicy();

@@ -12,7 +12,7 @@ import { Lines } from "../lines";
 import { useSandbox } from "../queries";
 import { useFilters } from "../search";
 
-/** The entries of the record that are about this sandbox, and whether they hold. */
+/** The audit entries of this sandbox, and their verification. */
 export function RecordTab() {
   const sandbox = useSandbox();
   const story = useStory(sandbox.id);
@@ -86,7 +86,7 @@ function Row({ entry, prove }: { entry: Entry; prove: () => void }) {
   );
 }
 
-/** Reads the whole record and says whether it is as it was written. */
+/** Verifies the whole audit log. */
 function Verify() {
   const session = useSession();
   const [result, setResult] = useState<Schemas["Verification"]>();

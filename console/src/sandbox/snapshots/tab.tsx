@@ -9,7 +9,7 @@ import { type Branch, branches, flat, lineage } from "./tree";
 
 type Snapshot = Schemas["Snapshot"];
 
-/** What a sandbox came from, and what was taken of it. */
+/** The origin of a sandbox, and its snapshots. */
 export function SnapshotsTab() {
   const sandbox = useSandbox();
   const snapshots = useQuery({ ...snapshotsQuery, refetchInterval: 10_000 });

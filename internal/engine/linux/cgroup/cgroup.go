@@ -20,6 +20,7 @@ import (
 type Tree struct {
 	unified string            // parent directory in version 2, or ""
 	legacy  map[string]string // controller → parent directory in version 1
+	freezer string            // that of the controller freezer in version 1, or ""
 }
 
 // Group is one sandbox's group. It is named by its directories, so that any
@@ -73,7 +74,13 @@ func (t *Tree) String() string {
 
 // Create makes the group of a sandbox and sets its limits. On error nothing
 // of it is left.
-func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
+func (t *Tree) Create(id string, limits engine.Limits) (*Group, error) {
+	return t.CreateFor(id, limits, hostPIDs)
+}
+
+// CreateFor is Create with a bound for the tasks of the group, for an engine whose
+// sandboxes' processes are the host's. They can be stopped where Freezes says so.
+func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group, err error) {
 	g := &Group{Dirs: map[string]string{}}
 	defer func() {
 		if err != nil {
@@ -86,7 +93,7 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		g.Dirs[unified] = dir
-		return g, bound(dir, unifiedSettings(limits))
+		return g, bound(dir, unifiedSettings(limits, tasks))
 	}
 	made := map[string]bool{} // cpu and cpuacct often share one directory
 	for controller, parent := range t.legacy {
@@ -98,9 +105,16 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 			made[dir] = true
 		}
 		g.Dirs[controller] = dir
-		if err := bound(dir, legacySettings(controller, limits)); err != nil {
+		if err := bound(dir, legacySettings(controller, limits, tasks)); err != nil {
 			return nil, err
 		}
+	}
+	if tasks != hostPIDs && t.freezer != "" {
+		dir := filepath.Join(t.freezer, id)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		g.Dirs[freezer] = dir
 	}
 	return g, nil
 }
@@ -179,7 +193,7 @@ func (g *Group) cpuTime() (time.Duration, error) {
 	return time.Duration(number(path)), nil
 }
 
-func unifiedSettings(limits engine.Limits) [][2]string {
+func unifiedSettings(limits engine.Limits, tasks int64) [][2]string {
 	return [][2]string{
 		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
 		// Swap would let a sandbox exceed its memory at the host's cost. The
@@ -187,11 +201,11 @@ func unifiedSettings(limits engine.Limits) [][2]string {
 		{"?memory.swap.max", "0"},
 		{"?memory.oom.group", "1"},
 		{"cpu.max", fmt.Sprintf("%d 100000", limits.MilliCPU*100)},
-		{"?pids.max", strconv.Itoa(hostPIDs)},
+		{"?pids.max", strconv.FormatInt(tasks, 10)},
 	}
 }
 
-func legacySettings(controller string, limits engine.Limits) [][2]string {
+func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]string {
 	memory := strconv.FormatInt(limits.MemoryBytes, 10)
 	switch controller {
 	case "memory":
@@ -199,7 +213,7 @@ func legacySettings(controller string, limits engine.Limits) [][2]string {
 	case "cpu":
 		return [][2]string{{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", strconv.FormatInt(limits.MilliCPU*100, 10)}}
 	case "pids":
-		return [][2]string{{"pids.max", strconv.Itoa(hostPIDs)}}
+		return [][2]string{{"pids.max", strconv.FormatInt(tasks, 10)}}
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestUnifiedFindsADelegatedSubtree(t *testing.T) {
 func TestUnifiedSettings(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "box")
 	fill(t, dir, "")
-	err := writeAll(dir, unifiedSettings(limits))
+	err := writeAll(dir, unifiedSettings(limits, hostPIDs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestUnifiedSettings(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "memory.max")); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeAll(dir, unifiedSettings(limits)); err == nil {
+	if err := writeAll(dir, unifiedSettings(limits, hostPIDs)); err == nil {
 		t.Error("a limit that cannot be set is no error")
 	}
 }
@@ -142,14 +142,14 @@ func TestLimitsAreReadBack(t *testing.T) {
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 		dir := filepath.Join(t.TempDir(), "box")
 		fill(t, dir, "")
-		if err := bound(dir, unifiedSettings(limits)); err != nil {
+		if err := bound(dir, unifiedSettings(limits, hostPIDs)); err != nil {
 			t.Fatal(err)
 		}
 		// It takes all that is written and keeps none of it.
 		if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(os.DevNull, filepath.Join(dir, name))); err != nil {
 			t.Fatal(err)
 		}
-		if err := bound(dir, unifiedSettings(limits)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
+		if err := bound(dir, unifiedSettings(limits, hostPIDs)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

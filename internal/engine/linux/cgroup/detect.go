@@ -81,7 +81,7 @@ func parseMounts(r io.Reader) (string, map[string]string) {
 			v2 = fields[4]
 		case "cgroup":
 			for option := range strings.SplitSeq(tail[2], ",") {
-				if slices.Contains([]string{"memory", "cpu", "cpuacct", "pids"}, option) {
+				if slices.Contains([]string{"memory", "cpu", "cpuacct", "pids", freezer}, option) {
 					v1[option] = fields[4]
 				}
 			}
@@ -221,6 +221,10 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 			if slices.Contains(wanted, controller) {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
+			continue
+		}
+		if controller == freezer {
+			t.freezer = dir
 			continue
 		}
 		t.legacy[controller] = dir

@@ -98,5 +98,8 @@ func (t *Tree) RemoveNamed(id string) error {
 	for controller, parent := range t.legacy {
 		g.Dirs[controller] = filepath.Join(parent, id)
 	}
+	if t.freezer != "" {
+		g.Dirs[freezer] = filepath.Join(t.freezer, id)
+	}
 	return g.Remove()
 }

@@ -17,18 +17,18 @@ import (
 const (
 	// maxCode bounds the body of a cell.
 	maxCode = 4 << 20
-	// maxShown bounds one line of the interpreter's that is shown. Plain code
-	// makes lines of 24 MiB, which are in memory several times on their way.
+	// maxShown bounds a line of the interpreter that is shown. Plain code can produce lines of 24
+	// MiB, of which several copies would be in memory.
 	maxShown = 8 << 20
-	// maxRead is what is read ahead of them, and how far a longer line is looked
-	// at for what it is.
+	// maxRead is the size of the read buffer. In a longer line, only the part in it is searched for
+	// the line's kind.
 	maxRead = 64 << 10
 	// cellWrite is how long a page may take to read one line.
 	cellWrite = 30 * time.Second
 )
 
-// cell runs code, and streams what it prints and shows as lines of JSON. A page
-// that leaves interrupts it.
+// cell runs code and streams its output as lines of JSON. If the page leaves, the code is
+// interrupted.
 func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	var in struct {
 		Code     string `json:"code"`
@@ -80,8 +80,8 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	return nil
 }
 
-// pass sends a page what the interpreter says, until its last line, which it
-// returns. After an error the page has left.
+// pass sends output of the interpreter to the page until the last line, which it returns. After an
+// error the page has left.
 func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
 	end = cellEnd{Type: "end"}
 	lines := cellReader{source: bufio.NewReaderSize(body, maxRead)}
@@ -108,16 +108,16 @@ func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
 	}
 }
 
-// cellReader reads lines of the interpreter's.
+// cellReader reads the interpreter's lines.
 type cellReader struct {
 	source *bufio.Reader
 	held   []byte
 }
 
-// next returns a line, valid until the next call, and its size. Of one larger
-// than maxShown it is only the beginning.
+// next returns a line, valid until the next call, and its size. Of a line larger than maxShown it
+// returns only the beginning.
 func (c *cellReader) next() (line []byte, size int64, err error) {
-	c.held = nil // a large line does not hold its room until the cell ends
+	c.held = nil // do not keep a large buffer until the cell ends
 	for {
 		part, err := c.source.ReadSlice('\n')
 		size += int64(len(part))
@@ -158,14 +158,12 @@ type (
 		Type       string `json:"type"`
 		DurationMS int64  `json:"duration_ms"`
 		Count      int    `json:"execution_count"`
-		// Lost says that the stream broke off: what came of the code is not
-		// known.
+		// Lost means that the stream broke: the result of the code is unknown.
 		Lost bool `json:"lost,omitempty"`
 	}
 )
 
-// quoted is a text as it stands in JSON: what is passed on as it came need not
-// be read and written again.
+// quoted is a text as encoded JSON, which is passed on without decoding.
 type quoted json.RawMessage
 
 func quote(text string) quoted {
@@ -195,7 +193,7 @@ func (q quoted) MarshalJSON() ([]byte, error) {
 	return q, nil
 }
 
-// media are the media types of the forms in which the interpreter shows a value.
+// media are the media types of the interpreter's representations of a value.
 var media = map[string]string{
 	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml", "png": "image/png",
 	"jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex", "json": "application/json",
@@ -203,7 +201,7 @@ var media = map[string]string{
 	"chart": "application/vnd.crannog.chart+json", "extra": "application/vnd.crannog.extra+json",
 }
 
-// byMedia are the forms that can be shown, by media type.
+// byMedia are the representations that can be shown, by media type.
 func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for name, value := range f.ByName() {
@@ -214,8 +212,8 @@ func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 	return all
 }
 
-// tooLarge returns what replaces a line that is too large to be shown. It
-// goes by the line's beginning, where the guest has its kind.
+// tooLarge returns the replacement for a line that is too large to be shown. It looks only at the
+// line's beginning, where the guest puts the kind.
 func tooLarge(line []byte, size int64) any {
 	kind, name := opening(line)
 	text := fmt.Sprintf("[%d MB, too large to be shown here: a page is shown at most %d MB at once]", size>>20, maxShown>>20)
@@ -244,7 +242,7 @@ func opening(line []byte) (kind, name string) {
 		}
 		var value any
 		if d.Decode(&value) != nil {
-			break // here the beginning ends
+			break // the beginning ends here
 		}
 		switch text, _ := value.(string); key {
 		case "type":
@@ -256,8 +254,8 @@ func opening(line []byte) (kind, name string) {
 	return kind, name
 }
 
-// readLine reads one line of the interpreter's. What it does not know is
-// passed over, and nothing of it reaches a page but in these forms.
+// readLine parses a line of the interpreter. It skips unknown lines, and passes only known forms to
+// the page.
 func readLine(line []byte) (next any, count int, over bool) {
 	var kind struct {
 		Type  string `json:"type"`
@@ -286,7 +284,7 @@ func readLine(line []byte) (next any, count int, over bool) {
 			return nil, 0, false
 		}
 		r := cellResult{Type: "result", Data: byMedia(&fields.Forms)}
-		_ = json.Unmarshal(fields.Main, &r.Main) // absent is no
+		_ = json.Unmarshal(fields.Main, &r.Main) // absent means no
 		next = r
 	case "number_of_executions":
 		return nil, max(0, kind.Count), false
@@ -307,10 +305,10 @@ func (c *cellLines) send(line any) error {
 	if line == nil {
 		return nil
 	}
-	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without one, nothing is held up
-	// Text of a sandbox is escaped, so that it ends no line. Letters of HTML are not:
-	// no browser parses these lines as HTML, and with six bytes for each, a program
-	// would fill six times the memory.
+	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without a deadline the connection cannot block
+	// Line breaks in text of a sandbox are escaped, so that a line stays one line. HTML characters
+	// are not escaped: no browser parses these lines as HTML, and six bytes for each would need six
+	// times the memory.
 	e := json.NewEncoder(c.w)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(line); err != nil {
@@ -319,5 +317,5 @@ func (c *cellLines) send(line any) error {
 	return c.rc.Flush()
 }
 
-// rest takes the deadline off: the connection may serve other requests.
+// rest removes the deadline: the connection may serve other requests.
 func (c *cellLines) rest() { _ = c.rc.SetWriteDeadline(time.Time{}) }

@@ -10,17 +10,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// control is the right of one viewer to type. Its context ends with it.
+// control is the right of one viewer to type. Its context ends with the right.
 type control struct {
 	holder *viewer
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// entryTime bounds how long the record may take.
+// entryTime bounds writing an audit entry.
 const entryTime = 10 * time.Second
 
-// take gives control to a viewer, and takes it from who had it. It is on record
+// take gives control to a viewer, and takes it from the previous holder. The audit entry is written
 // before anything can be typed.
 func (h *hub) take(ctx context.Context, v *viewer) error {
 	h.turns.Lock()
@@ -49,7 +49,7 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.control != nil {
-		h.control.cancel() // what its holder was about to type is not typed
+		h.control.cancel() // the holder's unfinished input is dropped
 	}
 	h.control = c
 	h.wake()
@@ -77,24 +77,24 @@ func (h *hub) drop(v *viewer, left bool) {
 	}
 }
 
-// held is the control of a viewer, or why it has none.
+// held returns the control of a viewer, or an error without it.
 func (h *hub) held(v *viewer) (*control, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.control == nil || h.control.holder != v {
-		return nil, fault.New(fault.Denied, "no_control", "only who has control may type").WithHint("take control first")
+		return nil, fault.New(fault.Denied, "no_control", "only the viewer with control may type").WithHint("take control first")
 	}
 	return h.control, nil
 }
 
 const (
-	// piece is how much is typed at once.
+	// piece is the maximum of input that is sent at once.
 	piece = 32 << 10
-	// typeTime is how long a program may take to take what is typed.
+	// typeTime bounds how long a program may take to read input.
 	typeTime = 30 * time.Second
 )
 
-// input types for a viewer.
+// input sends a viewer's input.
 func (h *hub) input(v *viewer, data []byte) error {
 	for len(data) > 0 {
 		c, err := h.held(v)
@@ -108,14 +108,14 @@ func (h *hub) input(v *viewer, data []byte) error {
 		cancel()
 		switch {
 		case late:
-			return fault.New(fault.Timeout, "input_stalled", "the program does not take what is typed")
+			return fault.New(fault.Timeout, "input_stalled", "the program does not read its input")
 		case v.ctx.Err() != nil:
 			return v.ctx.Err()
 		case c.ctx.Err() != nil:
 			if now, err := h.held(v); err != nil || now == c {
-				return err // somebody else has control now
+				return err // another viewer has control now
 			}
-			continue // it was taken, and taken back
+			continue // control was taken, and taken back
 		case err != nil:
 			return err
 		}
@@ -124,7 +124,7 @@ func (h *hub) input(v *viewer, data []byte) error {
 	return nil
 }
 
-// resize changes the window for a viewer.
+// resize changes the window's size for a viewer.
 func (h *hub) resize(v *viewer, size client.Size) error {
 	c, err := h.held(v)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxEntries bounds what is listed of one directory.
+	// maxEntries bounds the list of a directory.
 	maxEntries = 5000
 	maxPath    = 4096
 	maxSmall   = 64 << 10 // a body that names paths
@@ -37,17 +37,17 @@ type Entry struct {
 	Target   string    `json:"target,omitempty"` // of a symlink
 }
 
-// checkPath refuses what names no file.
+// checkPath returns an error for an invalid path.
 func checkPath(p string) (string, error) {
 	if !strings.HasPrefix(p, "/") || len(p) > maxPath || strings.ContainsRune(p, 0) || strings.ToValidUTF8(p, "") != p {
-		return "", fault.New(fault.Invalid, "invalid_path", "a path begins with a slash, is text, and has at most 4096 bytes")
+		return "", fault.New(fault.Invalid, "invalid_path", "a path must begin with a slash, be valid text, and have at most 4096 bytes")
 	}
 	return p, nil
 }
 
 func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) error {
 	dir := r.URL.Query().Get("path")
-	if dir != "" { // none is the home directory
+	if dir != "" { // none means the home directory
 		if _, err := checkPath(dir); err != nil {
 			return err
 		}
@@ -58,8 +58,8 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return said(err)
 	}
-	// Paths of what is in it are made of this one, and go back to the sandbox:
-	// a shortened one would be another file's.
+	// The paths of its entries are built from this path and sent back to the sandbox: a shortened
+	// path would name another file.
 	here, err := checkPath(at.Msg.GetEntry().GetPath())
 	if err != nil {
 		return lost(err)
@@ -71,14 +71,14 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	out := struct {
 		Path    string  `json:"path"`
 		Entries []Entry `json:"entries"`
-		Cut     bool    `json:"cut,omitempty"` // there are more
+		Cut     bool    `json:"cut,omitempty"` // there are more entries
 	}{Path: here, Entries: []Entry{}}
 	found := list.Msg.GetEntries()
 	if len(found) > maxEntries {
 		found, out.Cut = found[:maxEntries], true
 	}
 	for _, e := range found {
-		// A name with a slash would lead a page elsewhere.
+		// a name with a slash would be another path
 		if n := e.GetName(); n == "" || n == "." || n == ".." || len(n) > maxPath || strings.Contains(n, "/") {
 			continue
 		}
@@ -87,15 +87,15 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// entryOf is a file. Its path is made of its directory's: what the sandbox says
-// of it is not followed.
+// entryOf returns a file. Its path is built from its directory's: the sandbox's own value is not
+// used.
 func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
 	out := Entry{
 		Name: e.GetName(), Path: path.Join(dir, e.GetName()), Type: "other", Size: e.GetSize(), Mode: e.GetMode() & 0o7777,
 		Modified: e.GetModifiedTime().AsTime().UTC(), Target: short(e.GetSymlinkTarget()),
 	}
 	if y := out.Modified.Year(); y < 0 || y > 9999 {
-		out.Modified = time.Time{} // such a time has no form in JSON
+		out.Modified = time.Time{} // such a time cannot be encoded in JSON
 	}
 	switch e.GetType() {
 	case filesystempb.FileType_FILE_TYPE_FILE:
@@ -112,8 +112,8 @@ func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
 	return out
 }
 
-// download hands a file out. A browser must never show it as a page of ours,
-// whatever is in it and whatever it is called.
+// download sends a file as a download. A browser must never show it as a page of the console,
+// whatever its content or name.
 func (x *Inside) download(w http.ResponseWriter, r *http.Request, v visit) error {
 	in := x.reach(v, answerTime)
 	defer in.close()
@@ -136,14 +136,14 @@ func (x *Inside) download(w http.ResponseWriter, r *http.Request, v visit) error
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 	if _, err := io.Copy(w, res.Body); err != nil {
-		// The header is out: only a cut connection says that it is not all.
+		// The header has been sent: only a closed connection shows that the content is incomplete.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// attachment names a file that is saved, with what a file manager could be
-// led astray by replaced.
+// attachment returns the header with the file's name, in which characters that could mislead a file
+// manager are replaced.
 func attachment(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '"' || r == '\\' || r == '/' {
@@ -154,7 +154,7 @@ func attachment(name string) string {
 	return cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": cmp.Or(name, "file")}), "attachment")
 }
 
-// file asks for the content of the file that the request names.
+// file requests the content of the named file.
 func (r reach) file(from *http.Request, method string, body io.Reader) (string, *http.Response, error) {
 	name, err := checkPath(from.URL.Query().Get("path"))
 	if err != nil {
@@ -177,7 +177,7 @@ func (r reach) file(from *http.Request, method string, body io.Reader) (string, 
 	return name, res, nil
 }
 
-// upload puts a file in. The sandbox's own limits bound it.
+// upload writes a file. The sandbox's own limits apply.
 func (x *Inside) upload(w http.ResponseWriter, r *http.Request, v visit) error {
 	in := x.reach(v, answerTime)
 	defer in.close()

@@ -8,20 +8,20 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// typed is a message of a page.
+// typed is a message from a page.
 type typed struct {
 	Type string `json:"type"`
 	Cols int    `json:"cols"`
 	Rows int    `json:"rows"`
 }
 
-// message is one of ours.
+// message is a message to a page.
 type message struct {
 	kind websocket.MessageType
 	data []byte
 }
 
-// What a page is told beside output.
+// Types of messages to a page, besides output.
 type (
 	readyFrame struct {
 		Type string `json:"type"`
@@ -35,8 +35,7 @@ type (
 		Type string `json:"type"`
 		controlled
 	}
-	// controlled names the viewer who may type, null if there is none, and whether
-	// it is this page.
+	// controlled names the viewer who may type, or null, and whether it is this page.
 	controlled struct {
 		Controller *string `json:"controller"`
 		Mine       bool    `json:"mine"`
@@ -58,7 +57,7 @@ type (
 )
 
 func textMessage(frame any) message {
-	b, _ := json.Marshal(frame) // texts and numbers
+	b, _ := json.Marshal(frame) // strings and numbers always marshal
 	return message{websocket.MessageText, b}
 }
 

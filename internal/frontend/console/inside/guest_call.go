@@ -24,27 +24,26 @@ import (
 )
 
 const (
-	// base is where requests into sandboxes go: the dial does not look at it.
+	// base is the URL for requests into sandboxes; the dialer ignores its host.
 	base = "http://localhost"
-	// idle is how long an unused connection in memory is kept.
+	// idle is how long an unused in-memory connection is kept.
 	idle = 30 * time.Second
-	// answerTime is how long the guest may take to answer a request about files,
-	// and workTime to move or remove them, which may be many. An attacker who has taken
-	// the guest's place may never answer, and a browser has few connections: the whole
-	// console would stand still.
+	// answerTime bounds the guest's answer to a request about files. workTime bounds moving or
+	// removing files, of which there may be many. An attacker who has replaced the guest may never
+	// answer; browsers open few connections, so the whole console would hang.
 	answerTime = 30 * time.Second
 	workTime   = 10 * time.Minute
 )
 
-// reach is the way into a sandbox in somebody's name.
+// reach is a connection into a sandbox for a caller.
 type reach struct {
 	visit
 	client *http.Client
 	close  func()
 }
 
-// reach makes one on which an answer begins within a time; zero is for what
-// answers when it has run.
+// reach returns one whose answers must begin within a time; zero is for calls that answer when they
+// have run.
 func (x *Inside) reach(v visit, begins time.Duration) reach {
 	who := v.who.Principal()
 	t := &http.Transport{
@@ -55,7 +54,7 @@ func (x *Inside) reach(v visit, begins time.Duration) reach {
 	return reach{v, &http.Client{Transport: t, CheckRedirect: stay}, t.CloseIdleConnections}
 }
 
-// within is for what is answered as a whole within a time, in its context.
+// within bounds the whole answer by a context.
 func (x *Inside) within(r *http.Request, v visit, d time.Duration) (context.Context, reach) {
 	ctx, cancel := context.WithTimeout(r.Context(), d)
 	in := x.reach(v, 0)
@@ -64,7 +63,7 @@ func (x *Inside) within(r *http.Request, v visit, d time.Duration) (context.Cont
 	return ctx, in
 }
 
-// header addresses a port, with the token that opens it.
+// header adds the port and the token that opens it.
 func (r reach) header(port int) http.Header {
 	h := http.Header{}
 	h.Set(ingress.IDHeader, r.box.ID)
@@ -80,35 +79,34 @@ func (r reach) process() *client.Client {
 	return client.New(r.client, base, r.header(guestboot.Port))
 }
 
-// files is for calls about one file.
+// files is the client for calls about one file.
 func (r reach) files() filesystempbconnect.FilesystemClient {
 	return guestwire.Filesystem(r.client, base, guestwire.One)
 }
 
-// lists is for lists of files. Of a longer one than a page shows, one more is
-// read, which says that there are more.
+// lists is the client for lists of files. It reads one entry more than a page shows, to learn
+// whether there are more.
 func (r reach) lists() filesystempbconnect.FilesystemClient {
 	most := guestwire.Listing
 	most.Items, most.Cut = maxEntries+1, true
 	return guestwire.Filesystem(r.client, base, most)
 }
 
-// call makes a request of the file service.
+// call sends a request to the file service.
 func call[T any](r reach, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
 	maps.Copy(req.Header(), r.header(guestboot.Port))
 	return req
 }
 
-// kinds are what the guest's answers mean for a page.
+// kinds map the guest's error codes to faults.
 var kinds = map[connect.Code]fault.Kind{
 	connect.CodeNotFound: fault.NotFound, connect.CodeAlreadyExists: fault.Exists, connect.CodePermissionDenied: fault.Denied,
 	connect.CodeInvalidArgument: fault.Invalid, connect.CodeFailedPrecondition: fault.Conflict, connect.CodeResourceExhausted: fault.Exhausted,
 	connect.CodeUnimplemented: fault.Unsupported, connect.CodeCanceled: fault.Canceled,
 }
 
-// said is what the guest's refusal means. Its words are the sandbox's, and
-// only data.
+// said converts the guest's error. Its text comes from the sandbox and is treated as data.
 func said(err error) error {
 	if err == nil {
 		return nil
@@ -131,14 +129,14 @@ func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
 }
 
-// statuses are what the guest's answers over plain HTTP mean.
+// statuses map the guest's HTTP statuses to faults.
 var statuses = map[int]fault.Kind{
 	http.StatusBadRequest: fault.Invalid, http.StatusUnauthorized: fault.Denied, http.StatusForbidden: fault.Denied,
 	http.StatusNotFound: fault.NotFound, http.StatusConflict: fault.Conflict, http.StatusRequestEntityTooLarge: fault.Exhausted,
 	http.StatusInsufficientStorage: fault.Exhausted, http.StatusTooManyRequests: fault.Exhausted, http.StatusServiceUnavailable: fault.Unavailable,
 }
 
-// refused reads why the guest did not do what it was asked over plain HTTP.
+// refused returns the error of a failed plain HTTP request.
 func refused(res *http.Response, code string) error {
 	var body struct {
 		Message string `json:"message"`
@@ -154,7 +152,7 @@ func refused(res *http.Response, code string) error {
 	return fault.New(kind, code+"_"+string(kind), text)
 }
 
-// readJSON reads a small body of a page, strictly.
+// readJSON strictly parses the small body of a page's request.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
 	d.DisallowUnknownFields()
@@ -162,7 +160,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) erro
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
 			return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
 		}
-		return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not what is expected here")
+		return fault.Wrap(err, fault.Invalid, "invalid_json", "the body does not have the expected fields")
 	}
 	return nil
 }

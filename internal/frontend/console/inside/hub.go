@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// program is what runs on a terminal; *client.Process is.
+// program is a program on a terminal; *client.Process implements it.
 type program interface {
 	PID() uint32
-	// Pump hands output on until the program has ended.
+	// Pump passes on output until the program has ended.
 	Pump(stdout, stderr io.Writer) (client.Exit, error)
 	Write(ctx context.Context, data []byte) error
 	Resize(ctx context.Context, size client.Size) error
@@ -26,18 +26,18 @@ type hubKey struct {
 	pid     int
 }
 
-// hub is one terminal: a program on one side, and all its viewers on the other. It reads as
+// hub is one terminal: a program on one side, and all its viewers on the other. It reads output as
 // fast as the program prints, whether or not viewers keep up.
 type hub struct {
 	x       *Inside
 	key     hubKey
 	command []string
 	started time.Time
-	own     bool // it was opened here, and is kept without viewers
+	own     bool // opened here, and kept without viewers
 	prog    program
-	release func() // of the way in
+	release func() // ends the connection to the guest
 
-	turns sync.Mutex // held while control changes hands, before mu
+	turns sync.Mutex // held while control changes hands; locked before mu
 
 	mu      sync.Mutex
 	out     scroll
@@ -45,24 +45,24 @@ type hub struct {
 	viewers map[*viewer]struct{}
 	control *control
 	exit    *client.Exit
-	lost    error // why the stream broke off, with exit nil
+	lost    error // why the stream broke, if exit is nil
 	done    bool
-	closing bool // it accepts no viewers any more
+	closing bool // no further viewers are accepted
 }
 
-// Bounds of terminals: each holds its output, and a stream.
+// Limits of terminals: each holds its output, and a stream.
 const (
 	maxHubs    = 256
 	maxOfBox   = 16
 	maxViewers = 32
 )
 
-// add registers a terminal whose program runs, and begins to read it. If
-// somebody was faster with the same one, that is returned, and read for all.
+// add registers the terminal of a running program, and starts to read it. If another request
+// registered the same terminal first, add returns that one.
 func (x *Inside) add(h *hub) (*hub, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// One of a program that was just started has only its number in common.
+	// A program that was just started is a new one, even if its number was used before.
 	if other := x.entered(h.key); other != nil && !h.own {
 		return other, nil
 	}
@@ -75,7 +75,7 @@ func (x *Inside) add(h *hub) (*hub, error) {
 	return h, nil
 }
 
-// room reports whether there may be another terminal. x.mu must be held.
+// room reports whether there may be another terminal. The caller holds x.mu.
 func (x *Inside) room(key hubKey) error {
 	same := 0
 	for k := range x.hubs {
@@ -87,7 +87,7 @@ func (x *Inside) room(key hubKey) error {
 	case x.ctx.Err() != nil:
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
 	case len(x.hubs) >= maxHubs || same >= maxOfBox:
-		return fault.New(fault.Exhausted, "too_many_terminals", "too many terminals are open").WithHint("end a program that runs on one")
+		return fault.New(fault.Exhausted, "too_many_terminals", "too many terminals are open").WithHint("end a program on a terminal")
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func (x *Inside) find(key hubKey) *hub {
 	return x.entered(key)
 }
 
-// entered is a terminal that can be entered: one that is being let go of is
-// none any more, and another takes its place. x.mu must be held.
+// entered returns a terminal that accepts viewers. One that is being closed does not count, and
+// another takes its place. The caller holds x.mu.
 func (x *Inside) entered(key hubKey) *hub {
 	h := x.hubs[key]
 	if h == nil {
@@ -114,7 +114,7 @@ func (x *Inside) entered(key hubKey) *hub {
 	return h
 }
 
-// pump reads the program's output until it has ended.
+// pump reads the program's output until the program has ended.
 func (h *hub) pump() {
 	exit, err := h.prog.Pump(h, h)
 	h.x.mu.Lock()
@@ -138,7 +138,7 @@ func (h *hub) pump() {
 	h.release()
 }
 
-// Write takes output. It never waits for a viewer.
+// Write stores output. It never waits for a viewer.
 func (h *hub) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,17 +147,17 @@ func (h *hub) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wake lets all viewers look. h.mu must be held.
+// wake makes all viewers check for news. The caller holds h.mu.
 func (h *hub) wake() {
 	for v := range h.viewers {
 		v.nudge()
 	}
 }
 
-// errClosing is a terminal that is being let go of.
-var errClosing = fault.New(fault.Unavailable, "terminal_closing", "the terminal is being let go of; try again")
+// errClosing is returned for a terminal that is being closed.
+var errClosing = fault.New(fault.Unavailable, "terminal_closing", "the terminal is being closed; try again")
 
-// enter adds a viewer, who begins with what was printed last.
+// enter adds a viewer, who first sees the latest output.
 func (h *hub) enter(v *viewer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,15 +165,15 @@ func (h *hub) enter(v *viewer) error {
 		return errClosing
 	}
 	if len(h.viewers) >= maxViewers {
-		return fault.New(fault.Exhausted, "too_many_viewers", "too many look at this terminal")
+		return fault.New(fault.Exhausted, "too_many_viewers", "too many viewers of this terminal")
 	}
 	v.at = h.out.replay()
 	h.viewers[v] = struct{}{}
 	return nil
 }
 
-// leave removes a viewer, with the control that it may have. The hub of a terminal that was
-// opened elsewhere is removed with its last viewer.
+// leave removes a viewer and its control. The hub of a terminal that was opened elsewhere is
+// removed with its last viewer.
 func (h *hub) leave(v *viewer) {
 	h.drop(v, true)
 	h.mu.Lock()
@@ -184,7 +184,7 @@ func (h *hub) leave(v *viewer) {
 	if empty {
 		h.x.mu.Lock()
 		if h.x.hubs[h.key] == h {
-			delete(h.x.hubs, h.key) // so that who comes now begins anew
+			delete(h.x.hubs, h.key) // so that the next viewer opens a new one
 		}
 		h.x.mu.Unlock()
 		h.prog.Close()

@@ -1,6 +1,6 @@
-// Package inside owns what a page of the console does inside a sandbox:
-// processes, files, cells of code, terminals that several people look at, and
-// ports. What a sandbox says is data here: bounded, and never more than text.
+// Package inside owns what a page of the console does inside a sandbox: processes, files, code
+// cells, shared terminals, and ports. Text of a sandbox is treated as data: it is bounded, and
+// never interpreted.
 package inside
 
 import (
@@ -22,36 +22,36 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Path is below what a sandbox's inside is served, by its ID or name.
+// Path is the path below which a sandbox's inside is served, by its ID or name.
 const Path = "/console/api/sandboxes/"
 
-// Sandboxes finds sandboxes; sandbox.Service does.
+// Sandboxes finds sandboxes; sandbox.Service implements it.
 type Sandboxes interface {
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
-// Census tells what runs in a sandbox; sandbox.Service does.
+// Census lists the processes of a sandbox; sandbox.Service implements it.
 type Census interface {
 	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
 	SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error
 }
 
-// Record takes what happens; audit.Log does.
+// Record writes audit entries; audit.Log implements it.
 type Record interface {
 	Append(ctx context.Context, drafts ...audit.Draft) error
 	Note(drafts ...audit.Draft) error
 }
 
-// Deps are what an Inside stands on. All but Domain are required.
+// Deps are the dependencies of New. All but Domain are required.
 type Deps struct {
 	Sandboxes Sandboxes
 	Census    Census
-	// Dial reaches the server's own surfaces in somebody's name. All that goes
-	// into a sandbox goes that way, so that it is masked and on record.
+	// Dial connects to the server's own APIs for a caller. All requests into a sandbox go this way,
+	// so that answers are redacted and entries written.
 	Dial   func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
 	Record Record
 	Log    *slog.Logger
-	// Domain is what sandboxes' host names end in; "" is localhost.
+	// Domain is the domain of sandboxes' host names; "" means localhost.
 	Domain string
 }
 
@@ -83,14 +83,13 @@ func New(d Deps) (*Inside, error) {
 	return x, nil
 }
 
-// Close lets go of all terminals, which go on in their sandboxes.
+// Close closes all terminals; their programs keep running in their sandboxes.
 func (x *Inside) Close() {
 	x.cancel()
 	x.work.Wait()
 }
 
-// routes names everything that is served. What changes something, or takes a
-// file out, is an operator's.
+// routes lists all routes. Routes that change anything, or read content of files, need an operator.
 func (x *Inside) routes() {
 	x.handle("GET processes", session.Viewer, x.processes)
 	x.handle("DELETE processes/{pid}", session.Operator, x.endProcess)
@@ -110,18 +109,17 @@ func (x *Inside) routes() {
 	})
 }
 
-// sessionKey carries the session through the mux, whose handlers take no
-// argument of ours; handle takes it out again.
+// sessionKey carries the session through the mux to handle.
 type sessionKey struct{}
 
-// visit is one request about a sandbox that runs.
+// visit is one request about a running sandbox.
 type visit struct {
 	who session.Session
 	box sandbox.Sandbox
 }
 
-// handle adds a route. The gate has checked the scope. If it forgot a route, the check here
-// still denies callers without the scope.
+// handle adds a route. The gate has checked the scope already. If it lacks a route, this check
+// still refuses callers without the scope.
 func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWriter, *http.Request, visit) error) {
 	method, path, _ := strings.Cut(route, " ")
 	x.mux.HandleFunc(method+" "+Path+"{id}/"+path, func(w http.ResponseWriter, r *http.Request) {
@@ -142,8 +140,7 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 	})
 }
 
-// running finds a sandbox that runs. A look at one that sleeps must not wake
-// it.
+// running returns a running sandbox. Viewing a paused one must not resume it.
 func (x *Inside) running(ctx context.Context, who session.Session, ref string) (sandbox.Sandbox, error) {
 	box, err := x.deps.Sandboxes.Get(ctx, who.Principal(), ref)
 	if err != nil {
@@ -151,7 +148,7 @@ func (x *Inside) running(ctx context.Context, who session.Session, ref string) (
 	}
 	if box.State != sandbox.Running {
 		return box, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", box.State).
-			WithHint("what it left is on the pages of its changes, snapshots and record")
+			WithHint("its changes, snapshots and audit entries have pages of their own")
 	}
 	return box, nil
 }
@@ -168,7 +165,7 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v1.WriteProblem(w, err)
 }
 
-// maxSaid bounds the words of a sandbox in an answer of ours.
+// maxSaid bounds a sandbox's text in an answer.
 const maxSaid = 1 << 10
 
 func short(said string) string { return text.Clip(text.Lines(said), maxSaid) }

@@ -11,16 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// ours are ports on which our own programs listen inside.
+// ours are ports of Crannog's own programs inside.
 var ours = append(guestboot.Ports(), 53)
 
-// Port is one on which a program listens.
+// Port is a port on which a program listens.
 type Port struct {
 	Port int `json:"port"`
-	// PreviewURL shows it from another origin than the console's.
+	// PreviewURL is its address, with an origin different from the console's.
 	PreviewURL string `json:"preview_url"`
-	// Private says that it asks for the sandbox's traffic token, in the header
-	// E2b-Traffic-Access-Token, which a page cannot be opened with.
+	// Private means that requests need the sandbox's traffic token in the header
+	// E2b-Traffic-Access-Token, with which a page cannot be opened.
 	Private bool `json:"private,omitempty"`
 }
 
@@ -41,12 +41,12 @@ func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// preview is the address of a port on its own origin, so that what a program
-// serves gets at nothing of the console.
+// preview returns the address of a port. It has its own origin, so that a program's pages cannot
+// access the console.
 func (x *Inside) preview(r *http.Request, id string, port int) string {
 	scheme := "http"
-	// A proxy with TLS says so, and only the page itself could be fooled: it
-	// shows nothing without TLS then.
+	// A TLS proxy sets this header. Only the page itself could be misled by a false one: its
+	// preview would stay empty.
 	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"
 	}

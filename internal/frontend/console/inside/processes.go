@@ -22,13 +22,12 @@ type Process struct {
 	Parent int      `json:"ppid"`
 	User   string   `json:"user,omitempty"`
 	Args   []string `json:"args"`
-	// CPU is the fraction of one processor since the last look; absent at the
-	// first.
+	// CPU is the fraction of one processor since the previous request; absent for the first.
 	CPU    *float64 `json:"cpu,omitempty"`
 	Memory int64    `json:"memory"` // resident bytes
-	// Terminal says that a caller had it run on a terminal.
+	// Terminal means that a caller started it on a terminal.
 	Terminal bool `json:"terminal"`
-	// Asked says that a caller had it run at all.
+	// Asked means that a caller started it.
 	Asked bool   `json:"asked"`
 	Tag   string `json:"tag,omitempty"`
 }
@@ -56,7 +55,7 @@ func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// processID names a process for good: numbers are used again.
+// processID identifies a process; PIDs are reused.
 type processID struct {
 	pid   int
 	start uint64
@@ -65,15 +64,14 @@ type processID struct {
 func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 
 const (
-	// atLeast is between two looks that say something about the time between.
+	// atLeast is the least time between two measurements for a rate.
 	atLeast = 500 * time.Millisecond
-	// forgetAfter is how long a look is remembered, and maxLooks of how many
-	// sandboxes.
+	// forgetAfter is how long a measurement is kept, and maxLooks for how many sandboxes.
 	forgetAfter = time.Minute
 	maxLooks    = 256
 )
 
-// rates remembers what processes had spent at the last request of any viewer.
+// rates holds the CPU times at the last request of any viewer.
 type rates struct {
 	mu    sync.Mutex
 	looks map[string]*look
@@ -85,7 +83,7 @@ type look struct {
 	rate  map[processID]float64
 }
 
-// look returns what each process has used of a processor since the last look.
+// look returns each process's share of a processor since the last measurement.
 func (r *rates) look(id string, list []census.Process, now time.Time) map[processID]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +92,7 @@ func (r *rates) look(id string, list []census.Process, now time.Time) map[proces
 	}
 	old := r.looks[id]
 	if old != nil && now.Sub(old.at) < atLeast {
-		return old.rate // somebody else has looked just now
+		return old.rate // another viewer has just measured
 	}
 	for other, l := range r.looks {
 		if now.Sub(l.at) > forgetAfter {
@@ -113,7 +111,7 @@ func (r *rates) look(id string, list []census.Process, now time.Time) map[proces
 		if old == nil {
 			continue
 		}
-		// One that was not there yet has spent all of it since.
+		// A new process has used all of its time since.
 		used := p.CPU - old.spent[idOf(p)]
 		next.rate[idOf(p)] = max(0, float64(used)/float64(now.Sub(old.at)))
 	}
@@ -121,13 +119,13 @@ func (r *rates) look(id string, list []census.Process, now time.Time) map[proces
 	return next.rate
 }
 
-// signals are what a page may send.
+// signals are the signals that a page may send.
 var signals = []string{"TERM", "KILL", "INT", "HUP", "QUIT", "STOP", "CONT", "USR1", "USR2"}
 
 func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) error {
 	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 31)
 	if err != nil {
-		return fault.New(fault.Invalid, "invalid_pid", "a process is named by its number")
+		return fault.New(fault.Invalid, "invalid_pid", "a process is identified by its PID")
 	}
 	name := strings.TrimPrefix(cmp.Or(r.URL.Query().Get("signal"), "TERM"), "SIG")
 	if !slices.Contains(signals, name) {

@@ -55,7 +55,7 @@ func newStack(t testing.TB) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := func(in server.Inside) server.Door {
+	open := func(in server.Backend) server.Frontend {
 		x, err := inside.New(inside.Deps{
 			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: in.Log, Domain: "boxes.test",
 		})
@@ -66,7 +66,7 @@ func newStack(t testing.TB) *stack {
 	}
 	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: sandboxtest.Template{}, Version: "test", Server: true,
-		Settings: sandbox.Settings{AnyBoundary: true}, Doors: []server.Opening{{Path: "/console", Open: open}},
+		Settings: sandbox.Settings{AnyBoundary: true}, Frontends: []server.FrontendMount{{Path: "/console", Open: open}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,37 +3,36 @@ package inside
 import "bytes"
 
 const (
-	// scrollback is how much of what a terminal printed is shown to who comes
-	// later.
+	// scrollback is how much earlier output of a terminal a new viewer gets.
 	scrollback = 256 << 10
-	// behind is how much a viewer may have to catch up with. Who falls further
-	// back is cut off, and holds up neither the program nor the others.
+	// behind bounds how far a viewer may be behind. A slower one is disconnected, so that it delays
+	// neither the program nor other viewers.
 	behind = 1 << 20
 )
 
-// scroll is the newest output of a terminal, by its place in all of it.
+// scroll is the newest output of a terminal. Positions count from its first byte.
 type scroll struct {
 	kept []byte
-	end  int64 // place behind the last byte
+	end  int64 // position after the last byte
 }
 
 func (s *scroll) start() int64 { return s.end - int64(len(s.kept)) }
 
-// add appends output, and forgets what is too old.
+// add appends output, and drops the oldest.
 func (s *scroll) add(b []byte) {
 	s.end += int64(len(b))
 	if len(b) >= behind {
 		s.kept = append(s.kept[:0], b[len(b)-behind:]...)
 		return
 	}
-	// Twice the room, so that moving costs little for each byte.
+	// Twice the size, so that moving costs little for each byte.
 	if len(s.kept)+len(b) > 2*behind {
 		s.kept = append(s.kept[:0], s.kept[len(s.kept)-(behind-len(b)):]...)
 	}
 	s.kept = append(s.kept, b...)
 }
 
-// from copies at most limit bytes from a place on, or says that they are gone.
+// from copies at most limit bytes from a position on, or reports that they were dropped.
 func (s *scroll) from(at int64, limit int) ([]byte, bool) {
 	if at < s.start() {
 		return nil, false
@@ -42,11 +41,11 @@ func (s *scroll) from(at int64, limit int) ([]byte, bool) {
 	return bytes.Clone(b[:min(len(b), limit)]), true
 }
 
-// lineEnd is how far into the scrollback the end of a line is looked for.
+// lineEnd is how far into the scrollback the end of a line is searched.
 const lineEnd = 4 << 10
 
-// replay is where somebody who comes now begins: at a line, where there is
-// one, so that no half of a sequence is shown.
+// replay returns where a new viewer begins: at a line, if possible, so that no incomplete sequence
+// is shown.
 func (s *scroll) replay() int64 {
 	at := max(s.start(), s.end-scrollback)
 	if at == 0 {

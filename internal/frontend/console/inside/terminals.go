@@ -20,8 +20,8 @@ type Terminal struct {
 	Cols      uint16     `json:"cols"`
 	Rows      uint16     `json:"rows"`
 	Viewers   int        `json:"viewers"`
-	// Controller is the session that may type, by its name, or null. Mine says
-	// that it is the one that asks.
+	// Controller is the name of the session that may type, or null. Mine reports whether it is the
+	// requesting session.
 	Controller *string `json:"controller"`
 	Mine       bool    `json:"mine"`
 }
@@ -40,7 +40,7 @@ func (h *hub) show(who session.Session) Terminal {
 	return t
 }
 
-// terminals lists the programs on terminals, whichever caller started them.
+// terminals lists programs on terminals, whichever caller started them.
 func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) error {
 	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
 	if err != nil {
@@ -68,8 +68,7 @@ func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// shells are what a terminal runs that names no command, the first that there
-// is.
+// shells are the default programs of a terminal; the first existing one is used.
 var shells = [][]string{{"/bin/bash", "-il"}, {"/bin/sh", "-i"}}
 
 // maxWindow bounds a window, in characters.
@@ -111,7 +110,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	var command []string
 	for _, command = range commands {
 		p, cut, err = x.begin(r.Context(), way, command, size)
-		// One that does not answer would not answer for another shell.
+		// If one does not answer, another shell would not either.
 		if err == nil || len(in.Command) > 0 || fault.KindOf(err) == fault.Timeout {
 			break
 		}
@@ -132,7 +131,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	return writeJSON(w, http.StatusCreated, h.show(v.who))
 }
 
-// startTime bounds how long a terminal may take to open.
+// startTime bounds opening a terminal.
 const startTime = 20 * time.Second
 
 // begin starts a program on a terminal.
@@ -144,8 +143,8 @@ func (x *Inside) begin(ctx context.Context, way reach, command []string, size cl
 	return x.lasting(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
 }
 
-// lasting opens a stream that is not the request's: it lasts until it is cut,
-// at the latest with the server. The request bounds how long opening takes.
+// lasting opens a stream that outlives the request: it ends when it is closed, at the latest with
+// the server. The request's context bounds only the opening.
 func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
 	stream, cut := context.WithCancel(x.ctx)
 	late := time.AfterFunc(startTime, cut)
@@ -165,8 +164,8 @@ func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*clien
 	return p, cut, nil
 }
 
-// open returns the terminal of a number: one that is open here, or else one
-// that somebody else has started.
+// open returns the terminal with a number: one that is open here, or else one that another caller
+// has started.
 func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
 	key := hubKey{v.box.ID, pid}
 	if h := x.find(key); h != nil {
@@ -199,7 +198,7 @@ func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
 func pidOf(r *http.Request) (int, error) {
 	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 31)
 	if err != nil {
-		return 0, fault.New(fault.Invalid, "invalid_pid", "a terminal is named by its program's number")
+		return 0, fault.New(fault.Invalid, "invalid_pid", "a terminal is identified by its program's PID")
 	}
 	return int(pid), nil
 }

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxTyped bounds one message of a page: what is pasted at once.
+	// maxTyped bounds one message of a page, such as a pasted text.
 	maxTyped = 1 << 20
-	// shownAtOnce is how much output goes into one message.
+	// shownAtOnce bounds the output in one message.
 	shownAtOnce = 64 << 10
-	// showTime is how long a page may take to read one message.
+	// showTime bounds how long a page may take to read one message.
 	showTime = 10 * time.Second
-	// pingEvery finds pages that went away without a word.
+	// pingEvery is how often pages are pinged, to detect those that left silently.
 	pingEvery = 30 * time.Second
-	// maxTries is how often a terminal is opened that is just being let go of.
+	// maxTries bounds opening a terminal that is just being closed.
 	maxTries = 3
 )
 
-// viewer is one page that looks at a terminal.
+// viewer is one page that shows a terminal.
 type viewer struct {
 	hub    *hub
 	who    session.Session
@@ -39,13 +39,13 @@ type viewer struct {
 	conn   *websocket.Conn
 	woken  chan struct{}
 	wish   client.Size // of its window
-	// typing says that the program takes its time with what the page sent.
-	// Nothing is read of the page then, its answers to pings neither.
+	// typing means that the program is slow to read the page's input. During that time nothing is read
+	// from the page, not even its answers to pings.
 	typing atomic.Bool
 
-	at int64 // place in the output; set by hub.enter, and then the writer's own
+	at int64 // position in the output; set by hub.enter, then used by the writer only
 
-	// What it was told last, of the writer alone.
+	// What it was sent last; used by the writer only.
 	told    *control
 	size    client.Size
 	started bool
@@ -53,7 +53,7 @@ type viewer struct {
 
 func (v *viewer) actor() string { return v.who.Principal().Actor() }
 
-// name is what people know a session by.
+// name is the name of the session for people.
 func (v *viewer) name() string { return cmp.Or(v.who.Name, v.who.ID) }
 
 func (v *viewer) nudge() {
@@ -63,9 +63,9 @@ func (v *viewer) nudge() {
 	}
 }
 
-// attach shows a terminal to a page, over a WebSocket, until one of them ends.
-// The gate has checked the page's origin; the handshake checks it again, since
-// browsers let any site open one with our cookie.
+// attach shows a terminal to a page over a WebSocket until one of them ends. The gate has checked
+// the page's origin. The handshake checks it again, because browsers let any site open a WebSocket
+// with our cookie.
 func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error {
 	pid, err := pidOf(r)
 	if err != nil {
@@ -112,9 +112,9 @@ func (v *viewer) look() {
 	}()
 	code, why := v.write()
 	v.cancel()
-	// A page that does not answer is cut; its reader then ends too.
+	// A page that does not answer is disconnected; its reader then ends too.
 	if v.conn.Close(code, why) != nil {
-		_ = v.conn.CloseNow() // it is gone
+		_ = v.conn.CloseNow() // it has gone
 	}
 	<-read
 }
@@ -131,10 +131,10 @@ func wishOf(r *http.Request) (client.Size, error) {
 			return windowOf(cols, rows)
 		}
 	}
-	return client.Size{}, fault.Wrap(err, fault.Invalid, "invalid_size", "cols and rows are numbers")
+	return client.Size{}, fault.Wrap(err, fault.Invalid, "invalid_size", "cols and rows must be numbers")
 }
 
-// read takes what a page sends until it leaves.
+// read reads the page's messages until it leaves.
 func (v *viewer) read() {
 	for {
 		kind, data, err := v.conn.Read(v.ctx)
@@ -157,7 +157,7 @@ func (v *viewer) read() {
 func (v *viewer) do(data []byte) error {
 	var in typed
 	if json.Unmarshal(data, &in) != nil {
-		return fault.New(fault.Invalid, "invalid_json", "a message is JSON with a type")
+		return fault.New(fault.Invalid, "invalid_json", "a message must be JSON with a type")
 	}
 	switch in.Type {
 	case "take":
@@ -179,10 +179,10 @@ func (v *viewer) do(data []byte) error {
 		v.wish = size
 		return v.hub.resize(v, size)
 	}
-	return fault.New(fault.Invalid, "unknown_type", "a message is take, release or resize")
+	return fault.New(fault.Invalid, "unknown_type", "a message must be take, release or resize")
 }
 
-// send sends one message. A page that does not take it is cut off.
+// send sends one message. It disconnects a page that does not read it.
 func (v *viewer) send(m message) {
 	ctx, cancel := context.WithTimeout(v.ctx, showTime)
 	defer cancel()
@@ -191,7 +191,7 @@ func (v *viewer) send(m message) {
 	}
 }
 
-// write sends what there is to see until the end, and says why it ended.
+// write sends output and news until the end, and then the reason for the end.
 func (v *viewer) write() (websocket.StatusCode, string) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -226,7 +226,7 @@ func (v *viewer) write() (websocket.StatusCode, string) {
 	}
 }
 
-// next is what the page has not seen, and, with a code, why nothing follows.
+// next returns output that the page has not got, and, with a code, why nothing follows.
 func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, why string) {
 	h := v.hub
 	h.mu.Lock()
@@ -265,7 +265,7 @@ func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, wh
 		return out, false, websocket.StatusNormalClosure, "the program has ended"
 	default:
 		out = append(out, errorFrame(h.lost))
-		return out, false, websocket.StatusGoingAway, "the stream broke off"
+		return out, false, websocket.StatusGoingAway, "the stream ended early"
 	}
 	return out, false, 0, ""
 }

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// maxEvents bounds the events of approvals that are at hand. A stream that
-	// is further behind gets the list again.
+	// maxEvents bounds the buffered events of approval requests. A stream that is further behind
+	// gets the list again.
 	maxEvents = 256
-	// maxPending bounds the questions that are shown at once.
+	// maxPending bounds the approval requests that are shown at once.
 	maxPending = 1000
 )
 
-// asked are the questions that wait, and what became of others lately.
+// asked has the pending approval requests, and the latest decisions.
 type asked struct {
 	ready   bool
 	pending map[string]api.Approval
-	of      map[string]int // questions that wait, by sandbox
+	of      map[string]int // pending requests, by sandbox
 	events  []api.ApprovalEvent
 	next    int64 // number of the next event, from 0
 }
@@ -29,7 +29,7 @@ func newAsked() *asked {
 	return &asked{pending: map[string]api.Approval{}, of: map[string]int{}}
 }
 
-// watchApprovals follows questions and answers.
+// watchApprovals follows approval requests and decisions.
 func (l *Live) watchApprovals(ctx context.Context) {
 	who := approval.Caller{Local: true}
 	for ctx.Err() == nil {
@@ -64,7 +64,7 @@ func (l *Live) heard(e approval.Event) error {
 	return nil
 }
 
-// begin takes the list of what waits.
+// begin replaces the list of pending requests.
 func (a *asked) begin(open []approval.Approval, f *fleet) {
 	for id := range a.of {
 		f.touch(id)
@@ -98,7 +98,7 @@ func (a *asked) drop(id string, f *fleet) {
 	f.touch(one.Sandbox)
 }
 
-// take takes an event, and reports whether it is news.
+// take processes an event, and reports whether it is new.
 func (a *asked) take(e api.ApprovalEvent, f *fleet) bool {
 	old, there := a.pending[e.Approval.ID]
 	if e.Approval.State != string(approval.Pending) {
@@ -117,7 +117,7 @@ func (a *asked) take(e api.ApprovalEvent, f *fleet) bool {
 	return true
 }
 
-// tell writes what a stream has not had: the list first.
+// tell writes events that a stream has not got: the list first.
 func (a *asked) tell(s *stream, out *frames) {
 	if !a.ready || s.event == a.next {
 		return
@@ -125,7 +125,7 @@ func (a *asked) tell(s *stream, out *frames) {
 	first := a.next - int64(len(a.events))
 	if s.event < first {
 		if s.event >= 0 {
-			out.event("gap", gap{"approvals", "some events are not shown; this is what waits now"})
+			out.event("gap", gap{"approvals", "some events were skipped; this is the list of pending requests"})
 		}
 		list := struct {
 			Approvals []api.Approval `json:"approvals"`

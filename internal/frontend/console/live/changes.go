@@ -2,8 +2,7 @@ package live
 
 import "bytes"
 
-// tell writes what a stream has not had. There is a new version once a second
-// at most.
+// tell writes rows that a stream has not got. There is at most one new version in a second.
 func (f *fleet) tell(s *stream, out *frames) {
 	if f.version == 0 || s.fleet == f.version {
 		return
@@ -12,8 +11,8 @@ func (f *fleet) tell(s *stream, out *frames) {
 	s.fleet = f.version
 }
 
-// changes are the rows that changed after a version. Streams that are at the
-// same one share what is made for the first.
+// changes returns the rows that changed after a version. Streams at the same version share the
+// encoded result.
 func (f *fleet) changes(from int64) []byte {
 	if f.frame != nil && f.from == from && f.to == f.version {
 		return f.frame

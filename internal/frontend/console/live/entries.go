@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// maxLines and maxLineBytes bound the entries that are at hand. A stream
-	// that is further behind reads the record, where all of them are.
+	// maxLines and maxLineBytes bound the buffered entries. A stream that is further behind reads
+	// the audit log.
 	maxLines     = 4096
 	maxLineBytes = 4 << 20
-	// batch is how many entries are sent at once.
+	// batch is the number of entries sent at once.
 	batch = 512
-	// maxBehind is how many entries of all sandboxes are sent to who was away:
-	// a page cannot show more, and reads what it needs.
+	// maxBehind bounds the entries of all sandboxes that a returning client gets: a page cannot
+	// show more, and reads what it needs.
 	maxBehind = 20_000
-	// retry is how long what could not be read rests, at first and at most.
+	// retry is the pause after a failed read, at first and at most.
 	retry    = time.Second
 	lastTime = 30 * time.Second
 )
 
-// line is an entry at hand. What is sent of it is made once for all streams.
+// line is a buffered entry. It is encoded once for all streams.
 type line struct {
 	entry audit.Entry
 	once  sync.Once
 	shown []byte
-	flow  []byte // of a flow: the same as a record of a link
+	flow  []byte // of a flow: in the form of a network flow
 }
 
-// show makes what is sent.
+// show encodes the entry for streams.
 func (n *line) show() ([]byte, []byte) {
 	n.once.Do(func() {
 		var err error
 		if n.shown, err = json.Marshal(v1.ShowEntry(n.entry)); err != nil {
-			// Data that is no JSON cannot be in the record.
+			// Data in the audit log is always valid JSON.
 			n.shown = nil
 		}
 		if n.entry.Kind != audit.Flow {
@@ -54,16 +54,16 @@ func (n *line) show() ([]byte, []byte) {
 			return
 		}
 		f.Sandbox = n.entry.Sandbox
-		n.flow, _ = json.Marshal(v1.ShowFlow(f)) // a struct of texts and numbers
+		n.flow, _ = json.Marshal(v1.ShowFlow(f)) // strings and numbers always marshal
 	})
 	return n.shown, n.flow
 }
 
 // lines are the newest entries, without gaps.
 type lines struct {
-	known bool  // next is where the record was looked for its end
-	next  int64 // number of the first that is not read
-	// failures counts how often following broke off.
+	known bool  // where to look for the end of the log
+	next  int64 // number of the first unread entry
+	// failures counts how often following failed.
 	failures int64
 	ring     []*line
 	bytes    int
@@ -71,7 +71,7 @@ type lines struct {
 
 func newLines() *lines { return &lines{} }
 
-// newest is the last entry that was read, -1 if there is none.
+// newest returns the number of the last entry that was read, -1 if there is none.
 func (n *lines) newest() int64 { return n.next - 1 }
 
 func (n *lines) first() int64 { return n.next - int64(len(n.ring)) }
@@ -92,8 +92,7 @@ func (n *lines) add(e audit.Entry) {
 // skip drops the buffered lines and continues at next.
 func (n *lines) skip(next int64) { n.ring, n.bytes, n.next = nil, 0, next }
 
-// after are at most batch entries behind a number, or false if they are not
-// at hand any more.
+// after returns at most batch entries after a number, or false if they are not buffered any more.
 func (n *lines) after(seq int64) ([]*line, bool) {
 	if seq+1 < n.first() {
 		return nil, false
@@ -102,7 +101,7 @@ func (n *lines) after(seq int64) ([]*line, bool) {
 	return slices.Clone(n.ring[min(from, int64(len(n.ring))):min(from+batch, int64(len(n.ring)))]), true
 }
 
-// follow reads the record as it is written.
+// follow reads the audit log as it is written.
 func (l *Live) follow(ctx context.Context) {
 	for rest := retry; ctx.Err() == nil; rest = min(2*rest, lastTime) {
 		l.mu.Lock()
@@ -128,12 +127,12 @@ func (l *Live) follow(ctx context.Context) {
 	}
 }
 
-// take takes one entry.
+// take buffers one entry.
 func (l *Live) take(e audit.Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Seq != l.lines.next {
-		l.lines.skip(e.Seq) // earlier ones were dropped, as too old
+		l.lines.skip(e.Seq) // older entries were dropped by retention
 	}
 	l.lines.add(e)
 	l.fleet.learn(e)
@@ -158,11 +157,11 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	seq, resumed, newest := s.entry, s.resumed, l.lines.newest()
 	if s.failures != l.lines.failures {
 		s.failures = l.lines.failures
-		out.event("gap", gap{"record", "the audit log cannot be read now; what is missing comes when it can"})
+		out.event("gap", gap{"record", "the audit log cannot be read now; missing entries follow when it can"})
 	}
 	l.mu.Unlock()
 	if !known {
-		return false, nil // where it ends, and so what is new, is not known yet
+		return false, nil // the end of the log is not known yet, so neither is what is new
 	}
 	if resumed {
 		if seq, err = l.catchUp(s, out, seq, newest); err != nil {
@@ -192,10 +191,10 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 	return last < newest, nil
 }
 
-// catchUp checks what a client said that it had last.
+// catchUp checks the last entry that a client says it got.
 func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
 	if seq > newest {
-		// That record is gone, and another begun in its place.
+		// That audit log was removed, and another one started.
 		out.event("gap", gap{"record", "the audit log is not the one that was followed before"})
 		return newest, nil
 	}
@@ -214,8 +213,8 @@ func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error)
 	return seq, nil
 }
 
-// read reads entries that are not at hand, at most batch, and says up to which
-// it has looked.
+// read reads at most batch entries that are not buffered, and returns the number up to which it
+// read.
 func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*line, last int64, err error) {
 	f := audit.Filter{Sandboxes: t.of(), From: seq + 1, Before: before, Limit: batch}
 	err = l.deps.Record.Read(ctx, f, false, func(e audit.Entry) error {
@@ -229,8 +228,8 @@ func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*
 	return found, last, err
 }
 
-// tell writes an entry, if it is of these topics. The number comes with the
-// last of what one entry becomes, so that who is cut off has all or nothing.
+// tell writes an entry, if it belongs to these topics. The entry's number is sent with the last
+// event made of it, so that an interrupted client gets all of them or none.
 func (t topics) tell(n *line, out *frames) {
 	id := n.entry.Sandbox
 	record := t.all || id != "" && slices.Contains(t.records, id)

@@ -15,22 +15,22 @@ import (
 
 const reasonOOM = string(engine.ReasonOOM)
 
-// window is how far back refusals are counted as new.
+// window is how long denials count as new.
 const window = 60
 
-// facts are what the record says of one sandbox, as far as it was read.
+// facts is what the audit log says about one sandbox, as far as it was read.
 type facts struct {
 	last    *Command
 	n       int // the number of last
 	denied  int
 	refused [window]count // by second
-	since   time.Time     // before it, its own first process tried what is refused
-	before  int           // denied when it was paused
+	since   time.Time     // before it, denials come from readiness probes
+	before  int           // number of denials when it was paused
 	oom     bool
 	sent    [window]count // bytes by second
 }
 
-// count is what happened within one second.
+// count is a number for one second.
 type count struct {
 	at int64 // Unix time
 	n  int64
@@ -56,7 +56,7 @@ func sum(ring *[window]count, now time.Time, seconds int64) int64 {
 	return n
 }
 
-// deniedSince is how often it was refused within the last minute.
+// deniedSince returns the number of denials in the last minute.
 func (f *facts) deniedSince(now time.Time) int {
 	if f == nil {
 		return 0
@@ -64,11 +64,11 @@ func (f *facts) deniedSince(now time.Time) int {
 	return int(sum(&f.refused, now, window))
 }
 
-// egressSpan is over how long bytes are averaged: the causeway counts the
-// bytes of a request when it has ended.
+// egressSpan is the time over which bytes are averaged: the gateway counts the bytes of a request
+// when it has ended.
 const egressSpan = 5
 
-// egress is how many bytes a second left it.
+// egress returns the bytes per second that left the sandbox.
 func (f *facts) egress(now time.Time) float64 {
 	if f == nil {
 		return 0
@@ -76,20 +76,19 @@ func (f *facts) egress(now time.Time) float64 {
 	return float64(sum(&f.sent, now, egressSpan)) / egressSpan
 }
 
-// learnt are the kinds that say something about the fleet.
+// learnt are the kinds of entries that change facts about the fleet.
 var learnt = []audit.Kind{
 	audit.CommandStarted, audit.CommandEnded, audit.Flow, audit.LimitHit,
 	audit.SandboxStarted, audit.SandboxEnded, audit.SandboxPaused, audit.SandboxResumed, audit.SandboxReplaced,
 }
 
-// ready forgets denials of the checks that a sandbox's first process makes before it is ready:
-// they need no attention.
+// ready drops denials of readiness probes, which need no attention.
 func (f *facts) ready(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn takes what one entry says. It is data that a sandbox has chosen part of:
-// what cannot be read says nothing.
+// learn updates the facts from an entry. A sandbox has chosen part of its data: unreadable data is
+// ignored.
 func (f *fleet) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
@@ -133,9 +132,9 @@ func (f *fleet) learn(e audit.Entry) {
 		k.ready(e.Time)
 		f.stale = true
 	case audit.Exec, audit.Exit, audit.File, audit.Gap:
-		return // what programs do changes no row
+		return // events inside change no row
 	default:
-		f.stale = true // somebody did something: the rows may be others
+		f.stale = true // a caller's action may change rows
 		return
 	}
 	f.touch(e.Sandbox)
@@ -160,7 +159,7 @@ func (f *facts) ended(d observe.Ended) {
 	f.oom = f.oom || d.Hit == reasonOOM
 }
 
-// flowed counts what left the sandbox, and what was refused to it.
+// flowed counts bytes that left the sandbox, and its denials.
 func (f *facts) flowed(d egress.Record, at time.Time) {
 	if d.Effect == egress.Deny && !d.Probe && !d.Time.Before(f.since) {
 		f.denied++
@@ -171,7 +170,7 @@ func (f *facts) flowed(d egress.Record, at time.Time) {
 	}
 }
 
-// of are the facts of a sandbox.
+// of returns the facts of a sandbox.
 func (f *fleet) of(id string) *facts {
 	k := f.facts[id]
 	if k == nil {
@@ -182,16 +181,15 @@ func (f *fleet) of(id string) *facts {
 }
 
 const (
-	// lookedAt bounds how many entries are read at the beginning for what rows
-	// show.
+	// lookedAt bounds the entries that are read at the start for the rows.
 	lookedAt = 4000
-	// farBehind is how many entries may have been written while no page was connected, without
-	// reading the facts anew.
+	// farBehind is the number of entries that may be written while no page is connected, before the
+	// facts are read again.
 	farBehind = 20_000
 )
 
-// lookBack finds the end of the record, and reads the last entries that say
-// something about the fleet. It does nothing if it did so a short while ago.
+// lookBack finds the end of the audit log, and reads the last entries about the fleet. It does
+// nothing if it ran a short while ago.
 func (l *Live) lookBack(ctx context.Context) error {
 	newest := int64(-1)
 	err := l.deps.Record.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {

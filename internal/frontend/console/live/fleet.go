@@ -11,35 +11,33 @@ import (
 )
 
 const (
-	// lookAnyway is how often the rows are read although nothing says that
-	// they have changed.
+	// lookAnyway is how often the rows are read without a known change.
 	lookAnyway = 10 * time.Second
-	// settles is how long after an entry the rows are read again: an entry may
-	// be written before its row.
+	// settles is how long after an entry the rows are read again: an entry may be written before
+	// its row.
 	settles = 2 * time.Second
-	// lingers is how long a sandbox is shown that has ended.
+	// lingers is how long an ended sandbox is shown.
 	lingers = 10 * time.Minute
-	// maxEnded bounds those that are shown.
+	// maxEnded bounds the ended sandboxes that are shown.
 	maxEnded = 200
-	// maxGone bounds what is known of rows that are not shown any more. Who is
-	// further behind gets all rows.
+	// maxGone bounds the list of removed rows. A stream that is further behind gets all rows.
 	maxGone = 4096
-	// page is how many rows the service lists at once.
+	// page is the number of rows that the service lists at once.
 	page = 100
 )
 
-// fleet is the rows that streams show.
+// fleet has the rows that streams show.
 type fleet struct {
 	facts   map[string]*facts
-	touched map[string]bool // rows that may be others
-	stale   bool            // the list may be another
+	touched map[string]bool // rows that may have changed
+	stale   bool            // the list may have changed
 
 	version int64 // of the newest row; 0 before the first list
 	rows    map[string]*row
 	gone    []goneRow // by version
 	dropped int64     // versions up to this one are not in gone
 	listed  time.Time
-	active  time.Time // when stale was seen last
+	active  time.Time // when stale was set last
 
 	from, to int64 // versions of frame
 	frame    []byte
@@ -66,7 +64,7 @@ func (f *fleet) touch(id string) { f.touched[id] = true }
 // living are the states of sandboxes that have not ended.
 var living = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping}
 
-// refresh brings the rows up to date, at most once a second.
+// refresh updates the rows, at most once a second.
 func (l *Live) refresh(ctx context.Context) {
 	l.mu.Lock()
 	now, before := time.Now(), l.fleet.version
@@ -97,7 +95,7 @@ func (l *Live) refresh(ctx context.Context) {
 	}
 }
 
-// looks reports whether the list is to be read.
+// looks reports whether the list has to be read.
 func (f *fleet) looks(now time.Time) bool {
 	if f.stale {
 		f.stale, f.active = false, now
@@ -108,14 +106,14 @@ func (f *fleet) looks(now time.Time) bool {
 	for _, r := range f.rows {
 		switch r.sb.State {
 		case sandbox.Creating, sandbox.Pausing, sandbox.Resuming, sandbox.Stopping:
-			return true // such a state passes
+			return true // such a state is temporary
 		case sandbox.Running, sandbox.Paused, sandbox.Stopped, sandbox.Waiting:
 		}
 	}
 	return false
 }
 
-// list reads all that live, and those that have ended lately.
+// list reads all sandboxes that have not ended, and those that ended lately.
 func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err error) {
 	f := sandbox.Filter{States: living, Ascending: true, Limit: page}
 	for {
@@ -151,7 +149,7 @@ func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err erro
 	return all, ended, nil
 }
 
-// missing are rows of sandboxes that lived and are not in a list.
+// missing returns rows of live sandboxes that a list does not contain.
 func (f *fleet) missing(list []sandbox.Sandbox) []string {
 	there := make(map[string]bool, len(list))
 	for _, sb := range list {
@@ -166,8 +164,8 @@ func (f *fleet) missing(list []sandbox.Sandbox) []string {
 	return out
 }
 
-// replace takes a list. What is in neither part of it is forgotten, unless it
-// was shown as ended before.
+// replace takes a new list. Sandboxes in neither part of it are dropped, unless they were shown as
+// ended before.
 func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	there := make(map[string]bool, len(list)+len(ended))
 	put := func(sb sandbox.Sandbox, since time.Time) {
@@ -205,7 +203,7 @@ func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 		}
 	}
 	for id := range f.facts {
-		// What has no row yet gets one with the next list, unless it never does.
+		// A sandbox without a row gets one with the next list, unless it never does.
 		if f.rows[id] == nil && !f.touched[id] {
 			delete(f.facts, id)
 		}
@@ -225,7 +223,7 @@ func (f *fleet) remove(id string) {
 	}
 }
 
-// rebuild makes those rows anew that may be others: after a list all of them.
+// rebuild encodes the rows that may have changed; after a list, all of them.
 func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
 	next := f.version + 1
 	build := func(id string, r *row) {
@@ -248,7 +246,7 @@ func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
 		}
 	}
 	for id := range f.touched {
-		// A refusal is new for a minute, in which its row is looked at.
+		// A denial is new for a minute, during which its row is checked.
 		if f.facts[id].deniedSince(now) == 0 {
 			delete(f.touched, id)
 		}

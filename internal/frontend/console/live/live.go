@@ -1,7 +1,6 @@
-// Package live owns what a page of the console sees as it happens: one stream
-// of events per page, with the fleet, what sandboxes use, questions for people
-// and the record. One collector serves all streams, and works only while
-// somebody listens.
+// Package live owns the live events of the console's pages: one stream of events for each page,
+// with the fleet, resource use, approval requests and audit entries. One collector serves all
+// streams, and runs only while there are streams.
 package live
 
 import (
@@ -23,44 +22,43 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Sandboxes lists sandboxes; sandbox.Service does.
+// Sandboxes lists sandboxes; sandbox.Service implements it.
 type Sandboxes interface {
 	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
-// Questions are what sandboxes ask people; approval.Service does.
+// Questions has the approval requests; approval.Service implements it.
 type Questions interface {
 	List(ctx context.Context, who approval.Caller, q approval.Query) ([]approval.Approval, error)
 	Watch(ctx context.Context, who approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
 }
 
-// Record is what happened; audit.Log does.
+// Record reads audit entries; audit.Log implements it.
 type Record interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 }
 
-// Meter measures running sandboxes; lifecycle.Service does.
+// Meter measures running sandboxes; lifecycle.Service implements it.
 type Meter interface {
 	Usage(ctx context.Context, id string) (engine.Usage, error)
 }
 
-// Deps are what is shown. Sandboxes, Approvals, Record and Log are required.
+// Deps are the dependencies of New. Sandboxes, Approvals, Record and Log are required.
 type Deps struct {
 	Sandboxes Sandboxes
 	Approvals Questions
 	Record    Record
-	// Meter measures; nil measures nothing.
+	// Meter measures; nil shows no measurements.
 	Meter   Meter
 	Log     *slog.Logger
 	Version string
 	Started time.Time // of the server
-	// Beat is how often a silent stream shows that it lives; if it is not set,
-	// every 15 seconds.
+	// Beat is how often a silent stream sends a heartbeat; zero means every 15 seconds.
 	Beat time.Duration
 }
 
-// Bounds of streams. Each holds a connection and a little memory.
+// Limits of streams. Each holds a connection and a little memory.
 const (
 	maxStreams = 256
 	maxOfOne   = 32 // streams of one session
@@ -68,12 +66,11 @@ const (
 
 var _ session.Handler = (*Live)(nil)
 
-// Path is where a stream is opened; the stream's name below it is where it is
-// told what to tell of.
+// Path is where a stream is opened; PUT on the stream's name below it changes its topics.
 const Path = "/console/api/events"
 
-// everyone is how the collector looks: what it gathers is only shown to
-// sessions, which see all.
+// everyone is the collector's principal: its data is shown only to sessions, which see all
+// sandboxes.
 var everyone = sandbox.Principal{Local: true}
 
 // Live serves streams. It is safe for concurrent use.
@@ -104,8 +101,8 @@ func New(d Deps) (*Live, error) {
 	}, nil
 }
 
-// ServeSession opens a stream, which lasts until the page or the session ends,
-// or changes what one tells of.
+// ServeSession opens a stream, which lasts until the page or the session ends, or changes the
+// topics of one.
 func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
 	id, one := strings.CutPrefix(r.URL.Path, Path+"/")
 	var err error
@@ -124,7 +121,7 @@ func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.
 	}
 }
 
-// Close cuts all streams, and lets no more begin.
+// Close closes all streams, and accepts no more.
 func (l *Live) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -132,7 +129,7 @@ func (l *Live) Close() {
 		s.cancel()
 	}
 	l.mu.Unlock()
-	// The collector has ended once the last stream has let go of it.
+	// The collector ends when the last stream has left.
 	l.joining.Lock()
 	defer l.joining.Unlock()
 	l.halt()
@@ -155,7 +152,7 @@ func (l *Live) join(s *stream) error {
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
 	case len(l.streams) >= maxStreams || mine >= maxOfOne:
 		l.mu.Unlock()
-		return fault.New(fault.Exhausted, "too_many_streams", "too many pages follow what happens").
+		return fault.New(fault.Exhausted, "too_many_streams", "too many pages have streams").
 			WithHint("close one")
 	}
 	s.id = rand.Text()
@@ -167,7 +164,7 @@ func (l *Live) join(s *stream) error {
 	return l.start(s.ctx)
 }
 
-// leave takes a stream away, and ends the collector with the last one.
+// leave removes a stream, and ends the collector with the last one.
 func (l *Live) leave(s *stream) {
 	l.joining.Lock()
 	defer l.joining.Unlock()
@@ -180,7 +177,7 @@ func (l *Live) leave(s *stream) {
 	}
 }
 
-// start begins to collect. l.joining must be held.
+// start starts the collector. The caller holds l.joining.
 func (l *Live) start(ctx context.Context) error {
 	l.mu.Lock()
 	l.asked.ready = false
@@ -196,7 +193,7 @@ func (l *Live) start(ctx context.Context) error {
 	return nil
 }
 
-// halt ends collecting. l.joining must be held.
+// halt ends the collector. The caller holds l.joining.
 func (l *Live) halt() {
 	if l.stop == nil {
 		return
@@ -206,17 +203,17 @@ func (l *Live) halt() {
 	l.stop = nil
 }
 
-// wake lets all streams look. l.mu must be held.
+// wake makes all streams check for news. The caller holds l.mu.
 func (l *Live) wake() {
 	for _, s := range l.streams {
 		s.nudge()
 	}
 }
 
-// second is how often the fleet is looked at and sandboxes are measured.
+// second is how often the fleet is read and sandboxes are measured.
 const second = time.Second
 
-// tick looks once a second at what tells of no change by itself.
+// tick checks once a second what has no change events of its own.
 func (l *Live) tick(ctx context.Context) {
 	ticker := time.NewTicker(second)
 	defer ticker.Stop()
@@ -231,7 +228,7 @@ func (l *Live) tick(ctx context.Context) {
 	}
 }
 
-// pause waits before something is tried again.
+// pause waits before a retry.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

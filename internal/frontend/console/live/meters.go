@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// maxMeasured bounds how many sandboxes are measured for all streams.
+	// maxMeasured bounds the sandboxes that are measured for all streams.
 	maxMeasured = 1000
-	// measureFor is how long of each second measuring may take. Where engines
-	// are slow to tell, the rest is measured in the next.
+	// measureFor bounds measuring within each second. If engines are slow, the rest is measured in
+	// the next second.
 	measureFor = 400 * time.Millisecond
-	// measureOne bounds the question to one sandbox.
+	// measureOne bounds measuring one sandbox.
 	measureOne = 250 * time.Millisecond
 )
 
 // Metric is what one sandbox uses.
 type Metric struct {
 	ID string `json:"id"`
-	// CPU is a fraction of one processor: 1.5 is one and a half.
+	// CPU is in processors: 1.5 is one and a half.
 	CPU         float64 `json:"cpu"`
 	Memory      int64   `json:"memory"` // bytes
 	MemoryLimit int64   `json:"memory_limit"`
-	// Egress is bytes a second that left it, over some seconds: a request's
-	// are counted when it has ended.
+	// Egress is the bytes per second that left it, over some seconds. The bytes of a request are
+	// counted when it has ended.
 	Egress float64 `json:"egress"`
 	Denied int     `json:"denied"` // within the last minute
 }
 
-// meters are the last readings.
+// meters are the last measurements.
 type meters struct {
 	tick  int64
 	at    time.Time
@@ -63,7 +63,7 @@ func (l *Live) measure(ctx context.Context) {
 		u, err := l.deps.Meter.Usage(one, id)
 		cancel()
 		if err == nil {
-			usages[id] = u // of one that has ended there is nothing to say
+			usages[id] = u // an ended sandbox has no measurements
 		}
 		if done++; ctx.Err() != nil || time.Since(began) > measureFor {
 			break
@@ -80,8 +80,8 @@ func (l *Live) measure(ctx context.Context) {
 	}
 }
 
-// watched are the sandboxes that any stream watches and that run. What the
-// fleet does not know cannot be measured, whatever a page asks for.
+// watched returns the running sandboxes that any stream watches. Sandboxes that the fleet does not
+// contain are ignored, whatever a page asks for.
 func (l *Live) watched() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Live) watched() []string {
 	return out
 }
 
-// take makes rates of readings.
+// take computes rates from measurements.
 func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 	m.tick++
 	m.at = now
@@ -118,7 +118,7 @@ func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 		}
 		wall := u.At.Sub(before.usage.At)
 		if wall <= 0 {
-			m.last[id] = before // two readings of one moment say nothing
+			m.last[id] = before // two measurements of the same moment give no rate
 			continue
 		}
 		row := Metric{
@@ -127,12 +127,12 @@ func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 			Egress: f.facts[id].egress(now), Denied: f.facts[id].deniedSince(now),
 		}
 		row.CPU = float64(int64(row.CPU*10_000)) / 10_000 // further digits are not shown
-		next.row, _ = json.Marshal(row)                   // numbers, and an ID
+		next.row, _ = json.Marshal(row)                   // numbers and an ID always marshal
 		next.tick = m.tick
 	}
 }
 
-// tell writes the readings that a stream has not had.
+// tell writes measurements that a stream has not got.
 func (m *meters) tell(s *stream, out *frames) {
 	if s.meter == m.tick {
 		return

@@ -23,15 +23,14 @@ type Row struct {
 	Labels    map[string]string `json:"labels"`
 	CreatedAt time.Time         `json:"created_at"`
 	EndsAt    *time.Time        `json:"ends_at"`
-	// LastCommand is what a caller ran last, or null.
+	// LastCommand is the last command of a caller, or null.
 	LastCommand *Command `json:"last_command"`
-	Pending     int      `json:"pending"` // questions that wait for an answer
-	// Denied is how often it was refused to reach something, as far as the
-	// record was read.
+	Pending     int      `json:"pending"` // pending approval requests
+	// Denied is the number of denials, as far as the audit log was read.
 	Denied int `json:"denied"`
-	// OOM says that it ran out of memory, or a command of it did.
+	// OOM means that the sandbox or a command in it ran out of memory.
 	OOM bool `json:"oom"`
-	// Attention sorts: what a person should look at first has more.
+	// Attention is the sort key: what a person should look at first has a greater value.
 	Attention    int    `json:"attention"`
 	AttentionWhy string `json:"attention_why"`
 }
@@ -40,7 +39,7 @@ type Row struct {
 type Command struct {
 	Text     string    `json:"text"`
 	At       time.Time `json:"at"`
-	ExitCode *int      `json:"exit_code"` // null while it runs, and where it is unknown
+	ExitCode *int      `json:"exit_code"` // null while it runs, or if unknown
 }
 
 // What a person should look at first. Within a kind, more is first.
@@ -50,11 +49,11 @@ const (
 	outOfMemory = 3000
 	lostLink    = 2000
 	failed      = 1000
-	lies        = 100 // it runs, and nothing is run in it
+	lies        = 100 // it runs, but no command runs in it
 	most        = 999
 )
 
-// idleAfter is how long after its last command a sandbox lies idle.
+// idleAfter is the time after its last command from which a sandbox counts as idle.
 const idleAfter = 10 * time.Minute
 
 // rowOf is the row of a sandbox.
@@ -82,11 +81,11 @@ func attention(r Row, sb sandbox.Sandbox, f *facts, now time.Time) (int, string)
 	live := sb.State != sandbox.Stopped
 	switch {
 	case r.Pending == 1:
-		return wantsAnswer + 1, "a question waits for an answer"
+		return wantsAnswer + 1, "an approval request is pending"
 	case r.Pending > 1:
-		return wantsAnswer + min(r.Pending, most), "questions wait for an answer"
+		return wantsAnswer + min(r.Pending, most), "approval requests are pending"
 	case live && lately > 0:
-		return wasDenied + min(lately, most), "it was refused to reach something"
+		return wasDenied + min(lately, most), "a request was denied"
 	case r.OOM:
 		return outOfMemory, "it ran out of memory"
 	case live && sb.Unlinked:
@@ -94,16 +93,16 @@ func attention(r Row, sb sandbox.Sandbox, f *facts, now time.Time) (int, string)
 	case live && r.LastCommand != nil && r.LastCommand.ExitCode != nil && *r.LastCommand.ExitCode != 0:
 		return failed, "its last command failed"
 	case sb.State == sandbox.Running && now.Sub(sb.StartedAt) > idleAfter && (r.LastCommand == nil || now.Sub(r.LastCommand.At) > idleAfter):
-		return lies, "nothing was run in it lately"
+		return lies, "no command was run lately"
 	}
 	return 0, ""
 }
 
-// marshal is a row as it is sent.
+// marshal returns a row as it is sent.
 func (r Row) marshal() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
-		// Only a time beyond the year 9999 has no form.
+		// Only a time beyond the year 9999 cannot be encoded.
 		r.CreatedAt, r.EndsAt, r.LastCommand = time.Time{}, nil, nil
 		b, _ = json.Marshal(r)
 	}
@@ -113,7 +112,7 @@ func (r Row) marshal() []byte {
 // maxCommand bounds the text of a command, which programs choose.
 const maxCommand = 200
 
-// commandText is a command on one line.
+// commandText returns a command on one line.
 func commandText(argv []string) string {
 	var b strings.Builder
 	for i, arg := range argv {

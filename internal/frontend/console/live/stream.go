@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// beatEvery is how often a silent stream shows that it lives. The pages give
-	// one up after twice as long.
+	// beatEvery is how often a silent stream sends a heartbeat. Pages give up a stream after twice
+	// that time.
 	beatEvery = 15 * time.Second
-	// writeTimeout is how long a reader may take to take what is sent at once:
-	// one that stopped reading holds no connection for ever.
+	// writeTimeout bounds how long a client may take to read one write, so that one that stopped
+	// reading does not hold a connection for ever.
 	writeTimeout = 30 * time.Second
-	// gather is how long a stream waits for more before it sends, so that a
-	// burst of events is few writes.
+	// gather is how long a stream collects events before it sends, so that a burst needs few
+	// writes.
 	gather = 25 * time.Millisecond
 )
 
-// stream is one page's. It holds no events: they are in what all streams
-// share, or in the record, and a stream knows how far it has come.
+// stream is the stream of one page. It holds no events, only its position: events are in shared
+// buffers, or in the audit log.
 type stream struct {
 	id      string
 	session string
@@ -33,15 +33,15 @@ type stream struct {
 	cancel  context.CancelFunc
 	woken   chan struct{}
 
-	// Of what follows, topics and whatever turn changes is guarded by Live.mu.
+	// Topics and all fields that turn changes are guarded by Live.mu.
 	topics  topics
-	entry   int64 // the last entry that was looked at
-	resumed bool  // entry is what a client said, and not yet checked
-	// failures of the record that it was told of.
+	entry   int64 // the last entry that was processed
+	resumed bool  // entry is the client's value, not yet checked
+	// failures of the audit log that it was told of
 	failures int64
 	fleet    int64 // version of the fleet that it has
-	meter    int64 // the last reading that it has
-	event    int64 // the last event of an approval; -1 before the list
+	meter    int64 // the last measurement that it has
+	event    int64 // the last event about approval requests; -1 before the list
 }
 
 func (s *stream) nudge() {
@@ -51,7 +51,7 @@ func (s *stream) nudge() {
 	}
 }
 
-// turn changes the topics. What is new begins now.
+// turn changes the topics. Events of new topics begin now.
 func (s *stream) turn(t topics, newest int64) {
 	if t.entries() && !s.topics.entries() && !s.resumed {
 		s.entry = newest
@@ -90,11 +90,11 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies that gather would make it late
+	h.Set("X-Accel-Buffering", "no") // proxies that collect data would delay it
 	w.WriteHeader(http.StatusOK)
 	out := &frames{w: w, rc: http.NewResponseController(w)}
 	out.text("retry: 1000\n")
-	// With the number, who is cut off before the first entry misses none.
+	// With this number, a client that is interrupted before the first entry misses none.
 	if known {
 		out.id(first)
 	}
@@ -110,7 +110,7 @@ type hello struct {
 	Resumed bool      `json:"resumed"`
 }
 
-// serve sends until the reader leaves or the stream is cut.
+// serve sends events until the client leaves or the stream is closed.
 func (l *Live) serve(s *stream, out *frames) {
 	beat := time.NewTicker(cmp.Or(l.deps.Beat, beatEvery))
 	defer beat.Stop()
@@ -129,8 +129,8 @@ func (l *Live) serve(s *stream, out *frames) {
 		case <-s.ctx.Done():
 			return
 		case <-beat.C:
-			// An event and no comment, which a page would not see: it has to know
-			// that it still hears us.
+			// An event and not a comment, which a page would not see: the page has to detect a dead
+			// stream.
 			if at, known := l.place(s); known {
 				out.id(at)
 			}
@@ -141,7 +141,7 @@ func (l *Live) serve(s *stream, out *frames) {
 	}
 }
 
-// place is the entry after which the stream would be resumed, if that is known.
+// place returns the entry after which the stream can be resumed, if known.
 func (l *Live) place(s *stream) (int64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,8 +154,8 @@ func (l *Live) place(s *stream) (int64, bool) {
 	return s.entry, l.lines.known
 }
 
-// collect writes what the stream has not had, and reports whether there is more
-// at once.
+// collect collects events that the stream has not got, and reports whether more are available at
+// once.
 func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	if s.topics.fleet {
@@ -171,13 +171,13 @@ func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	return l.tellEntries(s, out)
 }
 
-// gap says that events were lost, and what to do about it.
+// gap tells that events were lost, and how to continue.
 type gap struct {
 	Topic string `json:"topic"`
 	Text  string `json:"text"`
 }
 
-// frames are what is to be sent.
+// frames are the events to send.
 type frames struct {
 	w   io.Writer
 	rc  *http.ResponseController
@@ -194,12 +194,12 @@ func (f *frames) id(seq int64) {
 	f.text("\n")
 }
 
-// event adds an event. JSON holds no newline, so that the data is one line
-// whatever a sandbox put into it, and bytes that are no text are replaced.
+// event adds an event. JSON contains no newline, so the data is one line whatever text a sandbox
+// chose, and invalid UTF-8 is replaced.
 func (f *frames) event(name string, data any) {
 	b, err := json.Marshal(data)
 	if err != nil {
-		// Every type that is sent has a form in JSON.
+		// All types that are sent can be encoded.
 		b, name = []byte(`{"topic":"all","text":"an event could not be written down"}`), "gap"
 	}
 	f.raw(name, b)

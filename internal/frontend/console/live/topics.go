@@ -11,24 +11,24 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Bounds of what one stream asks for.
+// Limits of what one stream may request.
 const (
 	maxTopics = 64
 	maxWatch  = 200
 	maxChange = 64 << 10
 )
 
-// topics are what a stream tells of.
+// topics are what a stream sends.
 type topics struct {
 	fleet, approvals bool
 	all              bool     // entries of all sandboxes
-	records          []string // sandboxes whose entries are told
-	networks         []string // sandboxes whose flows are told
+	records          []string // sandboxes whose entries are sent
+	networks         []string // sandboxes whose flows are sent
 	watch            []string // sandboxes that are measured
 }
 
-// parseTopics reads a list of topics and sandboxes. What is unknown is an
-// error: a misspelt topic would be a page that never hears.
+// parseTopics parses a list of topics and sandboxes. An unknown one is an error: otherwise a page
+// with a misspelt topic would wait for ever.
 func parseTopics(names, watch []string) (topics, error) {
 	var t topics
 	if len(names) > maxTopics || len(watch) > maxWatch {
@@ -48,22 +48,22 @@ func parseTopics(names, watch []string) (topics, error) {
 		case one && group == "network" && ids.ValidSandbox(id):
 			t.networks = append(t.networks, id)
 		default:
-			return t, fault.New(fault.Invalid, "unknown_topic", "a topic is fleet, approvals, record, record:SANDBOX or network:SANDBOX")
+			return t, fault.New(fault.Invalid, "unknown_topic", "a topic must be fleet, approvals, record, record:SANDBOX or network:SANDBOX")
 		}
 	}
 	for _, id := range watch {
 		if !ids.ValidSandbox(id) {
-			return t, fault.New(fault.Invalid, "invalid_id", "watch has IDs of sandboxes")
+			return t, fault.New(fault.Invalid, "invalid_id", "watch must be a list of sandbox IDs")
 		}
 	}
 	t.watch = slices.Clone(watch)
 	return t, nil
 }
 
-// entries reports whether anything of the record is told.
+// entries reports whether any audit entries are sent.
 func (t topics) entries() bool { return t.all || len(t.records) > 0 || len(t.networks) > 0 }
 
-// of are the sandboxes whose entries are read, nil for all.
+// of returns the sandboxes whose entries are read, nil for all.
 func (t topics) of() []string {
 	if t.all {
 		return nil
@@ -71,7 +71,7 @@ func (t topics) of() []string {
 	return slices.Concat(t.records, t.networks)
 }
 
-// list splits what is apart by commas; "" is none.
+// list splits a list at commas; "" gives none.
 func list(text string) []string {
 	if text == "" {
 		return nil
@@ -79,10 +79,10 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// ask is what a request for a stream says.
+// ask is the content of a request for a stream.
 type ask struct {
 	topics topics
-	after  int64 // entry after which to go on
+	after  int64 // entry after which to continue
 	resume bool
 }
 
@@ -91,14 +91,14 @@ func readAsk(r *http.Request) (ask, error) {
 	q := r.URL.Query()
 	for name, values := range q {
 		if name != "topics" && name != "watch" && name != "after" || len(values) != 1 {
-			return a, fault.New(fault.Invalid, "invalid_query", "a stream is asked for with topics, watch and after, each at most once")
+			return a, fault.New(fault.Invalid, "invalid_query", "a request for a stream may have topics, watch and after, each at most once")
 		}
 	}
 	var err error
 	if a.topics, err = parseTopics(list(q.Get("topics")), list(q.Get("watch"))); err != nil {
 		return a, err
 	}
-	// A browser that comes back says by itself what it had last.
+	// A browser that reconnects sends this header by itself.
 	text := r.Header.Get("Last-Event-ID")
 	if text == "" {
 		text = q.Get("after")
@@ -107,13 +107,13 @@ func readAsk(r *http.Request) (ask, error) {
 		return a, nil
 	}
 	if a.after, err = strconv.ParseInt(text, 10, 64); err != nil || a.after < -1 {
-		return a, fault.New(fault.Invalid, "invalid_cursor", "after is the number of an entry")
+		return a, fault.New(fault.Invalid, "invalid_cursor", "after must be the number of an entry")
 	}
 	a.resume = true
 	return a, nil
 }
 
-// change lets a stream tell of other topics. Entries are told from then on.
+// change changes the topics of a stream. Entries are sent from then on.
 func (l *Live) change(w http.ResponseWriter, r *http.Request, session, id string) error {
 	var in struct {
 		Topics []string `json:"topics"`
@@ -132,7 +132,7 @@ func (l *Live) change(w http.ResponseWriter, r *http.Request, session, id string
 	s := l.streams[id]
 	if s == nil || s.session != session {
 		l.mu.Unlock()
-		// Another session's reads the same, so that none can be probed.
+		// Another session's stream gives the same error, so that streams cannot be probed.
 		return fault.New(fault.NotFound, "stream_not_found", "there is no such stream of this session").
 			WithHint("open one with GET /console/api/events")
 	}

@@ -1,6 +1,5 @@
-// Package session owns who is signed in to the web console: one-time tokens,
-// the sessions that they become, and what a session's scope is. What a scope
-// may do is the console's table.
+// Package session owns the sign-in of the web console: one-time tokens, sessions, and scopes.
+// Package console maps scopes to routes.
 package session
 
 import (
@@ -11,19 +10,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Scope is how much a session may do. The zero Scope may do nothing.
+// Scope is what a session may do. The zero Scope has no permissions.
 type Scope int
 
-// The scopes; each may do all that those before it may.
+// The scopes; each includes those before it.
 const (
 	Viewer   Scope = iota + 1 // reads
 	Operator                  // works with sandboxes
-	Admin                     // also keys, secrets, sessions and the record
+	Admin                     // also keys, secrets, sessions and the audit log
 )
 
 var scopeNames = [...]string{"", "viewer", "operator", "admin"}
 
-// String is the scope's name on the wire.
+// String returns the scope's name in the API.
 func (s Scope) String() string {
 	if s < Viewer || s > Admin {
 		return ""
@@ -31,10 +30,10 @@ func (s Scope) String() string {
 	return scopeNames[s]
 }
 
-// Has reports whether a session of this scope may do what needs another.
+// Has reports whether a session with this scope has the permissions of another.
 func (s Scope) Has(need Scope) bool { return need >= Viewer && s >= need && s <= Admin }
 
-// ParseScope reads a scope's name.
+// ParseScope parses a scope's name.
 func ParseScope(text string) (Scope, error) {
 	for s := Viewer; s <= Admin; s++ {
 		if s.String() == text {
@@ -46,23 +45,23 @@ func ParseScope(text string) (Scope, error) {
 
 // Session is one signed-in browser.
 type Session struct {
-	ID        string // names it in the record; opens nothing
+	ID        string // ID in the audit log; not a credential
 	Name      string
 	Scope     Scope
 	CreatedAt time.Time
 	ExpiresAt time.Time
 }
 
-// Principal is the session as the sandbox package's rules know it.
+// Principal returns the session as a caller of the sandbox service.
 func (s Session) Principal() sandbox.Principal {
 	if s.ID == "" {
-		return sandbox.Principal{} // no identity, and not the local user
+		return sandbox.Principal{} // neither a key nor the local user
 	}
 	return sandbox.Principal{Local: true, Session: s.ID, Person: s.Name}
 }
 
-// Handler answers requests of a session that is signed in, whose scope is
-// enough for the route, and which no other site has sent.
+// Handler answers requests of a signed-in session whose scope is sufficient for the route, after
+// the check that no other site has sent them.
 type Handler interface {
 	ServeSession(w http.ResponseWriter, r *http.Request, who Session)
 }

@@ -12,12 +12,11 @@ import (
 	"strings"
 )
 
-// maxBody is the interpreter's bound of a request. It refuses a longer one.
+// maxBody is the interpreter's limit for a request.
 const maxBody = 16 << 20
 
-// cell watches code that is run. It parses the request by the rules of the
-// interpreter: a request that the interpreter would reject is passed on, for the
-// interpreter to reject.
+// cell observes code that is run. It parses the request by the interpreter's rules: a request that
+// the interpreter would reject is passed on, so that the interpreter rejects it.
 func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	_, err := io.Copy(&read, io.LimitReader(r.Body, maxBody+1))
@@ -49,7 +48,7 @@ func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	}}, nil
 }
 
-// lines watches what the interpreter says.
+// lines observes the interpreter's output.
 func (cmd *command) lines(res *http.Response) error {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if res.StatusCode != http.StatusOK || kind != "application/x-ndjson" {
@@ -62,21 +61,21 @@ func (cmd *command) lines(res *http.Response) error {
 }
 
 const (
-	// maxLine bounds a line that is held. Plain code makes lines of 24 MiB; of a
-	// longer one than this, whose rest passes unread, its beginning is recorded.
+	// maxLine bounds a line that is held. Plain code can produce lines of 24 MiB. For a longer
+	// line, the beginning is recorded and the rest passes unread.
 	maxLine = 4 << 20
-	// maxHeld is the room that is kept for the next line.
+	// maxHeld bounds the buffer that is kept for the next line.
 	maxHeld = 64 << 10
 )
 
 // maxName bounds the name of an error, which a program chooses.
 const maxName = 100
 
-// lines reads the lines of an answer as they pass.
+// lines parses the lines of an answer as they pass.
 type lines struct {
 	cmd  *command
 	held []byte
-	long bool   // what comes is the rest of a line of which enough was read
+	long bool   // the rest of a long line follows
 	cut  bool   // there was one
 	err  string // the name of the error that ended the code
 }
@@ -108,7 +107,7 @@ func (l *lines) see(b []byte) {
 	}
 }
 
-// saying is what is recorded of a line. The rest of it is not copied.
+// saying is the part of a line that is recorded. The rest is not copied.
 type saying struct {
 	Type      string `json:"type"`
 	Text      words  `json:"text"`
@@ -117,7 +116,7 @@ type saying struct {
 	Traceback string `json:"traceback"`
 }
 
-// words are a text, or nothing of what is none.
+// words is a text; other JSON values decode to an empty one.
 type words string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -140,9 +139,8 @@ func (l *lines) line(line []byte) {
 // leftOut stands in a recording for the rest of a line.
 const leftOut = "… the rest was not kept …"
 
-// beginning reads the beginning of a line. How the code ended must be known of
-// a long one, too: else it could fail with a text of many MiB and be on record
-// as code that did not.
+// beginning parses the beginning of a long line. How the code ended must be known for a long line
+// too: otherwise code that fails with a text of many MiB would be recorded as successful.
 func (l *lines) beginning(line []byte) {
 	var said saying
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -179,15 +177,15 @@ func (l *lines) beginning(line []byte) {
 	l.show(leftOut)
 }
 
-// unfinished reads a text that has no end, behind its name. What follows the
-// text in memory may be written over.
+// unfinished decodes a text without its end, after its name. It may overwrite the memory after the
+// text.
 func unfinished(value []byte) (text string) {
 	value = bytes.TrimLeft(value, ": \t\r")
 	if len(value) == 0 || value[0] != '"' {
 		return ""
 	}
 	value = append(value, '"')
-	// The last letter may be an escaped one that is cut.
+	// The last letter may be an incomplete escape sequence.
 	for range len(`\u0000`) {
 		if json.Unmarshal(value, &text) == nil {
 			return text
@@ -227,7 +225,7 @@ func (l *lines) said(said saying) {
 	}
 }
 
-// show puts into the recording what a notebook would show below a cell.
+// show records what a notebook would show below a cell.
 func (l *lines) show(text string) {
 	if text == "" {
 		return
@@ -236,5 +234,5 @@ func (l *lines) show(text string) {
 	if !strings.HasSuffix(text, "\n") {
 		line = append(line, '\n')
 	}
-	l.cmd.tape.Output(stdout, line)
+	l.cmd.recording.Output(stdout, line)
 }

@@ -23,13 +23,13 @@ import (
 func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
 	t.Helper()
 	r := &audittest.Record{}
-	shelf := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
-	tp, err := New(Deps{Record: r, Shelf: shelf, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
+	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tp.Close()
-	defer shelf.Close()
+	defer recordings.Close()
 	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func recorded(t *testing.T, step int, answer string) (e Ended, shown string, tak
 		t.Errorf("the caller gets something else: %v", err)
 	}
 	cmd.over()
-	f, err := shelf.Open("box1", cmd.tape.N())
+	f, err := recordings.Open("box1", cmd.recording.N())
 	if err != nil {
 		t.Fatal(err)
 	}

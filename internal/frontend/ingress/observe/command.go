@@ -14,20 +14,20 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// Sources of output, as they are numbered on the wire.
+// Numbers of output sources in a recording.
 const (
 	stdout = 1
 	stderr = 2
 	pty    = 3
 )
 
-// command is one command or cell that runs, as one caller sees it.
+// command is a running command or cell, as one caller sees it.
 type command struct {
-	tap   *Tap
-	call  Call
-	what  Started
-	began time.Time
-	tape  *recording.Tape
+	tap       *Tap
+	call      Call
+	what      Started
+	began     time.Time
+	recording *recording.Recording
 
 	mu    sync.Mutex
 	pid   uint32
@@ -56,8 +56,8 @@ func (c *counter) sum() *Sum {
 	return &Sum{c.bytes, hex.EncodeToString(c.hash.Sum(nil))}
 }
 
-// begin gives a command its number and puts it on record, before it goes in.
-// What the record or the disk refuses does not run.
+// begin numbers a command and writes its entry before the request goes in. If the entry or the disk
+// space is refused, the command does not run.
 func (t *Tap) begin(c Call, what Started) (*command, error) {
 	cmd := &command{tap: t, call: c, what: what, began: time.Now(), pid: what.PID}
 	argv := what.Argv
@@ -65,14 +65,14 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 		argv = []string{what.Language, what.Code}
 	}
 	var err error
-	cmd.tape, err = t.Shelf.Begin(c.Sandbox, recording.Head{
+	cmd.recording, err = t.Recordings.Begin(c.Sandbox, recording.Head{
 		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
 	})
 	if err != nil {
 		t.Log.Error("recording not begun", "sandbox", c.Sandbox, "err", err)
 		return nil, unrecorded(err).err
 	}
-	cmd.what.N = cmd.tape.N()
+	cmd.what.N = cmd.recording.N()
 	err = t.Record.Note(audit.Draft{Time: cmd.began, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
 	if err != nil {
 		cmd.keep(recording.Tail{Error: "record_unavailable"})
@@ -89,7 +89,7 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 	return cmd, nil
 }
 
-// each calls do for the commands that a selector means.
+// each calls do for the commands that a selector matches.
 func (t *Tap) each(sandbox string, which *pb.ProcessSelector, do func(*command)) {
 	t.mu.Lock()
 	var found []*command
@@ -113,14 +113,14 @@ func (cmd *command) is(which *pb.ProcessSelector) bool {
 	return cmd.pid != 0 && cmd.pid == which.GetPid()
 }
 
-// runsAs says which process it is.
+// runsAs notes the command's PID.
 func (cmd *command) runsAs(pid uint32) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	cmd.pid = pid
 }
 
-// printed takes what came from one source.
+// printed records output of one source.
 func (cmd *command) printed(source int, data []byte) {
 	cmd.mu.Lock()
 	ended := cmd.ended
@@ -137,25 +137,24 @@ func (cmd *command) printed(source int, data []byte) {
 	}
 	cmd.mu.Unlock()
 	if !ended {
-		cmd.tape.Output(source, data)
+		cmd.recording.Output(source, data)
 	}
 }
 
-// failedOf takes what a cell failed of.
+// failedOf notes the error of a cell.
 func (cmd *command) failedOf(text string) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	cmd.said.Add([]byte(text))
 }
 
-// exited takes the end event.
+// exited processes the end event.
 func (cmd *command) exited(end *pb.ProcessEvent_EndEvent) {
 	exit := client.ExitOf(end)
 	cmd.end(Ended{Exit: &exit.Code, Signal: int(exit.Signal)})
 }
 
-// failed takes an error in place of an end: of the wire's codes the one for
-// time is an end, too.
+// failed processes an error in place of an end. The code for a time limit counts as an end too.
 func (cmd *command) failed(code string) {
 	cmd.mu.Lock()
 	ran := cmd.pid != 0 && cmd.what.How != HowConnect
@@ -168,10 +167,10 @@ func (cmd *command) failed(code string) {
 	cmd.end(Ended{Error: code, Lost: ran})
 }
 
-// over is the end of the request. A command whose end was not heard is lost.
+// over is called at the end of the request. A command without an end event is lost.
 func (cmd *command) over() { cmd.end(Ended{Lost: true}) }
 
-// end puts the end on record. The first one counts.
+// end writes the entry about the end. Only the first call counts.
 func (cmd *command) end(e Ended) {
 	cmd.mu.Lock()
 	if cmd.ended {
@@ -186,7 +185,7 @@ func (cmd *command) end(e Ended) {
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()
 	now := time.Now()
-	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.tape.Truncated()
+	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.recording.Truncated()
 	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
 	t := cmd.tap
 	t.note(audit.Draft{Time: now, Kind: audit.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})
@@ -202,13 +201,12 @@ func (cmd *command) end(e Ended) {
 	t.mu.Unlock()
 }
 
-// keep ends the recording. That it is not whole is no reason to keep the
-// caller from what was printed.
+// keep ends the recording. An incomplete recording does not keep the output from the caller.
 func (cmd *command) keep(tail recording.Tail) {
 	if tail.Ended.IsZero() {
 		tail.Ended = time.Now()
 	}
-	if err := cmd.tape.End(tail); err != nil {
+	if err := cmd.recording.End(tail); err != nil {
 		cmd.tap.Log.Error("recording not kept", "sandbox", cmd.call.Sandbox, "err", err)
 	}
 }

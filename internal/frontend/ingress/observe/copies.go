@@ -13,11 +13,11 @@ import (
 	"github.com/crannog/crannog/internal/filetree/copytree"
 )
 
-// copyPath is where files and directories are copied in and out.
+// copyPath is the path for copying files and directories in and out.
 const copyPath = "/copy"
 
-// copies watches files that are copied in or out: each has an entry, as one that is uploaded or
-// downloaded by itself.
+// copies observes files that are copied in or out: each has an entry, like a single upload or
+// download.
 func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	query := r.URL.Query()
 	m := &move{tap: t, call: c, query: query.Get("path"), known: c.opened}
@@ -30,10 +30,10 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: c.Mask.Record()}
 	go func() {
 		defer close(m.parts.done)
-		// What the guest refuses of it has no entry, and the entry of a file says that it broke off.
+		// Files that the guest refuses have no entry; the entry of an interrupted file says so.
 		_ = eachCopied(in, actionUpload, "", func(f Moved) error {
 			if len(m.parts.files) < maxFiles {
-				f.Path = strings.Clone(short(f.Path, m.parts.mask)) // below the copy's top
+				f.Path = strings.Clone(short(f.Path, m.parts.mask)) // below the top directory of the copy
 				m.parts.files = append(m.parts.files, f)
 			}
 			return nil
@@ -44,10 +44,10 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	return &Visit{answer: m.uploadedTo, done: m.stop}, nil
 }
 
-// maxPlace bounds the answer that says where a copy is.
+// maxPlace bounds the answer with the place of a copy.
 const maxPlace = 64 << 10
 
-// uploadedTo is uploaded for a copy, whose place the guest has found: in a directory that exists it has
+// uploadedTo is uploaded for a copy. The guest returns its place: in an existing directory it has
 // the source's own name.
 func (m *move) uploadedTo(res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
@@ -65,7 +65,7 @@ func (m *move) uploadedTo(res *http.Response) error {
 	return m.uploaded(res)
 }
 
-// copiedOut watches an answer.
+// copiedOut observes an answer.
 func (m *move) copiedOut(res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
 		return nil
@@ -88,12 +88,12 @@ func (m *move) copiedOut(res *http.Response) error {
 	return nil
 }
 
-// copying is a stream on its way out. Its end comes when all of it is on record.
+// copying is an outgoing stream. Its end is passed on when all entries are written.
 type copying struct {
 	io.ReadCloser
 	pipe *io.PipeWriter
 	done chan struct{}
-	err  error // of the record, once done is closed
+	err  error // of writing entries, once done is closed
 }
 
 func (l *copying) Read(b []byte) (int, error) {
@@ -103,7 +103,7 @@ func (l *copying) Read(b []byte) (int, error) {
 		select {
 		case <-l.done:
 			if l.err != nil {
-				return 0, l.err // what is not on record does not come out
+				return 0, l.err // a file without an entry is not passed on
 			}
 		default:
 		}
@@ -143,7 +143,7 @@ func eachCopied(stream io.Reader, action, top string, do func(Moved) error) erro
 		case f.Entry != nil:
 			name := f.Entry.Name
 			if len(dirs) == 0 {
-				name = top // what the source is called may be another name than the one asked for
+				name = top // the source may have another name than the requested one
 			}
 			switch f.Entry.Kind {
 			case copytree.Dir:
@@ -168,21 +168,21 @@ func eachCopied(stream io.Reader, action, top string, do func(Moved) error) erro
 	}
 }
 
-// summed is a file that is being summed up.
+// summed is a file whose hash is being computed.
 type summed struct {
 	moved Moved
 	count *counter
 	size  int64
 	at    int64
-	zeros int64 // of holes, in the sum so far
+	zeros int64 // bytes of holes that were hashed so far
 }
 
-// maxZeros bounds what of a file's holes is summed up as zeros. A sandbox can send a hole of any size
-// in a few bytes.
+// maxZeros bounds the holes of a file that are hashed as zeros. A sandbox can send a hole of any
+// size in a few bytes.
 const maxZeros = 256 << 20
 
-// hole sums up what lies before the next piece: zeros as long as there are few of them in the file, and
-// then the hole's offset and length, as 8 bytes each.
+// hole hashes the gap before the next piece: as zeros up to the limit for the file, then as the
+// hole's offset and length, 8 bytes each.
 func (s *summed) hole(until int64) {
 	n := until - s.at
 	if n <= 0 {

@@ -10,23 +10,21 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 )
 
-// Requests without a valid token are audited one by one up to turnedMost of a sandbox
-// in turnedEvery, and then as a number. Otherwise an attacker who knows an ID could
-// fill the disk.
+// For each sandbox, up to turnedMost requests without a valid token in turnedEvery get an entry
+// each, and further ones are counted. Otherwise an attacker who knows an ID could fill the disk.
 const (
 	turnedEvery = time.Minute
 	turnedMost  = 10
 )
 
-// turned counts what was turned away of one sandbox, for as long as its timer
-// runs.
+// turned counts the refused requests of one sandbox while its timer runs.
 type turned struct {
 	count int64
 	timer *time.Timer
 }
 
-// outsiders wraps the visit of a request without the sandbox's token: if it is
-// turned away, that is on record.
+// outsiders wraps the visit of a request without the sandbox's token: an entry is written if the
+// request is refused.
 func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit {
 	do := r.Method + " " + short(where, c.Mask.Record())
 	next := &Visit{answer: func(*http.Response) error { return nil }, done: func() {}}
@@ -43,9 +41,8 @@ func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit 
 	return next
 }
 
-// TurnedAway puts on record that a request for a port of a sandbox was refused
-// before it went in. Its path is left out: it is a program's, and may be what
-// opens something. The nil Tap puts nothing on record.
+// TurnedAway writes an entry about a refused request to a sandbox's port. It omits the path, which
+// belongs to a program and may contain a credential. A nil Tap writes nothing.
 func (t *Tap) TurnedAway(sandbox, method string, port int) {
 	if t != nil {
 		t.turnAway(sandbox, fmt.Sprintf("%.20s port %d", method, port), "denied")
@@ -68,7 +65,7 @@ func (t *Tap) turnAway(sandbox, do, outcome string) {
 	}
 }
 
-// settle writes how many had no entry of their own.
+// settle writes an entry with the number of requests without one.
 func (t *Tap) settle(sandbox string, n *turned) {
 	t.mu.Lock()
 	mine := t.turned[sandbox] == n
@@ -82,7 +79,7 @@ func (t *Tap) settle(sandbox string, n *turned) {
 	}
 }
 
-// settleAll is settle for all sandboxes, at the end.
+// settleAll does so for all sandboxes, at the end.
 func (t *Tap) settleAll() {
 	t.mu.Lock()
 	all := maps.Clone(t.turned)

@@ -6,26 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// lasting is a command that continues when its caller leaves, as a process that was
-// started by the process service does. Its output is still kept then, and its end is
-// still noticed.
+// lasting is a command that continues when its client leaves, as processes of the process service
+// do. Its output is still recorded then, and its end is still noticed.
 type lasting struct {
 	cmd    *command
 	began  atomic.Bool // its answer has
-	handed atomic.Bool // its caller left, and what it prints is read here
+	handed atomic.Bool // the client has left, and the output is read here
 	atEnd  func()
 }
 
-// Lasts reports whether the visited command continues when the caller leaves.
+// Lasts reports whether the command continues when the client leaves.
 func (v *Visit) Lasts() bool { return v != nil && v.lasting != nil }
 
-// Began reports whether the answer has begun, from when on the caller's leaving
-// ends nothing. It may be called where Lasts is true.
+// Began reports whether the answer has begun. From then on the command continues when the client
+// leaves. It may be called if Lasts is true.
 func (v *Visit) Began() bool { return v.lasting.began.Load() }
 
-// AtEnd sets what is called when the answer has been read to its end, which may
-// be long after Done. It must be called before the request goes in, where Lasts
-// is true.
+// AtEnd sets a function that is called when the answer has been read to its end, possibly long
+// after Done. It must be called before the request goes in, and only if Lasts is true.
 func (v *Visit) AtEnd(do func()) { v.lasting.atEnd = do }
 
 func newLasting(cmd *command) *Visit {
@@ -33,7 +31,7 @@ func newLasting(cmd *command) *Visit {
 	return &Visit{answer: l.answer, done: l.done, lasting: l}
 }
 
-// answer watches the events of the command.
+// answer observes the events of the command.
 func (l *lasting) answer(res *http.Response) error {
 	err := l.cmd.answer(res)
 	if _, watches := res.Body.(*watched); err == nil && watches {
@@ -43,7 +41,7 @@ func (l *lasting) answer(res *http.Response) error {
 	return err
 }
 
-// done is called when the caller's request is over.
+// done is called at the end of the client's request.
 func (l *lasting) done() {
 	if !l.handed.Load() {
 		l.over()
@@ -55,8 +53,8 @@ func (l *lasting) over() {
 	l.atEnd()
 }
 
-// lastingBody is the answer about a lasting command. Closing it before its end
-// reads the rest in the background.
+// lastingBody is the answer about a lasting command. If it is closed early, the rest is read in the
+// background.
 type lastingBody struct {
 	io.ReadCloser
 	of     *lasting
@@ -76,8 +74,8 @@ func (b *lastingBody) Close() error {
 		return b.ReadCloser.Close()
 	}
 	go func() {
-		// An error is the end of what can be heard, and the command's entry
-		// says that its own was not.
+		// After an error nothing more can be read; the command's entry says that its end is
+		// unknown.
 		_, _ = io.Copy(io.Discard, b.ReadCloser)
 		_ = b.ReadCloser.Close()
 		b.of.over()

@@ -16,16 +16,16 @@ type Started struct {
 	N    int      `json:"n"`
 	How  string   `json:"how"`
 	Argv []string `json:"argv,omitempty"`
-	// Cut says that arguments, names or code were left out or shortened.
+	// Cut reports whether arguments, names or code were omitted or shortened.
 	Cut  bool     `json:"cut,omitempty"`
 	Cwd  string   `json:"cwd,omitempty"`
 	Env  []string `json:"env,omitempty"` // names, never values
 	User string   `json:"user,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
 	Tag  string   `json:"tag,omitempty"`
-	PID  uint32   `json:"pid,omitempty"` // of a command that ran before
+	PID  uint32   `json:"pid,omitempty"` // number of an earlier command
 
-	// Of a cell.
+	// For a cell.
 	Language string `json:"language,omitempty"`
 	Context  string `json:"context,omitempty"`
 	Code     string `json:"code,omitempty"`
@@ -39,33 +39,31 @@ type Started struct {
 type Ended struct {
 	N   int    `json:"n"`
 	PID uint32 `json:"pid,omitempty"`
-	// Exit is absent where it is not known: the command did not run, or its
-	// stream broke off.
+	// Exit is absent if unknown: the command did not run, or its stream broke.
 	Exit     *int `json:"exit,omitempty"`
 	Signal   int  `json:"signal,omitempty"`
 	TimedOut bool `json:"timed_out,omitempty"`
-	// Hit is the limit that it ran into, as in the result of a call: timeout,
-	// disk_full, pids or oom. But for the first it is judged by what the command
-	// printed on standard error, or how a cell failed.
+	// Hit is the limit that was reached, as in the result of a call: timeout, disk_full, pids or
+	// oom. All but timeout are inferred from the command's standard error, or from the cell's
+	// error.
 	Hit        string  `json:"hit,omitempty"`
 	Error      string  `json:"error,omitempty"` // a code, or the name of a cell's error
 	DurationMS float64 `json:"duration_ms"`
 	Stdout     *Sum    `json:"stdout,omitempty"`
 	Stderr     *Sum    `json:"stderr,omitempty"`
 	PTY        *Sum    `json:"pty,omitempty"`
-	// Truncated says that the recording does not have all of the output; the
-	// sums are of all.
+	// Truncated means that the recording omits output; the sums cover all of it.
 	Truncated bool `json:"truncated,omitempty"`
 	Lost      bool `json:"lost,omitempty"` // the caller, or the sandbox, went away
 }
 
-// Sum is what was delivered of one stream.
+// Sum has the size and the hash of one delivered stream.
 type Sum struct {
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`
 }
 
-// Moved is the data of an entry about a file that was put in or taken out.
+// Moved is the data of an entry about an uploaded or downloaded file.
 type Moved struct {
 	Do       string `json:"do"`      // file.upload or file.download
 	Outcome  string `json:"outcome"` // ok, or http_ and a status
@@ -73,33 +71,32 @@ type Moved struct {
 	User     string `json:"user,omitempty"`
 	Bytes    int64  `json:"bytes"`
 	Sum      string `json:"sha256"`
-	Encoding string `json:"encoding,omitempty"` // in which it was taken out
+	Encoding string `json:"encoding,omitempty"` // of the archive that it was part of
 	Range    string `json:"range,omitempty"`
-	Lost     bool   `json:"lost,omitempty"` // it broke off
-	// Sparse says that the sum is not that of the whole content: of holes beyond 256 MiB it has offset
-	// and length in place of the zeros.
+	Lost     bool   `json:"lost,omitempty"` // the transfer was interrupted
+	// Sparse means that the sum is not the hash of the whole content: holes beyond 256 MiB are
+	// hashed as offset and length instead of zeros.
 	Sparse bool `json:"sparse,omitempty"`
 }
 
-// Touched is the data of an entry about files that were made, moved, removed
-// or joined through the guest's services.
+// Touched is the data of an entry about files that were created, moved, removed or joined through
+// the guest's services.
 type Touched struct {
 	Do string `json:"do"` // file.mkdir, file.move, file.remove or file.compose
-	// Outcome is ok, a code of the wire, or http_ and a status. It is absent
-	// where the answer did not come.
+	// Outcome is ok, a Connect error code, or http_ and a status. It is absent if no answer came.
 	Outcome string   `json:"outcome,omitempty"`
 	Path    string   `json:"path,omitempty"`
-	To      string   `json:"to,omitempty"`   // of what is moved or joined
-	From    []string `json:"from,omitempty"` // of what is joined
+	To      string   `json:"to,omitempty"`   // of a move or a join
+	From    []string `json:"from,omitempty"` // of a join
 	Cut     bool     `json:"cut,omitempty"`
 	User    string   `json:"user,omitempty"`
-	Lost    bool     `json:"lost,omitempty"` // what came of it is not known
+	Lost    bool     `json:"lost,omitempty"` // the result is unknown
 }
 
 // most bounds each of arguments, names and code in an entry.
 const most = 8 << 10
 
-// bounded masks text and keeps the first bytes of it.
+// bounded redacts text and returns its first bytes.
 func bounded(text string, mask *redact.Redactor, left *int) (string, bool) {
 	text = strings.ToValidUTF8(mask.String(text), "\uFFFD")
 	if len(text) <= *left {

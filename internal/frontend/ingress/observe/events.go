@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
 )
 
-// answer watches the events of a command.
+// answer observes the events of a command.
 func (cmd *command) answer(res *http.Response) error {
 	asJSON, framed := redaction.Framed(res.Header.Get("Content-Type"))
 	if res.StatusCode != http.StatusOK || !framed {
@@ -35,7 +35,7 @@ func (cmd *command) answer(res *http.Response) error {
 	return nil
 }
 
-// watched shows what is read of a body.
+// watched is a body whose reader is observed.
 type watched struct {
 	io.ReadCloser
 	see func([]byte)
@@ -51,7 +51,7 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Parts of a message's head.
+// Parts of a message's header.
 const (
 	headSize       = 5
 	flagCompressed = 1
@@ -61,18 +61,17 @@ const (
 	maxMessage = 4 << 20
 )
 
-// events reads the messages of an answer as they pass, in whatever pieces.
-// Output is not copied on its way: a message that is here in one piece is read
-// where it lies, and a large one as it comes. Of one that is cut short, what
-// had come counts.
+// events parses the messages of an answer as they pass, in pieces of any size. Output is not
+// copied: a complete message in one piece is parsed in place, and a large one in parts. If a
+// message is incomplete, the output so far counts.
 type events struct {
 	cmd     *command
 	decoder redaction.Decoder
 	head    []byte
 	left    int    // of the message
-	source  int    // of output that is passed on as it comes, or 0
-	held    []byte // of a message that is not whole yet
-	blind   bool   // something came that cannot be read
+	source  int    // of output that is passed on in parts, or 0
+	held    []byte // of an incomplete message
+	blind   bool   // an invalid message came
 }
 
 func (e *events) see(b []byte) {
@@ -116,10 +115,9 @@ func (e *events) see(b []byte) {
 	}
 }
 
-// printedHead reads the beginning of a large event of output in the binary
-// codec, size bytes long in all: three fields, each of which is all that is in
-// the one before. The rest is output, which need not be held until it is whole.
-// Of all else the source is 0, and nothing was read.
+// printedHead parses the beginning of a large output event in the binary codec, size bytes long:
+// three nested fields, each the only content of the outer one. The rest is output, which need not
+// be held. For other events the source is 0.
 func printedHead(b []byte, size int) (source, n int) {
 	for level := range 3 {
 		field, kind, tag := protowire.ConsumeTag(b[n:])
@@ -185,7 +183,7 @@ func (e *events) event(payload []byte) {
 	}
 }
 
-// trailersOf reads the lines that gRPC-Web puts behind an answer.
+// trailersOf parses the trailers at the end of a gRPC-Web answer.
 func trailersOf(payload []byte) http.Header {
 	h := http.Header{}
 	for line := range strings.Lines(string(payload)) {
@@ -196,14 +194,14 @@ func trailersOf(payload []byte) http.Header {
 	return h
 }
 
-// trailers are where gRPC says how a call ended.
+// trailers contain the status of a gRPC call.
 func (e *events) trailers(h http.Header) {
 	if code := grpcCode(h); code != "" {
 		e.cmd.failed(code)
 	}
 }
 
-// grpcCode is the code of a call that failed, or "".
+// grpcCode returns the code of a failed call, or "".
 func grpcCode(h http.Header) string {
 	switch status := h.Get("Grpc-Status"); status {
 	case "", "0":
@@ -220,7 +218,7 @@ func grpcCode(h http.Header) string {
 	}
 }
 
-// known returns a code of the wire, or a fixed one: root inside could send any text.
+// known returns a known code, or a fixed one: root inside could send any text.
 func known(code string) string {
 	var c connect.Code
 	if c.UnmarshalText([]byte(code)) != nil {

@@ -24,10 +24,10 @@ const (
 	actionDownload = "file.download"
 )
 
-// urlActor is the actor of a request with a signed URL of a file.
+// urlActor is the actor of a request with a signed file URL.
 const urlActor = "url"
 
-// file watches a file that is put in or taken out.
+// file observes an upload or download of a file.
 func (t *Tap) file(r *http.Request, c Call) (*Visit, *refusal) {
 	m := &move{tap: t, call: c, query: r.URL.Query().Get("path"), known: c.opened}
 	if !m.known && r.Header.Get(tokenHeader) == "" {
@@ -45,28 +45,27 @@ func (t *Tap) file(r *http.Request, c Call) (*Visit, *refusal) {
 	return nil, nil
 }
 
-// move is one request that moves files.
+// move is one request that transfers files.
 type move struct {
 	tap   *Tap
 	call  Call
-	query string // the path, or "" where each part of a body names its own
+	query string // the path, or "" if each part of a body names its own
 	user  string
 	span  string
 	known bool // the caller has the token
 	parts *parts
-	place string // where a copy is, for the names of its files
+	place string // place of a copy, for the names of its files
 	copy  bool
 }
 
-// draft is the entry of one file.
+// draft returns the entry of one file.
 func (m *move) draft(data Moved) audit.Draft {
 	mask := m.call.Mask.Record()
 	data.Path, data.Encoding, data.User = short(data.Path, mask), short(data.Encoding, mask), m.user
 	return audit.Draft{Kind: audit.Action, Sandbox: m.call.Sandbox, Actor: m.call.Actor, Data: data}
 }
 
-// download sums a file up on its way out. One that ends well has an entry
-// before its reader knows that it does.
+// download hashes a file while it is sent. The entry is written before the client gets the end.
 func (m *move) download(res *http.Response) error {
 	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent {
 		return nil
@@ -75,7 +74,7 @@ func (m *move) download(res *http.Response) error {
 	return nil
 }
 
-// leaving is a file on its way out.
+// leaving is an outgoing file.
 type leaving struct {
 	io.ReadCloser
 	move   *move
@@ -90,7 +89,7 @@ func (l *leaving) Read(b []byte) (int, error) {
 	l.count.add(b[:n])
 	if err != nil {
 		if noteErr := l.note(!errors.Is(err, io.EOF)); noteErr != nil {
-			return 0, noteErr // what is not on record is not whole
+			return 0, noteErr // without an entry, the client must not get a complete file
 		}
 	}
 	return n, err
@@ -111,7 +110,7 @@ func (l *leaving) note(lost bool) error {
 	return l.err
 }
 
-// upload sums the files of a body up on their way in.
+// upload hashes the files of a body while it is received.
 func (m *move) upload(r *http.Request) {
 	in, out := io.Pipe()
 	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: m.call.Mask.Record()}
@@ -120,13 +119,13 @@ func (m *move) upload(r *http.Request) {
 	go func() {
 		defer close(m.parts.done)
 		m.parts.read(in, kind, params["boundary"], packed == "gzip" || packed == "x-gzip", m.query)
-		// The rest is nothing that the guest reads; it must not stop the body.
+		// The guest does not read the rest; it must not block the body.
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	r.Body = &entering{ReadCloser: r.Body, pipe: out}
 }
 
-// entering is a body on its way in.
+// entering is an incoming body.
 type entering struct {
 	io.ReadCloser
 	pipe *io.PipeWriter
@@ -196,8 +195,8 @@ func (p *parts) file(path string, content io.Reader) error {
 	count := newCounter()
 	_, err := io.Copy(writer(count.add), content)
 	sum := count.sum()
-	// The names of a body could be of 10 MiB each. One that is cut is masked
-	// before, or half a secret would show, and is not a part of its header.
+	// Names in a body could be 10 MiB each. A name is redacted before it is shortened, or half of a
+	// secret would be visible.
 	path = strings.Clone(short(path, p.mask))
 	p.files = append(p.files, Moved{Do: actionUpload, Path: path, Bytes: sum.Bytes, Sum: sum.Sum, Lost: err != nil})
 	return err
@@ -210,7 +209,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// stop ends the reading of a body that did not come to its end.
+// stop ends the reading of an incomplete body.
 func (m *move) stop() {
 	_ = m.parts.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails
 	<-m.parts.done
@@ -223,12 +222,12 @@ func outcome(status int) string {
 	return fmt.Sprintf("http_%d", status)
 }
 
-// settled is how long after an answer the end of its body may take. It comes
-// at once, unless the guest answered before it had read all.
+// settled bounds the wait for the end of the body after an answer. It is immediate, unless the
+// guest answered before it had read all.
 const settled = time.Second
 
-// uploaded puts files on record when the guest has said what became of them.
-// If it cannot, the caller does not hear that all is well.
+// uploaded writes the entries after the guest has answered. If that fails, the caller does not get
+// a success.
 func (m *move) uploaded(res *http.Response) error {
 	if res.StatusCode >= http.StatusMultipleChoices && !m.known {
 		return nil // anybody can be refused

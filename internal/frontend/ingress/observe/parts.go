@@ -14,14 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// maxParts bounds the arguments and variables of a command together. An empty
-// one takes two bytes of a request and many times that in memory, so that they
-// are counted before any is made.
+// maxParts bounds the arguments and variables of a command together. An empty one takes two bytes
+// of a request and many times that in memory, so they are counted before they are decoded.
 const maxParts = 65_536
 
 var errParts = fmt.Errorf("a command has at most %d arguments and variables", maxParts)
 
-// counting are the codecs by all names that the guest's services know.
+// counting has the codecs under all names that the guest's services know.
 func counting() []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithCodec(countedProto{}),
@@ -31,7 +30,7 @@ func counting() []connect.HandlerOption {
 	}
 }
 
-// countedJSON is the guest's codec for requests with a bounded number of parts.
+// countedJSON is the guest's codec with a bounded number of parts.
 type countedJSON struct {
 	codec.JSON
 	name string
@@ -48,7 +47,7 @@ func (c countedJSON) Unmarshal(data []byte, message any) error {
 	return c.JSON.Unmarshal(data, message)
 }
 
-// commas counts those that are not in strings.
+// commas counts commas outside of strings.
 func commas(data []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(data); i++ {
@@ -67,7 +66,7 @@ func commas(data []byte) int {
 // countedProto is the same for the library's binary codec.
 type countedProto struct{}
 
-var errNoMessage = errors.New("this is no message")
+var errNoMessage = errors.New("not a valid message")
 
 // Name implements connect.Codec.
 func (countedProto) Name() string { return "proto" }
@@ -107,8 +106,8 @@ const (
 	cwdField  = 4
 )
 
-// wrongText names the first text of a command that is not UTF-8, or is "". The library names its field
-// alone.
+// wrongText returns the first text of a command that is not UTF-8, or "". The library's error names
+// only its field.
 func wrongText(data []byte) (which string) {
 	found := func(name string, value []byte) {
 		if which == "" && !utf8.Valid(value) {
@@ -146,11 +145,11 @@ func wrongText(data []byte) (which string) {
 	return which
 }
 
-// processField is the field of a StartRequest that has the command. There may
-// be several of it, which become one.
+// processField is the field of a StartRequest with the command. There may be several, which are
+// merged.
 const processField = 1
 
-// fields counts those of a StartRequest and of its command.
+// fields counts the fields of a StartRequest and of its command.
 func fields(data []byte) int {
 	n := 0
 	eachField(data, func(field protowire.Number, value []byte) {
@@ -162,8 +161,8 @@ func fields(data []byte) int {
 	return n
 }
 
-// eachField calls do for each field, with its bytes if it has such, as far as
-// data can be read: what is malformed, the decoder refuses.
+// eachField calls do for each field, with its bytes if it has any. It stops at malformed data,
+// which the decoder refuses.
 func eachField(data []byte, do func(field protowire.Number, value []byte)) {
 	for len(data) > 0 {
 		field, kind, n := protowire.ConsumeTag(data)

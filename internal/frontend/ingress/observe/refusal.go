@@ -15,10 +15,10 @@ type refusal struct {
 	status int
 	header http.Header
 	body   []byte
-	err    error // the same for callers in this process
+	err    error // the same error for callers in this process
 }
 
-// refuse words an error for a client of plain HTTP.
+// refuse writes an error for a client of plain HTTP.
 func refuse(status int, err error) *refusal {
 	body, jsonErr := json.Marshal(map[string]any{"code": status, "message": fault.PublicText(err), "error": fault.CodeOf(err)})
 	if jsonErr != nil { // strings and a number are always JSON
@@ -38,7 +38,7 @@ func (no *refusal) write(w http.ResponseWriter) {
 	_, _ = w.Write(no.body) // an error means that the client left
 }
 
-// memory is a ResponseWriter that keeps what it is told.
+// memory is a ResponseWriter that stores the answer.
 type memory struct {
 	header http.Header
 	status int
@@ -49,7 +49,7 @@ func (m *memory) Header() http.Header         { return m.header }
 func (m *memory) WriteHeader(status int)      { m.status = status }
 func (m *memory) Write(b []byte) (int, error) { return m.body.Write(b) }
 
-// Flush does nothing: services insist on being able to.
+// Flush does nothing: services require it.
 func (m *memory) Flush() {}
 
 func (m *memory) refusal(err error) *refusal {
@@ -59,13 +59,13 @@ func (m *memory) refusal(err error) *refusal {
 	return &refusal{m.status, m.header, m.body.Bytes(), err}
 }
 
-// again is a body of which a part was read ahead.
+// again is a body of which a part was read already.
 type again struct {
 	io.Reader
 	io.Closer
 }
 
-// ahead gives a request its body back, with what was read of it in front.
+// ahead returns the request with its whole body, including the part that was read.
 func ahead(r *http.Request, read *bytes.Buffer) {
 	r.Body = again{io.MultiReader(read, r.Body), r.Body}
 }

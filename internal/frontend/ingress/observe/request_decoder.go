@@ -46,7 +46,7 @@ func newEars() http.Handler {
 	return mux
 }
 
-// hearing is one request that is being decoded.
+// hearing is a request that is being decoded.
 type hearing struct {
 	// take is called with the message. Its error refuses the request.
 	take func(message any, header http.Header) error
@@ -94,15 +94,15 @@ func (fileEars) Remove(ctx context.Context, r *connect.Request[fspb.RemoveReques
 	return connect.NewResponse(&fspb.RemoveResponse{}), hear(ctx, r.Msg, r.Header())
 }
 
-// passedOver are headers about time limits and compression of the answer. They do not
-// apply to the decoding.
+// passedOver are headers about time limits and compression of the answer. They are ignored in
+// decoding.
 var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
 
 // listen decodes a request. If the request is refused, the answer is in the memory.
 func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	var read bytes.Buffer
-	// The library reads a message that is too large to its end. A caller may announce
-	// 4 GiB, and all of it would be held in memory.
+	// The library reads a message that is too large to its end. A caller may announce 4 GiB, and
+	// all of it would be held in memory.
 	body := io.LimitReader(r.Body, headSize+maxRequest+1)
 	header := r.Header.Clone()
 	for _, name := range passedOver {
@@ -159,9 +159,9 @@ func (t *Tap) overhear(r *http.Request, c Call, where string) {
 		switch m := message.(type) {
 		case *pb.UpdateRequest:
 			size := m.GetPty().GetSize()
-			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Resize(int(size.GetCols()), int(size.GetRows())) })
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.recording.Resize(int(size.GetCols()), int(size.GetRows())) })
 		case *pb.SendSignalRequest:
-			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.tape.Mark("signal " + signalName(int(m.GetSignal()))) })
+			t.each(c.Sandbox, m.GetProcess(), func(cmd *command) { cmd.recording.Mark("signal " + signalName(int(m.GetSignal()))) })
 		}
 		return nil
 	}})

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// surveyTimeout bounds one look at a sandbox's files.
+// surveyTimeout bounds one survey of a sandbox's files.
 const surveyTimeout = time.Minute
 
-// settle is how long after the end of a cell its files are looked at. A look
-// makes the kernel wait for us, and a cell that follows at once with it.
+// settle is how long after the end of a cell its files are surveyed. A survey blocks the kernel,
+// and with it a cell that follows at once.
 const settle = 100 * time.Millisecond
 
 // surveys requests file surveys in the background, at most one at a time for each
@@ -23,7 +23,7 @@ type surveys struct {
 
 	mu     sync.Mutex
 	closed bool
-	again  map[string]bool // of those that run: whether another is wanted
+	again  map[string]bool // of running surveys: whether another is requested
 }
 
 func (s *surveys) start(t *Tap) {
@@ -39,7 +39,7 @@ func (s *surveys) close() {
 	s.work.Wait()
 }
 
-// ask wants a look that begins after this call.
+// ask requests a survey that begins after this call.
 func (s *surveys) ask(sandbox string) {
 	if s.tap.Survey == nil {
 		return
@@ -63,7 +63,7 @@ func (s *surveys) run(sandbox string) {
 		case <-time.After(settle):
 		case <-s.ctx.Done():
 		}
-		// Who asked until now gets the look that begins now.
+		// All requests so far share the survey that begins now.
 		s.mu.Lock()
 		s.again[sandbox] = false
 		s.mu.Unlock()

@@ -1,8 +1,6 @@
-// Package observe owns the watch on what callers have run in sandboxes, and on the
-// files that they put in and take out: it reads the requests and the answers
-// that pass, makes entries of the record of them and recordings of what was
-// printed. What it keeps has been masked before, and nothing that the guest
-// would run passes without having been read.
+// Package observe owns the observation of commands and file transfers of callers: it parses
+// requests and answers as they pass, and writes audit entries and session recordings. All that it
+// stores was redacted before. A request that the guest would run does not pass unparsed.
 package observe
 
 import (
@@ -22,18 +20,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Deps are what a Tap writes to. Record, Shelf and Log are required.
+// Deps are the dependencies of New. Record, Recordings and Log are required.
 type Deps struct {
-	Record audit.Recorder
-	Shelf  *recording.Shelf
-	Log    *slog.Logger
-	// Survey writes down what became of the files of a sandbox. It is called
-	// when a cell of the interpreter has ended, which is the end of no process
-	// that the engine could see. Nil is never.
+	Record     audit.Recorder
+	Recordings *recording.Store
+	Log        *slog.Logger
+	// Survey writes events about changed files of a sandbox. It is called at the end of a cell of
+	// the interpreter, which the engine does not see as the end of a process. Nil disables it.
 	Survey func(ctx context.Context, sandbox string) error
 }
 
-// Tap watches. It is safe for concurrent use.
+// Tap observes requests. It is safe for concurrent use.
 type Tap struct {
 	Deps
 	ears    http.Handler
@@ -45,9 +42,9 @@ type Tap struct {
 	turned  map[string]*turned               // by sandbox, of the last minute
 }
 
-// New makes a Tap. Close ends it.
+// New returns a Tap. Close ends it.
 func New(d Deps) (*Tap, error) {
-	if d.Record == nil || d.Shelf == nil || d.Log == nil {
+	if d.Record == nil || d.Recordings == nil || d.Log == nil {
 		return nil, errors.New("tap: a dependency is missing")
 	}
 	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*turned{}}
@@ -56,12 +53,11 @@ func New(d Deps) (*Tap, error) {
 	return t, nil
 }
 
-// closeTimeout bounds how long Close waits for commands whose streams were
-// cut to be put on record.
+// closeTimeout bounds how long Close waits for the entries of commands whose streams were closed.
 const closeTimeout = 2 * time.Second
 
-// Close waits for the ends of visits and for background work. The streams of commands
-// are cut before.
+// Close waits for the ends of visits and for background work. The streams of commands must be
+// closed before.
 func (t *Tap) Close() {
 	t.mu.Lock()
 	if len(t.running) > 0 {
@@ -81,23 +77,23 @@ func (t *Tap) Close() {
 	t.settleAll()
 }
 
-// How a command came about.
+// How a command was started.
 const (
 	HowStart    = "start"    // over the process service
 	HowTerminal = "terminal" // the same, on a terminal
-	HowConnect  = "connect"  // a caller follows what runs already
-	HowExec     = "exec"     // over our own API
+	HowConnect  = "connect"  // a caller attached to a running command
+	HowExec     = "exec"     // by the /v1 API
 	HowCell     = "cell"     // code for the interpreter
 )
 
-// Call is where a request goes, and who makes it.
+// Call is the target of a request, and its caller.
 type Call struct {
 	Sandbox string
 	Port    int
-	Actor   string // as in the record
-	How     string // HowStart unless told
-	// Token is what opens the sandbox. A request with another one runs
-	// nothing, and is on record as turned away.
+	Actor   string // as in the audit log
+	How     string // HowStart if empty
+	// Token opens the sandbox. A request with another token runs nothing, and its entry says that
+	// it was refused.
 	Token string
 	Mask  *sandbox.Mask
 
@@ -109,23 +105,23 @@ const TokenActor = "token"
 
 const tokenHeader = "X-Access-Token"
 
-// opens reports whether a request has the sandbox's token. Constant time, so that
-// it cannot be guessed byte by byte.
+// opens reports whether a request has the sandbox's token. Constant time, so that it cannot be
+// guessed byte by byte.
 func (c Call) opens(r *http.Request) bool {
 	return c.Token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(c.Token)) == 1
 }
 
-// Visit is one request on its way. The nil Visit is of no interest.
+// Visit is one observed request. A nil Visit is not observed.
 type Visit struct {
 	answer func(*http.Response) error
 	done   func()
 	once   sync.Once
-	// lasting is set if the command continues without its caller.
+	// set if the command continues without its client
 	lasting *lasting
 }
 
-// Answer watches an answer, which has been masked already. After an error it
-// may not be passed on.
+// Answer observes an answer, which has been redacted already. After an error it must not be passed
+// on.
 func (v *Visit) Answer(res *http.Response) error {
 	if v == nil {
 		return nil
@@ -133,16 +129,15 @@ func (v *Visit) Answer(res *http.Response) error {
 	return v.answer(res)
 }
 
-// Done must be called when the request is over, with an answer or without.
+// Done must be called at the end of the request, with an answer or without.
 func (v *Visit) Done() {
 	if v != nil {
 		v.once.Do(v.done)
 	}
 }
 
-// Admit looks at a request before it goes in, and may put another body in
-// place of its own. If it is not ok, the request has been answered, unless its
-// context has ended. The nil Tap looks at nothing.
+// Admit examines a request before it goes in, and may replace its body. If ok is false, the request
+// has been answered, unless its context has ended. A nil Tap examines nothing.
 func (t *Tap) Admit(w http.ResponseWriter, r *http.Request, c Call) (v *Visit, ok bool) {
 	if t == nil {
 		return nil, true
@@ -154,14 +149,14 @@ func (t *Tap) Admit(w http.ResponseWriter, r *http.Request, c Call) (v *Visit, o
 	return v, no == nil
 }
 
-// processPath is the service whose calls are read.
+// processPath is the service whose calls are parsed.
 const processPath = "/process.Process/"
 
-// visit finds out what a request is. Paths are compared as their most lenient
-// reader would, so that none is run that was not read.
+// visit determines the kind of a request. Paths are compared as the most lenient reader would, so
+// that nothing runs unparsed.
 func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
 	if c.Port != guestboot.Port && c.Port != guestboot.InterpreterPort {
-		return nil, nil // programs of others, with checks of their own
+		return nil, nil // other programs, with checks of their own
 	}
 	where := path.Clean("/" + r.URL.Path)
 	c.opened = c.opens(r)
@@ -181,7 +176,7 @@ func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
 			return t.copies(r, c)
 		}
 	case r.Method != http.MethodPost:
-		return nil, nil // neither server runs anything for another
+		return nil, nil // neither server runs anything for another method
 	case c.Port == guestboot.Port && (where == processPath+"Start" || where == processPath+"Connect"):
 		if !c.shut(r) {
 			return t.call(r, c, where)
@@ -206,8 +201,7 @@ func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return nil, nil
 }
 
-// shut takes a token away that is not the sandbox's, so that the server inside
-// refuses in its own words, whatever token it knows.
+// shut removes a wrong token, so that the server inside refuses the request with its own error.
 func (c Call) shut(r *http.Request) bool {
 	if c.opened {
 		return false
@@ -216,8 +210,7 @@ func (c Call) shut(r *http.Request) bool {
 	return true
 }
 
-// Transport watches all requests of one port of a sandbox. The nil Tap watches
-// none.
+// Transport observes all requests to one port of a sandbox. A nil Tap observes none.
 func (t *Tap) Transport(base http.RoundTripper, c Call) http.RoundTripper {
 	if t == nil {
 		return base
@@ -261,17 +254,17 @@ func closeBody(r *http.Request) error {
 	return r.Body.Close()
 }
 
-// note adds an entry whose action cannot be taken back any more.
+// note writes an entry about an action that cannot be undone any more.
 func (t *Tap) note(d audit.Draft) {
 	if err := t.Record.Note(d); err != nil {
 		t.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", err)
 	}
 }
 
-// unrecorded is what the caller gets of an action that the record refused.
+// unrecorded is the error for an action whose entry was refused.
 func unrecorded(err error) *refusal {
 	if fault.KindOf(err) == fault.Internal {
-		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the audit log cannot be written, so that nothing is run")
+		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the audit log cannot be written, so nothing was run")
 	}
 	return refuse(http.StatusServiceUnavailable, err)
 }

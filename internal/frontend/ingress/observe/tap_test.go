@@ -31,14 +31,14 @@ import (
 func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *audittest.Record) {
 	t.Helper()
 	r := &audittest.Record{}
-	shelf := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
-	tp, err := New(Deps{Record: r, Shelf: shelf, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
+	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
+	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		tp.Close()
-		if err := shelf.Close(); err != nil {
+		if err := recordings.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -320,14 +320,14 @@ func BenchmarkCommand(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	shelf := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
-	tp, err := New(Deps{Record: r, Shelf: shelf, Log: log})
+	recordings := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
+	tp, err := New(Deps{Record: r, Recordings: recordings, Log: log})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
 		tp.Close()
-		if err := errors.Join(shelf.Close(), r.Close()); err != nil {
+		if err := errors.Join(recordings.Close(), r.Close()); err != nil {
 			b.Error(err)
 		}
 	})

@@ -15,8 +15,7 @@ import (
 	fspb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 )
 
-// Actions of entries about files that are changed without their content
-// passing.
+// Actions of entries about files that are changed without a transfer of content.
 const (
 	actionMakeDir = "file.mkdir"
 	actionMove    = "file.move"
@@ -24,7 +23,7 @@ const (
 	actionCompose = "file.compose"
 )
 
-// filesystemPath is the service whose changes are read.
+// filesystemPath is the service whose changes are parsed.
 const filesystemPath = "/filesystem.Filesystem/"
 
 // composePath is where files are joined.
@@ -33,8 +32,7 @@ const composePath = "/files/compose"
 // maxCompose is the guest's bound of a request to join files.
 const maxCompose = 1 << 20
 
-// changesFiles reports whether a call of the service changes anything. The others
-// look, and looking is not on record.
+// changesFiles reports whether a call changes files. Reads have no entries.
 func changesFiles(where string) bool {
 	switch where {
 	case filesystemPath + "MakeDir", filesystemPath + "Move", filesystemPath + "Remove":
@@ -43,8 +41,8 @@ func changesFiles(where string) bool {
 	return false
 }
 
-// touch watches a call that changes files. What cannot be read does not go in:
-// the guest would refuse it in the same words.
+// touch observes a call that changes files. An unparsable request is refused: the guest would
+// refuse it with the same error.
 func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var data *Touched
 	mask := c.Mask.Record()
@@ -63,18 +61,18 @@ func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	if data == nil || data.Do == "" {
 		return nil, said.refusal(fault.New(fault.Invalid, "call_unreadable", "the request to change files cannot be read"))
 	}
-	// A message that is packed cannot be read on its way back.
+	// A compressed answer could not be parsed.
 	for _, name := range []string{"Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"} {
 		r.Header.Del(name)
 	}
 	return (&touch{tap: t, call: c, data: *data}).visit(), nil
 }
 
-// compose watches files being joined. It parses the request by the rules of the
-// guest: a request that the guest would reject is passed on, for the guest to reject.
+// compose observes joining of files. It parses the request by the guest's rules: a request that the
+// guest would reject is passed on, so that the guest rejects it.
 func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
-	// What breaks off here breaks off for the guest too.
+	// An incomplete request is incomplete for the guest too.
 	_, _ = io.Copy(&read, io.LimitReader(r.Body, maxCompose))
 	var in struct {
 		Sources     []string `json:"source_paths"`
@@ -92,7 +90,7 @@ func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 	return (&touch{tap: t, call: c, data: data}).visit(), nil
 }
 
-// touch is one change of files on its way.
+// touch is one change of files in progress.
 type touch struct {
 	tap  *Tap
 	call Call
@@ -105,7 +103,7 @@ func (m *touch) visit() *Visit {
 	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // no client is left for an error
 }
 
-// note puts the change on record, once.
+// note writes the entry about the change, once.
 func (m *touch) note(outcome string, lost bool) error {
 	m.once.Do(func() {
 		m.data.Outcome, m.data.Lost = outcome, lost
@@ -120,8 +118,7 @@ func (m *touch) note(outcome string, lost bool) error {
 // maxVerdict bounds the answer to a change. It describes one entry.
 const maxVerdict = 1 << 20
 
-// answer reads what came of a change. If the record does not take it, the
-// caller does not hear that all is well.
+// answer parses the result of a change. If the entry is refused, the caller does not get a success.
 func (m *touch) answer(res *http.Response) error {
 	var body bytes.Buffer
 	_, err := io.Copy(&body, io.LimitReader(res.Body, maxVerdict))
@@ -133,7 +130,7 @@ func (m *touch) answer(res *http.Response) error {
 	return nil
 }
 
-// verdict is ok, a code of the wire, or http_ and a status.
+// verdict is ok, a Connect error code, or http_ and a status.
 func verdict(res *http.Response, body []byte) string {
 	if res.StatusCode != http.StatusOK {
 		var said struct {

@@ -8,21 +8,21 @@ import (
 	"github.com/crannog/crannog/internal/filetree/copytree"
 )
 
-// copyReader masks a stream of files: names, targets of links, and content across the pieces in which
-// it comes. Masking keeps lengths, so that each byte stays where it was in its file.
+// copyReader redacts a stream of files: names, targets of links, and content across pieces.
+// Redaction keeps lengths, so that each byte keeps its offset in its file.
 type copyReader struct {
 	source   *copytree.Reader
 	redactor func() *redact.Redactor
-	content  *stream // of the file that is open
-	at       int64   // where in the file the next masked byte belongs
-	held     int64   // what of the file was read and is not written yet
+	content  *stream // of the current file
+	at       int64   // offset in the file of the next redacted byte
+	held     int64   // content that was read and not written yet
 	buffer   []byte
 	out      sink
 	writer   *copytree.Writer
 	pending
 }
 
-// sink takes what a Writer writes.
+// sink collects what a Writer writes.
 type sink struct{ to *[]byte }
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -72,7 +72,8 @@ func (c *copyReader) fill() {
 	}
 }
 
-// data masks a piece. One that follows the last at once may end a value that began there.
+// data redacts a piece. If it follows the last piece directly, a value may begin there and end
+// here.
 func (c *copyReader) data(f copytree.Frame) error {
 	if c.content != nil && f.Offset != c.at+c.held {
 		if err := c.flush(); err != nil {
@@ -87,7 +88,7 @@ func (c *copyReader) data(f copytree.Frame) error {
 	return c.put(c.buffer)
 }
 
-// flush writes what is held of the pieces so far.
+// flush writes the content that was held back.
 func (c *copyReader) flush() error {
 	if c.content == nil {
 		return nil

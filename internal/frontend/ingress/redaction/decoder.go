@@ -11,14 +11,14 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// Decoder reads messages that hold the events of a process.
+// Decoder parses messages with the events of a process.
 type Decoder struct {
 	JSON    bool // or the binary codec
 	decoded []byte
 }
 
-// Framed reports whether an answer of the guest's services consists of messages
-// with lengths, by its Content-Type, and whether those are JSON.
+// Framed reports whether an answer of the guest's services consists of length-prefixed messages, by
+// its Content-Type, and whether those are JSON.
 func Framed(contentType string) (json, ok bool) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -28,7 +28,7 @@ func Framed(contentType string) (json, ok bool) {
 	return codec == eventsJSON, ok
 }
 
-// Event reads a message.
+// Event parses a message.
 func (d *Decoder) Event(message []byte) (*pb.ProcessEvent, error) {
 	m := &pb.StartResponse{}
 	var err error
@@ -51,9 +51,9 @@ const (
 
 var outputNames = map[string]output{"stdout": stdout, "stderr": stderr, "pty": pty}
 
-// Printed reads an event of output in the form in which our guest writes it:
-// from is 1 for standard output, 2 for the other and 3 for a terminal. The data
-// is valid until the next call. Of all else it is not ok.
+// Printed parses an output event in the encoding that our guest writes: from is 1 for standard
+// output, 2 for standard error and 3 for a terminal. The data is valid until the next call. For
+// other messages ok is false.
 func (d *Decoder) Printed(message []byte) (from int, data []byte, ok bool) {
 	if d.JSON {
 		return d.printedJSON(message)
@@ -73,7 +73,7 @@ func (d *Decoder) Printed(message []byte) (from int, data []byte, ok bool) {
 	return 0, nil, false
 }
 
-// only returns the bytes of a field that is all there is in a message.
+// only returns the bytes of a field that is the only content of a message.
 func only(message []byte, field protowire.Number) ([]byte, bool) {
 	number, kind, n := protowire.ConsumeTag(message)
 	if n < 0 || number != field || kind != protowire.BytesType {

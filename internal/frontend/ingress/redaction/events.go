@@ -16,17 +16,15 @@ import (
 )
 
 const (
-	// maxEvent bounds one event, which is held in memory: the guest's are
-	// of 32 KiB.
+	// maxEvent bounds one event, which is held in memory: the guest's have 32 KiB.
 	maxEvent = 4 << 20
-	// eventBuffer is how much is read ahead, so that many small events are
-	// passed on at once.
+	// eventBuffer is the size of the read buffer, so that many small events are passed on at once.
 	eventBuffer = 16 << 10
-	// batch is how much masked output is gathered of what is here already.
+	// batch bounds the redacted output that is collected from available events.
 	batch = 32 << 10
 )
 
-// output is one of a process's streams, as it is numbered on the wire.
+// output is one of a process's streams, by its number in events.
 type output int
 
 const (
@@ -47,15 +45,15 @@ func (o output) String() string {
 	return ""
 }
 
-// eventReader masks what a process prints. Each stream is masked as the bytes
-// that it is, so that a value is found however events cut it.
+// eventReader redacts a process's output. Each stream is redacted as one sequence of bytes, so that
+// a value is found however events split it.
 type eventReader struct {
 	messages messages
 	json     bool
 	decoder  Decoder
 	redactor func() *redact.Redactor
 	streams  [pty + 1]*stream
-	bytes    []byte // masked bytes on their way into an event
+	bytes    []byte // redacted bytes for the next event
 	pending
 }
 
@@ -66,7 +64,7 @@ func newEvents(source io.Reader, json bool, redactor func() *redact.Redactor) *e
 	}
 }
 
-// Read gives whole events first and what is held as soon as it is decided.
+// Read returns complete events first, and held output as soon as it is decided.
 func (r *eventReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *eventReader) fill() {
@@ -97,8 +95,7 @@ func (r *eventReader) frame(flags byte, payload []byte) {
 	r.out = append(r.out, payload...)
 }
 
-// event masks one event. Nearly all are output in the form in which our guest
-// writes it.
+// event redacts one event. Nearly all are output in the encoding that our guest writes.
 func (r *eventReader) event(payload []byte) error {
 	if from, data, ok := r.decoder.Printed(payload); ok {
 		r.print(output(from), data)
@@ -144,7 +141,7 @@ func (r *eventReader) event(payload []byte) error {
 	return nil
 }
 
-// print masks output. If all of it is held, nothing is said.
+// print redacts output. If all of it is held back, no event is written.
 func (r *eventReader) print(from output, data []byte) {
 	s := r.streams[from]
 	if s == nil {
@@ -157,7 +154,7 @@ func (r *eventReader) print(from output, data []byte) {
 	}
 }
 
-// release gives out what is held: nothing comes any more that could decide.
+// release writes held output: nothing follows that could complete a value.
 func (r *eventReader) release() {
 	for from, s := range r.streams {
 		if s == nil {
@@ -169,7 +166,7 @@ func (r *eventReader) release() {
 	}
 }
 
-// data appends an event of output.
+// data appends an output event.
 func (r *eventReader) data(from output, data []byte) {
 	head := len(r.out)
 	r.out = append(r.out, 0, 0, 0, 0, 0)

@@ -18,8 +18,8 @@ const (
 	flagTrailers   = 0x80 // gRPC-Web's
 )
 
-// frameReader masks each message for itself and keeps its length. A message
-// ends what is held, so that nothing waits for the next.
+// frameReader redacts each message separately and keeps its length. Held text is released at the
+// end of a message, so that a message never waits for the next.
 type frameReader struct {
 	source   io.Reader
 	redactor func() *redact.Redactor
@@ -29,7 +29,7 @@ type frameReader struct {
 	pending
 }
 
-// Read gives what is masked as it comes.
+// Read returns redacted messages as they arrive.
 func (r *frameReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *frameReader) fill() {
@@ -64,14 +64,14 @@ func (r *frameReader) begin() error {
 	return nil
 }
 
-// messages reads whole messages.
+// messages reads complete messages.
 type messages struct {
 	source *bufio.Reader
 	most   int
 	large  []byte
 }
 
-// ready reports whether the next message is here already.
+// ready reports whether the next message has arrived already.
 func (m *messages) ready() bool {
 	if m.source.Buffered() < frameHead {
 		return false
@@ -80,8 +80,7 @@ func (m *messages) ready() bool {
 	return err == nil && uint64(binary.BigEndian.Uint32(head[1:])) <= uint64(m.source.Buffered()-frameHead)
 }
 
-// next returns a message, which is valid until the next call. io.EOF is an
-// end between two.
+// next returns a message, valid until the next call. io.EOF means the end between two messages.
 func (m *messages) next() (flags byte, payload []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(m.source, head[:]); err != nil {
@@ -97,7 +96,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 			_, err = m.source.Discard(n)
 		}
 	} else {
-		// Memory grows with what comes, not with what is announced.
+		// Memory grows with received data, not with the announced length.
 		if payload, err = readLarge(m.source, m.large[:0], n); cap(payload) <= keepLarge {
 			m.large = payload
 		}
@@ -108,7 +107,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// keepLarge is the largest buffer that is kept between messages.
+// keepLarge bounds the buffer that is kept between messages.
 const keepLarge = 128 << 10
 
 func readLarge(from io.Reader, to []byte, n int) ([]byte, error) {

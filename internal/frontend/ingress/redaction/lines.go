@@ -13,8 +13,8 @@ import (
 // maxLine bounds one line, which is held in memory: a result has up to 24 MiB.
 const maxLine = 32 << 20
 
-// lineReader masks what the interpreter says. Text that code prints is masked
-// over all its lines; what else a line says, for itself.
+// lineReader redacts the interpreter's output. Printed text is redacted across lines; other content
+// of a line, separately.
 type lineReader struct {
 	source *bufio.Reader
 	mask   *sandbox.Mask
@@ -40,7 +40,7 @@ func newLines(source io.Reader, m *sandbox.Mask) *lineReader {
 	return r
 }
 
-// Read gives whole lines.
+// Read returns complete lines.
 func (r *lineReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *lineReader) fill() {
@@ -63,8 +63,8 @@ func lineReady(source *bufio.Reader) bool {
 	return err == nil && bytes.IndexByte(here, '\n') >= 0
 }
 
-// readLine returns a line with its end, valid until the next call, unless it is
-// the caller's own. With io.EOF the last one may have no end.
+// readLine returns a line with its line break, valid until the next call, unless it is copied. With
+// io.EOF the last line may have no line break.
 func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	line, err = source.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -83,10 +83,10 @@ func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	}
 }
 
-// line masks one line. One that is our own is not copied.
+// line redacts one line. A line of our own is not copied.
 func (r *lineReader) line(line []byte, own bool) {
-	// The kind first: what a result says is masked where it stands, and need not
-	// be read before.
+	// Find the kind first: the content of a result is redacted in place and need not be parsed
+	// before.
 	var is struct {
 		Type string `json:"type"`
 	}
@@ -94,7 +94,7 @@ func (r *lineReader) line(line []byte, own bool) {
 		switch is.Type {
 		case "stdout", "stderr":
 			var t textLine
-			// What is no object of strings is no text.
+			// a line that is not an object of strings is not text
 			if json.Unmarshal(line, &t) == nil {
 				from := 0
 				if t.Type == "stderr" {
@@ -123,7 +123,7 @@ func (r *lineReader) print(i int, t textLine) {
 	}
 }
 
-// release gives out what is held: the execution is over.
+// release writes held text: the execution has ended.
 func (r *lineReader) release() {
 	for i := range r.text {
 		k := &r.text[i]
@@ -145,7 +145,7 @@ func (r *lineReader) say(t textLine, masked []byte) {
 	}
 }
 
-// appending appends what is written.
+// appending is a writer that appends to a slice.
 type appending []byte
 
 // Write takes everything.

@@ -1,7 +1,6 @@
-// Package redaction owns the masking of what a sandbox answers, in the framing
-// of each answer: events of processes, lines of the interpreter, bodies,
-// headers, and connections that became another protocol. What to mask is the
-// redactor's to know.
+// Package redaction owns the redaction of a sandbox's answers in each framing: events of processes,
+// lines of the interpreter, bodies, headers, and upgraded connections. The redactor knows which
+// values to redact.
 package redaction
 
 import (
@@ -17,12 +16,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// CodeUnreadable is the code of an answer in which nothing can be masked.
+// CodeUnreadable is the fault code of an answer that cannot be redacted.
 const CodeUnreadable = "answer_not_maskable"
 
-// Request asks for an answer that can be masked: whole, and in no encoding
-// that hides what is in it. What the client asked for in its place are wishes,
-// which a server need not grant.
+// Request changes a request so that its answer can be redacted: complete, and in no encoding that
+// hides text. The client's own wishes for ranges and encodings are optional for a server.
 func Request(h http.Header, port int, m *sandbox.Mask) {
 	if m.Text() != nil && port == guestboot.Port {
 		h.Del("Connect-Accept-Encoding")
@@ -35,13 +33,12 @@ func Request(h http.Header, port int, m *sandbox.Mask) {
 	// A range may begin in the middle of a value.
 	h.Del("Range")
 	h.Del("If-Range")
-	// A compressed message shows nothing.
+	// Text in a compressed message cannot be found.
 	h.Del("Sec-Websocket-Extensions")
 }
 
-// Answer masks an answer from a port of a sandbox. After an error the answer
-// may not be passed on. A body that turns out to be something else than it
-// should be fails when it is read.
+// Answer redacts an answer from a port of a sandbox. After an error the answer must not be passed
+// on. If the body turns out to have another format than expected, reading it fails.
 func Answer(res *http.Response, port int, m *sandbox.Mask) error {
 	if m.Text() == nil && m.Bytes() == nil {
 		return nil
@@ -75,20 +72,20 @@ func Answer(res *http.Response, port int, m *sandbox.Mask) error {
 		masked = &rawReader{source: source, redactor: m.Bytes}
 	}
 	if form == eventsJSON || form == eventsProto || form == lines {
-		res.Header.Del("Content-Length") // names are longer or shorter than values
+		res.Header.Del("Content-Length") // placeholders have other lengths than values
 		res.ContentLength = -1
 	}
 	res.Body = body{masked, source}
 	return nil
 }
 
-// body reads masked bytes and closes where they come from.
+// body reads redacted bytes and closes their source.
 type body struct {
 	io.Reader
 	io.Closer
 }
 
-// Header masks names and values of headers or trailers.
+// Header redacts names and values of headers or trailers.
 func Header(h http.Header, m *sandbox.Mask) {
 	r := m.Bytes()
 	if r == nil {
@@ -103,26 +100,25 @@ func Header(h http.Header, m *sandbox.Mask) {
 			delete(h, name)
 			h[clean] = append(h[clean], values...)
 		case r.InName(name):
-			delete(h, name) // in another case, as programs on the way write names
+			delete(h, name) // in another case, as intermediaries may write names
 		}
 	}
 }
 
-// form is how an answer holds what it says.
+// form is the format of an answer.
 type form int
 
 const (
 	raw         form = iota
-	frames           // messages with lengths
-	eventsJSON       // what a process prints, in messages
+	frames           // length-prefixed messages
+	eventsJSON       // output of a process, in messages
 	eventsProto      // the same in the binary codec
 	lines            // JSON objects of the interpreter
-	copies           // files and directories that are copied out
+	copies           // copied files and directories
 )
 
-// formOf goes by what a client of ours goes by: the path and the type. A
-// sandbox that gives an answer another type has it masked as bytes, and its
-// own client cannot read it.
+// formOf decides by what our clients decide by: the path and the type. If a sandbox gives an answer
+// another type, it is redacted as bytes, and the sandbox's own client cannot read it.
 func formOf(res *http.Response, port int) form {
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if err != nil {
@@ -150,7 +146,7 @@ func formOf(res *http.Response, port int) form {
 	return raw
 }
 
-// framed knows the protocols that our guest speaks, which frame alike.
+// framed knows the protocols of our guest, which use the same framing.
 func framed(kind string) (form, bool) {
 	for _, protocol := range []string{"application/connect", "application/grpc-web", "application/grpc"} {
 		codec, ok := strings.CutPrefix(kind, protocol)
@@ -169,7 +165,7 @@ func unreadable(text string) error {
 	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so that secrets could not be masked in it")
 }
 
-// Transport masks all answers of one port of a sandbox.
+// Transport redacts all answers of one port of a sandbox.
 func Transport(base http.RoundTripper, port int, m *sandbox.Mask) http.RoundTripper {
 	if m.Text() == nil && m.Bytes() == nil {
 		return base

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// pieceSize is what is asked of a source at once.
+// pieceSize is the size of one read.
 const pieceSize = 32 << 10
 
-// stream masks pieces under the newest values.
+// stream redacts pieces with the newest values.
 type stream struct {
 	redactor func() *redact.Redactor
 	last     *redact.Redactor
@@ -37,17 +37,17 @@ func (s *stream) append(dst, piece []byte) []byte { return s.fresh().Append(dst,
 
 func (s *stream) end(dst []byte) []byte { return s.fresh().End(dst) }
 
-// maxRoom is the room that is kept for what is masked next.
+// maxRoom bounds the buffer that is kept for the next piece.
 const maxRoom = 4 * batch
 
-// pending is what is masked and not yet read.
+// pending is redacted output that is not read yet.
 type pending struct {
 	out  []byte
 	next int
-	err  error // given when out is empty
+	err  error // returned when out is empty
 }
 
-// read gives what is there, or lets fill make some.
+// read returns pending output, or calls fill to get more.
 func (p *pending) read(b []byte, fill func()) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -66,7 +66,7 @@ func (p *pending) read(b []byte, fill func()) (int, error) {
 	return n, nil
 }
 
-// rawReader masks bytes as they come.
+// rawReader redacts bytes as they arrive.
 type rawReader struct {
 	source   io.Reader
 	redactor func() *redact.Redactor
@@ -75,7 +75,7 @@ type rawReader struct {
 	pending
 }
 
-// Read waits while all that came is held.
+// Read waits while all received bytes are held back.
 func (r *rawReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *rawReader) fill() {
@@ -90,8 +90,8 @@ func (r *rawReader) fill() {
 	}
 }
 
-// switched masks what a sandbox says on a connection that became another
-// protocol. Lengths stay, so that its frames do.
+// switched redacts a sandbox's output on an upgraded connection. Lengths are kept, so that frames
+// stay valid.
 func switched(res *http.Response, m *sandbox.Mask) error {
 	if m.Bytes() == nil {
 		return nil
@@ -100,7 +100,7 @@ func switched(res *http.Response, m *sandbox.Mask) error {
 	if !ok {
 		return unreadable("is no connection")
 	}
-	res.Status = "" // the program's own words, which no client needs
+	res.Status = "" // the program's own text, which no client needs
 	res.Body = &upgraded{rawReader{source: conn, redactor: m.Bytes}, conn}
 	return nil
 }
@@ -110,13 +110,13 @@ type upgraded struct {
 	conn io.ReadWriteCloser
 }
 
-// Write says something to the sandbox.
+// Write writes to the sandbox.
 func (u *upgraded) Write(b []byte) (int, error) { return u.conn.Write(b) }
 
 // Close ends the connection.
 func (u *upgraded) Close() error { return u.conn.Close() }
 
-// CloseWrite says that the caller has said all.
+// CloseWrite passes on the end of the caller's input.
 func (u *upgraded) CloseWrite() error {
 	if half, ok := u.conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -124,8 +124,7 @@ func (u *upgraded) CloseWrite() error {
 	return u.conn.Close()
 }
 
-// plain undoes the encoding of a body. None was asked for, so an answer in one
-// that we cannot read is refused.
+// plain decodes a body. No encoding was requested, so an answer in an unknown one is refused.
 func plain(res *http.Response) (io.ReadCloser, error) {
 	var codings []string
 	for _, line := range res.Header["Content-Encoding"] {
@@ -149,7 +148,7 @@ func plain(res *http.Response) (io.ReadCloser, error) {
 	return &gunzip{source: res.Body}, nil
 }
 
-// gunzip begins when it is read: a stream may have nothing to say yet.
+// gunzip starts with the first read: a stream may have no data yet.
 type gunzip struct {
 	source io.ReadCloser
 	z      *gzip.Reader

@@ -9,18 +9,16 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// maskJSON masks each string of a JSON text as what it says, however it is
-// escaped, and leaves all else as it is written. What is no JSON is masked as
-// text.
+// maskJSON redacts each string of a JSON text by its decoded content, however it is escaped, and
+// leaves everything else as it is. Invalid JSON is redacted as text.
 func maskJSON(text []byte, r *redact.Redactor) []byte {
 	return jsonMask{text: r, pictures: r}.mask(text)
 }
 
-// jsonMask masks JSON. Pictures are base64, in which nothing can be found by
-// its form alone.
+// jsonMask redacts JSON. Pictures are base64 and are decoded for redaction.
 type jsonMask struct{ text, pictures *redact.Redactor }
 
-// pictureFields hold base64.
+// pictureFields contain base64.
 var pictureFields = map[string]bool{"png": true, "jpeg": true, "pdf": true}
 
 // longestField is the length of the longest of them.
@@ -30,7 +28,7 @@ func (m jsonMask) mask(text []byte) []byte {
 	if !json.Valid(text) {
 		return m.text.Bytes(text)
 	}
-	var out []byte // nil while nothing was changed
+	var out []byte // nil while unchanged
 	done := 0      // of text, up to where out has it
 	replace := func(from, to int, with []byte) {
 		if out == nil {
@@ -78,8 +76,8 @@ func (m jsonMask) mask(text []byte) []byte {
 	return append(out, text[done:]...)
 }
 
-// picture masks what base64 says, which stays base64, and then its letters.
-// The letters are not written to.
+// picture redacts the decoded base64, which stays base64, and then its letters. It does not change
+// the input.
 func (m jsonMask) picture(letters []byte) []byte {
 	if m.pictures == nil {
 		return letters
@@ -120,8 +118,8 @@ func numeric(c byte) bool {
 	return '0' <= c && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'
 }
 
-// unquote returns what a string of valid JSON says. Where it says it to the
-// letter that is a part of the token, and not a copy of many MiB.
+// unquote returns the content of a string of valid JSON. Without escapes this is a part of the
+// input, and not a copy of many MiB.
 func unquote(token []byte) []byte {
 	if inside := token[1 : len(token)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
 		return inside
@@ -133,11 +131,11 @@ func unquote(token []byte) []byte {
 	return []byte(s)
 }
 
-// quotePiece is how much of a string is made JSON at once.
+// quotePiece is how much of a string is encoded at once.
 const quotePiece = 32 << 10
 
-// appendQuoted appends a string as JSON. Letters of HTML stay: six bytes for
-// each would be six times the memory.
+// appendQuoted appends a string as JSON. HTML characters are not escaped: six bytes for each would
+// need six times the memory.
 func appendQuoted(dst, s []byte) []byte {
 	var quoted bytes.Buffer
 	e := json.NewEncoder(&quoted)

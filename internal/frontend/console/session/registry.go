@@ -24,56 +24,54 @@ import (
 const (
 	// TokenLife is how long a one-time token can be used.
 	TokenLife = 10 * time.Minute
-	// DefaultLife is a session's life where none was asked for.
+	// DefaultLife is the default lifetime of a session.
 	DefaultLife = 12 * time.Hour
 	maxLife     = 30 * 24 * time.Hour
 	minLife     = time.Minute
 	maxName     = 64
-	// mostTokens bounds tokens that wait to be used, and mostSessions those
-	// who are signed in.
+	// mostTokens bounds unused tokens, and mostSessions signed-in sessions.
 	mostTokens   = 100
 	mostSessions = 1000
 )
 
-// Hash is what is kept of a token or a cookie.
+// Hash is the stored hash of a token or a cookie.
 type Hash [sha256.Size]byte
 
-// Token is a one-time token as it is kept.
+// Token is a one-time token as it is stored.
 type Token struct {
 	Hash    Hash
 	Name    string
 	Scope   Scope
-	Life    time.Duration // of the session that it becomes
+	Life    time.Duration // of the session that it starts
 	Expires time.Time
 }
 
-// Store keeps tokens and sessions.
+// Store stores tokens and sessions.
 type Store interface {
 	InsertConsoleToken(ctx context.Context, t Token) error
-	// TakeConsoleToken drops a token and returns it, or is NotFound. Of two
-	// who take the same, one gets it.
+	// TakeConsoleToken removes a token and returns it, or returns NotFound. Of two concurrent calls
+	// with the same token, one gets it.
 	TakeConsoleToken(ctx context.Context, h Hash) (Token, error)
 	InsertConsoleSession(ctx context.Context, h Hash, s Session) error
-	// ConsoleSession finds a session by its cookie's hash, or is NotFound.
+	// ConsoleSession finds a session by its cookie's hash, or returns NotFound.
 	ConsoleSession(ctx context.Context, h Hash) (Hash, Session, error)
 	// ConsoleSessions returns all sessions, oldest first.
 	ConsoleSessions(ctx context.Context) ([]Session, error)
-	// DeleteConsoleSession reports whether the session was there.
+	// DeleteConsoleSession reports whether the session existed.
 	DeleteConsoleSession(ctx context.Context, id string) (bool, error)
-	// SweepConsole drops tokens that cannot be used any more, and says how many
-	// are left.
+	// SweepConsole removes expired tokens, and returns how many are left.
 	SweepConsole(ctx context.Context, now time.Time) (int, error)
 }
 
-// Options are what a Desk stands on. All are required.
+// Options configure NewRegistry. All are required.
 type Options struct {
 	Store  Store
 	Record audit.Recorder
 	Log    *slog.Logger
 }
 
-// Desk signs people in and out. It is safe for concurrent use.
-type Desk struct {
+// Registry signs people in and out of the console. It is safe for concurrent use.
+type Registry struct {
 	o     Options
 	tries tries
 
@@ -81,17 +79,17 @@ type Desk struct {
 	ended []func(id string)
 }
 
-// NewDesk makes a Desk.
-func NewDesk(o Options) *Desk { return &Desk{o: o} }
+// NewRegistry returns a Registry.
+func NewDesk(o Options) *Registry { return &Registry{o: o} }
 
-// OnEnd names what is told of each session that ends, to cut what it holds.
-func (d *Desk) OnEnd(ended func(id string)) {
+// OnEnd sets the function that is called for each session that ends, to close its streams.
+func (d *Registry) OnEnd(ended func(id string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = append(d.ended, ended)
 }
 
-func (d *Desk) tell(id string) {
+func (d *Registry) tell(id string) {
 	d.mu.Lock()
 	list := slices.Clone(d.ended)
 	d.mu.Unlock()
@@ -100,15 +98,15 @@ func (d *Desk) tell(id string) {
 	}
 }
 
-// Request is what somebody asks of a token.
+// Request is the content of a token.
 type Request struct {
-	Name  string        // for people; "" is none
-	Scope Scope         // must be said
-	Life  time.Duration // of the session; zero is DefaultLife
+	Name  string        // for people; "" means none
+	Scope Scope         // required
+	Life  time.Duration // of the session; zero means DefaultLife
 }
 
-// Issue makes a one-time token and returns it. Only its hash is kept.
-func (d *Desk) Issue(ctx context.Context, actor string, r Request) (secret string, t Token, err error) {
+// Issue creates a one-time token and returns it. Only its hash is stored.
+func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret string, t Token, err error) {
 	r.Life = cmp.Or(r.Life, DefaultLife)
 	switch {
 	case !r.Scope.Has(Viewer):
@@ -139,14 +137,13 @@ func (d *Desk) Issue(ctx context.Context, actor string, r Request) (secret strin
 	return secret, t, nil
 }
 
-// SignIn makes a session of a token and returns its cookie, of which only the
-// hash is kept. From is the address that asks. All that is wrong with a token
-// gives the same error.
-func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
+// SignIn exchanges a token for a session and returns the cookie, of which only the hash is stored.
+// from is the client's address. All invalid tokens give the same error.
+func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
 	t, err := d.take(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
-		// Failures alone are counted: strangers at an address must not lock out
-		// somebody there who has a valid link.
+		// Only failures are counted: strangers at an address must not lock out a user there who has
+		// a valid link.
 		if err := d.tries.failed(from, time.Now()); err != nil {
 			return "", s, err
 		}
@@ -175,7 +172,7 @@ func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, 
 	return cookie, s, nil
 }
 
-func (d *Desk) take(ctx context.Context, secret string) (Token, error) {
+func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
 	hash, ok := hashOf(secret)
 	if !ok {
 		return Token{}, unknown()
@@ -184,16 +181,16 @@ func (d *Desk) take(ctx context.Context, secret string) (Token, error) {
 	if err != nil {
 		return t, err
 	}
-	// The look-up compares hashes, and an attacker cannot choose the hash of a guess;
-	// this holds if the look-up is ever wider than that.
+	// The look-up compares hashes, and an attacker cannot choose the hash of a guess. This
+	// comparison protects even if the look-up changes.
 	if subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !time.Now().Before(t.Expires) || !t.Scope.Has(Viewer) {
 		return Token{}, unknown()
 	}
 	return t, nil
 }
 
-// Who is whose a cookie is, or Unauthenticated.
-func (d *Desk) Who(ctx context.Context, cookie string) (Session, error) {
+// Who returns the session of a cookie, or Unauthenticated.
+func (d *Registry) Who(ctx context.Context, cookie string) (Session, error) {
 	hash, ok := hashOf(cookie)
 	if !ok {
 		return Session{}, signedOut()
@@ -212,7 +209,7 @@ func (d *Desk) Who(ctx context.Context, cookie string) (Session, error) {
 }
 
 // List returns the sessions that are signed in, oldest first.
-func (d *Desk) List(ctx context.Context) ([]Session, error) {
+func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
 		return nil, err
@@ -226,9 +223,9 @@ func (d *Desk) List(ctx context.Context) ([]Session, error) {
 	return list, nil
 }
 
-// End signs a session out. It ends even if the record cannot say so: a full
-// disk must not keep somebody signed in.
-func (d *Desk) End(ctx context.Context, actor, id, reason string) (Session, error) {
+// End signs a session out, even if the audit entry cannot be written: a full disk must not keep a
+// user signed in.
+func (d *Registry) End(ctx context.Context, actor, id, reason string) (Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
 		return Session{}, fmt.Errorf("end session: %w", err)
@@ -241,14 +238,14 @@ func (d *Desk) End(ctx context.Context, actor, id, reason string) (Session, erro
 	return Session{}, fault.New(fault.NotFound, "session_not_found", "there is no such session").WithHint("crannog console ls")
 }
 
-func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) error {
+func (d *Registry) end(ctx context.Context, actor string, s Session, reason string) error {
 	there, err := d.o.Store.DeleteConsoleSession(ctx, s.ID)
 	if err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
 	d.tell(s.ID)
 	if !there {
-		return nil // another was faster, and wrote it
+		return nil // another call was faster, and wrote the entry
 	}
 	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedOut, actor, s, reason)); err != nil {
 		d.o.Log.Error("sign-out not in the audit log", "session", s.ID, "err", err)
@@ -256,8 +253,8 @@ func (d *Desk) end(ctx context.Context, actor string, s Session, reason string) 
 	return nil
 }
 
-// Sweep ends sessions whose time is up, and removes tokens that were not used in time.
-func (d *Desk) Sweep(ctx context.Context) error {
+// Sweep ends expired sessions, and removes expired tokens.
+func (d *Registry) Sweep(ctx context.Context) error {
 	_, err := d.o.Store.SweepConsole(ctx, time.Now())
 	all, listed := d.o.Store.ConsoleSessions(ctx)
 	errs := []error{err, listed}
@@ -269,7 +266,7 @@ func (d *Desk) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (d *Desk) draft(kind audit.Kind, actor string, s Session, reason string) audit.Draft {
+func (d *Registry) draft(kind audit.Kind, actor string, s Session, reason string) audit.Draft {
 	return audit.Draft{Kind: kind, Actor: actor, Data: payload.Console{
 		Session: s.ID, Name: s.Name, Scope: s.Scope.String(), ExpiresAt: s.ExpiresAt.Format(time.RFC3339), Reason: reason,
 	}}
@@ -278,19 +275,19 @@ func (d *Desk) draft(kind audit.Kind, actor string, s Session, reason string) au
 // secretBytes is the length of a secret: 256 bits cannot be guessed.
 const secretBytes = 32
 
-// newSecret makes a token or a cookie.
+// newSecret returns a token or a cookie.
 func newSecret() (string, Hash) {
 	random := make([]byte, secretBytes)
-	_, _ = rand.Read(random) // it ends the program rather than fail
+	_, _ = rand.Read(random) // rand.Read never fails: it ends the program instead
 	text := base64.RawURLEncoding.EncodeToString(random)
 	return text, sha256.Sum256([]byte(text))
 }
 
-// hashOf is what is kept of a secret, if it has the form of one.
+// hashOf returns the stored hash of a secret, if the secret has a valid format.
 func hashOf(secret string) (Hash, bool) {
 	random, err := base64.RawURLEncoding.Strict().DecodeString(secret)
 	if err != nil || len(random) != secretBytes || len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
-		return Hash{}, false // the decoder passes over line ends
+		return Hash{}, false // the decoder ignores line breaks
 	}
 	return sha256.Sum256([]byte(secret)), true
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// echoDoor answers with the path that it was asked for.
-type echoDoor struct{ closed chan struct{} }
+// echoFrontend answers with the path of the request.
+type echoFrontend struct{ closed chan struct{} }
 
-func (echoDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (echoFrontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "door "+r.URL.Path)
 }
 
-func (d echoDoor) Close() { close(d.closed) }
+func (d echoFrontend) Close() { close(d.closed) }
 
-// P42: whom a Door names is who acts, in memory and nowhere else: nothing that
-// comes over a network names anybody.
+// P42: a Frontend can name the acting caller only within the process. No data from the network can name
+// it.
 func TestActing(t *testing.T) {
-	opened := make(chan server.Inside, 1)
-	door := echoDoor{make(chan struct{})}
-	s := serve(t, server.Opening{Path: "/door", Open: func(in server.Inside) server.Door { opened <- in; return door }})
+	opened := make(chan server.Backend, 1)
+	frontend := echoFrontend{make(chan struct{})}
+	s := serve(t, server.FrontendMount{Path: "/door", Open: func(in server.Backend) server.Frontend { opened <- in; return frontend }})
 	in := <-opened
 	for path, want := range map[string]bool{"/door": true, "/door/x": true, "/doors": false} {
 		if _, body := s.get(false, path); strings.HasPrefix(body, "door ") != want {
@@ -68,8 +68,8 @@ func TestActing(t *testing.T) {
 		t.Fatalf("a key: %d %s", w.Code, w.Body)
 	}
 	if got := entries(t, s.d); got[len(got)-1] != "key.made console:cs1 made" {
-		t.Errorf("the record says %q", got[len(got)-1])
+		t.Errorf("the audit log has %q", got[len(got)-1])
 	}
 	s.stop()
-	<-door.closed
+	<-frontend.closed
 }

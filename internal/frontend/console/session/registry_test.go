@@ -40,28 +40,28 @@ func (b *book) Append(_ context.Context, drafts ...audit.Draft) error {
 	return nil
 }
 
-type desk struct {
-	*session.Desk
+type registry struct {
+	*session.Registry
 	t     *testing.T
 	dir   string
 	book  *book
 	ended []string
 }
 
-func open(t *testing.T, dir string) *desk {
+func open(t *testing.T, dir string) *registry {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	d := &desk{t: t, dir: dir, book: &book{}}
-	d.Desk = session.NewDesk(session.Options{Store: st, Record: d.book, Log: slog.New(slog.DiscardHandler)})
+	d := &registry{t: t, dir: dir, book: &book{}}
+	d.Registry = session.NewDesk(session.Options{Store: st, Record: d.book, Log: slog.New(slog.DiscardHandler)})
 	d.OnEnd(func(id string) { d.ended = append(d.ended, id) })
 	return d
 }
 
-func (d *desk) issue(r session.Request) string {
+func (d *registry) issue(r session.Request) string {
 	d.t.Helper()
 	secret, _, err := d.Issue(d.t.Context(), "local:0", r)
 	if err != nil {
@@ -70,7 +70,7 @@ func (d *desk) issue(r session.Request) string {
 	return secret
 }
 
-func (d *desk) in(secret string) (string, session.Session) {
+func (d *registry) in(secret string) (string, session.Session) {
 	d.t.Helper()
 	cookie, s, err := d.SignIn(d.t.Context(), secret, "127.0.0.1")
 	if err != nil {

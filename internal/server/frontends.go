@@ -11,49 +11,49 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Door is a further surface of a server, made by a package above this one on
-// top of the API. Close ends what lasts longer than one request.
-type Door interface {
+// Frontend is a further frontend of a server, made by a package above this one on top of the API. Close
+// ends streams that last longer than one request.
+type Frontend interface {
 	http.Handler
 	Close()
 }
 
-// Opening is where a server has a Door: at Path, which begins with a slash,
-// and below it.
-type Opening struct {
+// FrontendMount is the path of a Frontend, which begins with a slash. The Frontend serves it and all paths below
+// it.
+type FrontendMount struct {
 	Path string
-	Open func(Inside) Door
-	// Home sends browsers there that ask for the server's root.
+	Open func(Backend) Frontend
+	// Home redirects browsers that open the server's root to the Frontend.
 	Home bool
 }
 
-// Inside is what a Door stands on.
-type Inside struct {
-	// DialAs reaches the server's own surfaces over a connection that is nothing
-	// but memory, for a Door that knows who asks: everything on it is done by
-	// that caller, and a key on it means nothing.
+// Backend is what the server offers to a Frontend.
+type Backend struct {
+	// DialAs connects to the server's own APIs within the process, for a Frontend that has
+	// authenticated its caller. All requests on the connection are made by that caller, and keys in
+	// them are ignored.
 	DialAs func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
-	// Act answers a request of the own API, with its path below /v1/, in the
-	// name of a caller whom the Door knows by itself.
+	// Act answers a request of the /v1 API, with its path below /v1/, for a caller that the Frontend
+	// has authenticated.
 	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
-	// Authenticate says who sends a request, or fails with Unauthenticated.
+	// Authenticate returns the sender of a request, or fails with Unauthenticated.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	Log          *slog.Logger
-	// Server is the server itself. A Door asks it only for what it may show.
+	// Server is the server itself. A Frontend uses it only for what it may show.
 	Server *Server
 }
 
-// actingKey marks a request, or a connection in memory, with whom a Door says
-// that it is. Only what stands in this file sets it, and nothing that comes
-// over a network can: a header would be anybody's to send.
+// actingKey marks a request, or a connection within the process, with the caller that a Frontend has
+// authenticated. Only this file sets it. It is not a header, because anyone could send one over the
+// network.
 type actingKey struct{}
 
 func acting(ctx context.Context, who sandbox.Principal) context.Context {
 	return context.WithValue(ctx, actingKey{}, who)
 }
 
-// known is who asks where the connection itself says it: whom a Door has named,
-// or a user of this machine.
+// known returns the caller if the connection determines it: one named by a Frontend, or a user of this
+// machine.
 func known(ctx context.Context) (sandbox.Principal, bool) {
 	if who, ok := ctx.Value(actingKey{}).(sandbox.Principal); ok {
 		return who, true
@@ -62,8 +62,8 @@ func known(ctx context.Context) (sandbox.Principal, bool) {
 	return sandbox.Principal{Local: local, UID: uid}, local
 }
 
-// sender returns who sends a request into a sandbox, for the audit log, where the sender is
-// known. For others the token shows what they may do, and not who they are.
+// sender returns the sender of a request into a sandbox for the audit log, if known. A token shows
+// only what its holder may do.
 func sender(r *http.Request) string {
 	if who, ok := known(r.Context()); ok {
 		return who.Actor()
@@ -71,7 +71,7 @@ func sender(r *http.Request) string {
 	return ""
 }
 
-// actingConn is a connection in memory that is one caller's.
+// actingConn is a connection within the process that acts for one caller.
 type actingConn struct {
 	net.Conn
 	who sandbox.Principal
@@ -84,34 +84,34 @@ func markActing(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// openedDoor is a Door and where it is.
-type openedDoor struct {
+// openedFrontend is a Frontend with its path.
+type openedFrontend struct {
 	path string
 	home bool
-	Door
+	Frontend
 }
 
-func (o openedDoor) has(path string) bool {
+func (o openedFrontend) has(path string) bool {
 	return path == o.path || strings.HasPrefix(path, o.path+"/")
 }
 
-// door is the Door of a path, or nil.
-func (s *surfaces) door(path string) Door {
-	for _, o := range s.doors {
+// door returns the Frontend of a path, or nil.
+func (s *surfaces) frontend(path string) Frontend {
+	for _, o := range s.frontends {
 		if o.has(path) {
-			return o.Door
+			return o.Frontend
 		}
 	}
 	return nil
 }
 
-// home is where a browser belongs that asks for the root, or "". Other
-// programs are told that there is nothing.
+// home returns the path to which browsers are redirected from the root, or "". Other programs get
+// "not found".
 func (s *surfaces) home(r *http.Request) string {
 	if r.URL.Path != "/" || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return ""
 	}
-	for _, o := range s.doors {
+	for _, o := range s.frontends {
 		if o.home {
 			return o.path + "/"
 		}
@@ -119,14 +119,14 @@ func (s *surfaces) home(r *http.Request) string {
 	return ""
 }
 
-// act serves the own API in somebody's name.
+// act serves the /v1 API for a caller.
 func (s *surfaces) act(w http.ResponseWriter, r *http.Request, who sandbox.Principal) {
 	s.d.watched(w, r.WithContext(acting(r.Context(), who)), s.own.ServeHTTP)
 }
 
-// openDoors makes the doors of these surfaces and returns what closes them.
-func (d *Server) openDoors(faces *surfaces) func() error {
-	if len(d.options.Doors) == 0 {
+// openFrontends creates the frontends and returns a function that closes them.
+func (d *Server) openFrontends(faces *surfaces) func() error {
+	if len(d.options.Frontends) == 0 {
 		return func() error { return nil }
 	}
 	pipes := newPipeListener()
@@ -134,19 +134,19 @@ func (d *Server) openDoors(faces *surfaces) func() error {
 		Handler: faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markActing,
 		ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
-	in := Inside{
+	in := Backend{
 		DialAs: func(ctx context.Context, who sandbox.Principal) (net.Conn, error) {
 			return pipes.dialMarked(ctx, func(c net.Conn) net.Conn { return &actingConn{c, who} })
 		},
 		Act: faces.act, Authenticate: d.authenticate, Log: d.options.Log, Server: d,
 	}
-	for _, o := range d.options.Doors {
-		faces.doors = append(faces.doors, openedDoor{o.Path, o.Home, o.Open(in)})
+	for _, o := range d.options.Frontends {
+		faces.frontends = append(faces.frontends, openedFrontend{o.Path, o.Home, o.Open(in)})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(pipes) }()
 	return func() error {
-		for _, o := range faces.doors {
+		for _, o := range faces.frontends {
 			o.Close()
 		}
 		err := srv.Close()

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+const (
+	nameHostView  = "view of the host"
+	nameImage     = "image"
+	nameStockRoot = "stock runsc do, the image's files"
+	namePull      = "crannog image pull"
+	nameSkopeo    = "skopeo copy, umoci unpack"
+)
+
+// imageFigures measures a sandbox of an image beside one of the host's view, and how an
+// image is fetched and unpacked. The image is a Debian that mmdebstrap makes.
+func imageFigures(ctx context.Context, b *bench) (err error) {
+	if !found("mmdebstrap") {
+		return errors.New("mmdebstrap is not installed, with which the image is made")
+	}
+	rootTar := filepath.Join(b.dir, "debian.tar")
+	if out, err := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "bookworm", rootTar).CombinedOutput(); err != nil {
+		return fmt.Errorf("mmdebstrap: %w: %s", err, out)
+	}
+	img, err := imageOf(rootTar)
+	if err != nil {
+		return err
+	}
+	if err := b.imageStarts(ctx, rootTar, img); err != nil {
+		return err
+	}
+	return b.imagePulls(ctx, rootTar, img)
+}
+
+// imageOf is an image of one layer, compressed as registries have them.
+func imageOf(rootTar string) (v1.Image, error) {
+	l, err := tarball.LayerFromFile(rootTar)
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		return nil, err
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	c = c.DeepCopy()
+	c.OS, c.Architecture, c.Config = "linux", runtime.GOARCH, v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}
+	return mutate.ConfigFile(img, c)
+}
+
+// imageStarts measures from nothing to the first output, cold.
+func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (err error) {
+	client, err := b.local(ctx, "images-local")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	tag, err := name.NewTag("debian:bench")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(b.dir, "image.tar")
+	if err := tarball.WriteToFile(file, tag, img); err != nil {
+		return err
+	}
+	if _, err := client.ImportImage(ctx, api.ImportImage{Path: file}, func(api.ImageEvent) {}); err != nil {
+		return err
+	}
+	all := []contender{
+		lifeBox(nameHostView, client, crannog.Ephemeral()),
+		lifeBox(nameImage, client, crannog.Ephemeral(), crannog.Image("debian:bench")),
+	}
+	if found(b.runsc) {
+		root, state := filepath.Join(b.dir, "images-root"), filepath.Join(b.dir, "images-stock")
+		if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(state, 0o700)); err != nil {
+			return err
+		}
+		if out, err := exec.CommandContext(ctx, "tar", "-C", root, "--exclude=./dev/*", "-xf", rootTar).CombinedOutput(); err != nil {
+			return fmt.Errorf("tar: %w: %s", err, out)
+		}
+		all = append(all, lifeBare(nameStockRoot, []string{b.runsc, "--root=" + state, "--network=none", "--ignore-cgroups", "do", "--root=" + root, "/bin/echo", "ok"}, nil))
+	}
+	s, err := race(ctx, b.n, all...)
+	if err != nil {
+		return err
+	}
+	for _, what := range []struct{ suffix, title string }{
+		{first, "from nothing to the first byte of `echo ok`, cold"}, {whole, "the same, until the sandbox is gone again"},
+	} {
+		part := newScores()
+		for _, c := range all {
+			for _, v := range s.by[c.name+what.suffix] {
+				part.add(c.name, v)
+			}
+		}
+		sec := table("images", what.title, "ms", part)
+		sec.against(nameHostView)
+		b.report.add(sec)
+	}
+	return nil
+}
+
+// imagePulls measures from a registry on this machine to files on its disk, by the bytes of
+// the files.
+func (b *bench) imagePulls(ctx context.Context, rootTar string, img v1.Image) error {
+	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
+	defer srv.Close()
+	host := strings.TrimPrefix(srv.URL, "http://")
+	ref, err := name.ParseReference(host + "/debian:bench")
+	if err != nil {
+		return err
+	}
+	if err := remote.Write(ref, img, remote.WithContext(ctx)); err != nil {
+		return err
+	}
+	info, err := os.Stat(rootTar)
+	if err != nil {
+		return err
+	}
+	n := 0
+	measured := func(contenderName string, line func(dir string) []string) contender {
+		return contender{contenderName, func(ctx context.Context, s *scores) error {
+			n++
+			dir := filepath.Join(b.dir, "pull-"+strconv.Itoa(n))
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				return err
+			}
+			argv := line(dir)
+			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+			cmd.Env = append(os.Environ(), "CRANNOG_IMAGE_INSECURE="+host)
+			began := time.Now()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			s.add(contenderName, rate(info.Size(), time.Since(began)))
+			return os.RemoveAll(dir)
+		}}
+	}
+	all := []contender{measured(namePull, func(dir string) []string {
+		return []string{b.crannog, "--state", dir, "image", "pull", "-q", ref.Name()}
+	})}
+	if both := found("skopeo") && found("umoci"); both {
+		all = append(all, measured(nameSkopeo, func(dir string) []string {
+			return []string{"sh", "-c", `skopeo --insecure-policy copy -q --src-tls-verify=false docker://"$1" oci:"$2"/layout:bench && umoci unpack --image "$2"/layout:bench "$2"/bundle`, "sh", ref.Name(), dir}
+		}))
+	}
+	s, err := race(ctx, b.fewer(4), all...)
+	if err != nil {
+		return err
+	}
+	sec := table("images", fmt.Sprintf("from a registry to %d MB of files", info.Size()/1e6), "MB/s", s)
+	if len(all) == 1 {
+		sec.note("skopeo and umoci are not installed, so their row is missing")
+	}
+	sec.against(nameSkopeo)
+	b.report.add(sec)
+	return nil
+}

@@ -1,0 +1,135 @@
+package docker
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// seccompProfile allows the system calls of ordinary programs and no others. It is the
+// default of Docker Engine without what needs a capability, with four socket families, and
+// without calls of 32-bit programs. It is given to the daemon each time: one may have been
+// configured to use none.
+//
+//go:embed seccomp.json
+var seccompProfile string
+
+// workspaceDir is where a sandbox's workspace is inside.
+const workspaceDir = "/workspace"
+
+// maskedPaths and readonlyPaths keep facts and switches of the host's kernel away. They are
+// those of Docker Engine 29, also on an earlier one, and files that identify the host.
+var (
+	maskedPaths = []string{
+		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore",
+		"/proc/keys", "/proc/latency_stats", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// The directories that programs may write, and the largest share of the disk limit that
+// each may take. They are in the sandbox's memory.
+var writable = []struct {
+	path    string
+	percent int64
+	options string
+}{
+	{"/home/user", 40, "mode=0755,exec"},
+	{"/tmp", 25, "mode=1777,exec"},
+	{"/var/tmp", 20, "mode=1777,exec"},
+	{"/run", 5, "mode=0755"},
+	{"/etc", 10, "mode=0755"},
+}
+
+// openFiles bounds the descriptors of a process.
+const openFiles = 16384
+
+// volumeMount is a directory of the host that is copied into a volume.
+type volumeMount struct {
+	source, target, volume string
+}
+
+// layout is what a container's request is made of.
+type layout struct {
+	owner, image, runtime string
+	spec                  engine.Spec
+	volumes               []volumeMount
+	protected             []string // paths inside of volumes that cannot be changed
+}
+
+// request returns the daemon's request for a sandbox. It depends on its parameter alone, so
+// that its golden file shows each change of a right or a limit in review.
+func (l layout) request() client.ContainerCreateOptions {
+	limits := l.spec.Limits.OrDefault()
+	labels := map[string]string{labelOwner: l.owner, labelSandbox: l.spec.ID}
+	user := strconv.Itoa(engine.UserID)
+	tmpfs := map[string]string{}
+	for _, w := range writable {
+		tmpfs[w.path] = fmt.Sprintf("rw,nosuid,nodev,%s,size=%d,nr_inodes=%d,uid=%s,gid=%s",
+			w.options, limits.DiskBytes*w.percent/100, max(limits.DiskInodes*w.percent/100, 1), user, user)
+	}
+	var mounts []mount.Mount
+	for _, v := range l.volumes {
+		mounts = append(mounts, mount.Mount{
+			Type: mount.TypeVolume, Source: v.volume, Target: v.target,
+			VolumeOptions: &mount.VolumeOptions{Labels: labels},
+		})
+	}
+	if !slices.ContainsFunc(l.volumes, func(v volumeMount) bool { return v.target == workspaceDir }) {
+		tmpfs[workspaceDir] = fmt.Sprintf("rw,nosuid,nodev,exec,mode=0755,size=%d,nr_inodes=%d,uid=%s,gid=%s", limits.DiskBytes, limits.DiskInodes, user, user)
+	}
+	on, pids := false, limits.PIDs
+	return client.ContainerCreateOptions{
+		Name: containerName(l.owner, l.spec.ID),
+		Config: &container.Config{
+			Image: l.image, Hostname: l.spec.Hostname, Labels: labels,
+			Entrypoint: []string{l.spec.Image.Guest, guestboot.PlainFlag}, Cmd: []string{}, WorkingDir: "/",
+			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user"},
+			User: user + ":" + user,
+			// The daemon adds no interface, no name server and no table of hosts.
+			NetworkDisabled: true,
+			// The configuration, which has the sandbox's tokens, comes by standard input.
+			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+			// A health check of the image would run programs without a request.
+			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		},
+		HostConfig: &container.HostConfig{
+			NetworkMode: "none", IpcMode: "private", CgroupnsMode: "private", Runtime: l.runtime,
+			ReadonlyRootfs: true, Tmpfs: tmpfs, Mounts: mounts, ShmSize: limits.ShmBytes,
+			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
+			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
+			Init: &on,
+			// The server for names without a network listens on port 53 and is not root.
+			Sysctls:       map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
+			LogConfig:     container.LogConfig{Type: "none"},
+			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+			Resources: container.Resources{
+				Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, PidsLimit: &pids,
+				CPUPeriod: cpuPeriod, CPUQuota: limits.MilliCPU * cpuPeriod / 1000,
+				Ulimits: []*container.Ulimit{
+					{Name: "nofile", Soft: openFiles, Hard: openFiles}, {Name: "core", Soft: 0, Hard: 0},
+				},
+			},
+		},
+	}
+}
+
+// cpuPeriod is the kernel's period for processor time, in microseconds.
+const cpuPeriod = 100_000
+
+// plan returns the volumes of a specification.
+func plan(owner string, spec engine.Spec) (list []volumeMount) {
+	name := containerName(owner, spec.ID)
+	if spec.Workspace != "" {
+		list = append(list, volumeMount{spec.Workspace, workspaceDir, name + "-workspace"})
+	}
+	return list
+}

@@ -1,0 +1,175 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+// cleanupTime bounds what is undone for a caller that has gone away.
+const cleanupTime = time.Minute
+
+// cleanup returns a context for undoing what was done under another one.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+}
+
+// Create implements engine.Engine.
+func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
+	if err := e.check(&spec); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return e.explain("create sandbox "+spec.ID, err)
+	}
+	owner, err := e.owner(true)
+	if err != nil {
+		return err
+	}
+	l := layout{owner: owner, runtime: e.o.Runtime, spec: spec, volumes: plan(owner, spec)}
+	trees, err := openTrees(&l)
+	defer closeTrees(trees)
+	if err != nil {
+		return err
+	}
+	base, err := e.base(ctx, *spec.Image.OCI)
+	if err == nil {
+		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
+	}
+	if err != nil {
+		return e.explain("prepare the image of sandbox "+spec.ID, err)
+	}
+	made, err := e.client.ContainerCreate(ctx, l.request())
+	if cerrdefs.IsConflict(err) {
+		return fault.Wrap(err, fault.Exists, "id_taken", fmt.Sprintf("the ID %s is taken", spec.ID))
+	}
+	if err == nil {
+		err = e.start(ctx, made.ID, l, trees)
+	}
+	if err == nil {
+		return nil
+	}
+	undo, cancel := cleanup(ctx)
+	defer cancel()
+	return errors.Join(e.explain("create sandbox "+spec.ID, err), e.remove(undo, owner, spec.ID))
+}
+
+// check refuses what this engine cannot do, before anything is made.
+func (e *Engine) check(spec *engine.Spec) error {
+	if err := ids.CheckSandbox(spec.ID); err != nil {
+		return err
+	}
+	if err := spec.Image.Check(imageKinds); err != nil {
+		return err
+	}
+	if err := spec.Egress.Check(e.egressKinds()); err != nil {
+		return err
+	}
+	if spec.Events != nil {
+		return fault.New(fault.Unsupported, "events_unsupported", "the engine docker does not write down what programs do")
+	}
+	if !path.IsAbs(spec.Image.Guest) || path.Clean(spec.Image.Guest) != spec.Image.Guest {
+		return fault.Newf(fault.Invalid, "image_invalid", "the guest's path %q is not absolute", spec.Image.Guest)
+	}
+	if len(spec.Links)+len(spec.StandIns) > 0 {
+		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker makes no links in an image and replaces no files")
+	}
+	if len(spec.Mounts) > 0 {
+		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts nothing of the host besides the workspace").
+			WithHint("put the files into the workspace or into an image")
+	}
+	for _, name := range spec.ReadOnly {
+		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
+			return fault.Newf(fault.Invalid, "read_only_invalid", "%s is not a path in the workspace or in a mount", name)
+		}
+	}
+	if e.userspaceKernel() && len(spec.ReadOnly)+len(spec.Hide) > 0 {
+		return fault.New(fault.Unsupported, "cover_unsupported", "the runtime "+e.o.Runtime+" protects no paths of a container's volumes").
+			WithHint("use the runtime runc or crun")
+	}
+	spec.Limits = spec.Limits.OrDefault()
+	return nil
+}
+
+// copied returns the places inside of what is copied from this host.
+func copied(spec engine.Spec) (dirs []string) {
+	for _, v := range plan(strings.Repeat("0", 32), spec) {
+		dirs = append(dirs, v.target)
+	}
+	return dirs
+}
+
+// tree is a directory of this host that is to be copied.
+type tree struct {
+	root   *os.Root
+	target string
+	cover  cover
+}
+
+// openTrees opens what is to be copied, and adds to the layout what of it is protected.
+func openTrees(l *layout) (list []tree, err error) {
+	for _, v := range l.volumes {
+		root, err := os.OpenRoot(v.source)
+		if err != nil {
+			return list, fmt.Errorf("open %s: %w", v.target, err)
+		}
+		list = append(list, tree{root: root, target: v.target})
+		t := &list[len(list)-1]
+		if t.cover, err = covers(root, v.target, l.spec); err != nil {
+			return list, err
+		}
+		for name := range t.cover.locked {
+			l.protected = append(l.protected, filepath.Join(v.target, name))
+		}
+	}
+	// What is above is mounted first.
+	slices.Sort(l.protected)
+	return list, nil
+}
+
+func closeTrees(list []tree) {
+	for _, t := range list {
+		_ = t.root.Close() // nothing was written
+	}
+}
+
+// start copies the files, starts the container and returns when its guest is ready.
+func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
+	for _, t := range trees {
+		from, to := io.Pipe()
+		go func() { to.CloseWithError(pack(to, t.root, t.target, t.cover)) }()
+		err := e.put(ctx, id, t.target, from)
+		from.Close() // after an error, it ends the packing
+		if err != nil {
+			return fmt.Errorf("copy the files of %s: %w", t.target, err)
+		}
+	}
+	// Before the start: what the guest prints has no reader later.
+	attached, err := e.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	conn := newInward(attached.HijackedResponse)
+	defer conn.close()
+	if _, err := e.client.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	if err := e.connect(ctx, id, &l.spec); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	return boot(ctx, conn, l.spec)
+}

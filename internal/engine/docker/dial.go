@@ -1,0 +1,168 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
+)
+
+// Dial implements engine.Engine. A container has no address that could be dialled, and the
+// daemon may be on another host. So the guest's program is started once more inside, by this
+// process, and all streams go over its standard input and output.
+func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
+	}
+	c, err := e.running(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		streams, fresh, err := e.open(ctx, c)
+		if err != nil {
+			return nil, e.explain("reach sandbox "+id, err)
+		}
+		conn, err := streams.Dial(ctx, port)
+		switch {
+		case err == nil:
+			return conn, nil
+		case errors.Is(err, relay.ErrRefused):
+			return nil, fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case fresh || again:
+			e.drop(c.id)
+			if _, gone := e.running(ctx, id); gone != nil {
+				return nil, gone
+			}
+			return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
+		}
+		// A program inside may have killed the other end, or the daemon has restarted.
+		e.drop(c.id)
+	}
+}
+
+// open returns the streams into a container, which are made with the first use.
+func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh bool, err error) {
+	e.mu.Lock()
+	known := e.streams[c.id]
+	e.mu.Unlock()
+	if known != nil {
+		select {
+		case <-known.streams.Done():
+			e.drop(c.id)
+		default:
+			return known.streams, false, nil
+		}
+	}
+	for c.paused {
+		// A paused container starts no program.
+		if c, err = e.awaitThaw(ctx, c); err != nil {
+			return nil, false, err
+		}
+	}
+	made, err := e.client.ExecCreate(ctx, c.id, client.ExecCreateOptions{
+		AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{c.guest, guestboot.ChannelRole},
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	attached, err := e.client.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return nil, false, err
+	}
+	in := newInward(attached.HijackedResponse)
+	if in.streams, err = relay.NewStreams(in); err != nil {
+		return nil, false, err
+	}
+	e.mu.Lock()
+	before := e.streams[c.id]
+	e.streams[c.id] = in
+	e.mu.Unlock()
+	if before != nil {
+		// Another caller was faster: its streams stay as they are.
+		go func() { <-in.streams.Done(); _ = before.close() }()
+	}
+	return in.streams, true, nil
+}
+
+// drop forgets streams that have ended.
+func (e *Engine) drop(container string) {
+	e.mu.Lock()
+	known := e.streams[container]
+	delete(e.streams, container)
+	e.mu.Unlock()
+	if known != nil {
+		_ = known.close() // they failed already
+	}
+}
+
+// found is a container that runs.
+type found struct {
+	id, guest string
+	pid       int
+	paused    bool
+}
+
+// running returns the container of a sandbox that runs.
+func (e *Engine) running(ctx context.Context, id string) (found, error) {
+	name, err := e.nameOf(id)
+	if err != nil {
+		return found{}, err
+	}
+	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return found{}, unknown(id)
+	}
+	if err != nil {
+		return found{}, e.explain("look at sandbox "+id, err)
+	}
+	state := c.Container.State
+	if state == nil || !state.Running {
+		return found{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	}
+	return found{id: c.Container.ID, guest: c.Container.Path, pid: state.Pid, paused: state.Paused}, nil
+}
+
+// nameOf returns the name of a sandbox's container.
+func (e *Engine) nameOf(id string) (string, error) {
+	owner, err := e.owner(false)
+	if err != nil {
+		return "", err
+	}
+	if owner == "" || !validID(id) {
+		return "", unknown(id)
+	}
+	return containerName(owner, id), nil
+}
+
+func unknown(id string) error {
+	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+}
+
+// thawPause is how often a paused container is looked at for a caller that waits.
+const thawPause = 100 * time.Millisecond
+
+// awaitThaw waits until a paused container may have continued.
+func (e *Engine) awaitThaw(ctx context.Context, c found) (found, error) {
+	select {
+	case <-ctx.Done():
+		return c, context.Cause(ctx)
+	case <-time.After(thawPause):
+	}
+	now, err := e.client.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
+	if err != nil {
+		return c, err
+	}
+	c.paused = now.Container.State != nil && now.Container.State.Paused
+	return c, nil
+}

@@ -1,0 +1,173 @@
+// Package docker owns the engine that isolates with containers of a Docker Engine: it
+// speaks to a local or remote daemon, makes hardened containers without a network, and finds
+// what it made again by labels. No other package knows Docker.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Name is the engine's name.
+const Name = "docker"
+
+// Images is a store of images that the daemon does not share.
+type Images interface {
+	// Export writes an image as an archive of the given format ("docker").
+	Export(ctx context.Context, ref, format string, w io.Writer) error
+}
+
+// Options configure the engine.
+type Options struct {
+	// StateDir is the server's state directory. What the daemon holds for it is labelled
+	// with an ID that lies there.
+	StateDir string
+	Log      *slog.Logger
+	// Guest is the path of the guest's static program on this host.
+	Guest string
+	// Host is the daemon's address, such as unix:///run/docker.sock; "" is that of
+	// DOCKER_HOST, or the default.
+	Host string
+	// Runtime is the daemon's name of the OCI runtime, such as crun or runsc; "" is the
+	// daemon's default.
+	Runtime string
+	// Images has the images that the daemon is given; nil is none.
+	Images Images
+}
+
+// Engine runs sandboxes in containers of a daemon. It is safe for concurrent use.
+type Engine struct {
+	o      Options
+	dir    string // StateDir/docker
+	client *client.Client
+	local  bool // the daemon is reached by a socket of this host
+
+	mu      sync.Mutex
+	streams map[string]*inward // by container
+	version string             // the daemon's, once it has answered
+	derived map[string]string  // images with the guest, by the image that they are made of
+}
+
+var (
+	_ engine.Engine  = (*Engine)(nil)
+	_ engine.Meter   = (*Engine)(nil)
+	_ engine.Freezer = (*Engine)(nil)
+)
+
+// New opens the engine on a state directory. It does not contact the daemon: one that is
+// not there is a finding of Probe, and an error of what needs it.
+func New(o Options) (*Engine, error) {
+	options := []client.Opt{client.FromEnv}
+	if o.Host != "" {
+		options = append(options, client.WithHost(o.Host))
+	}
+	c, err := client.New(options...)
+	if err != nil {
+		return nil, fmt.Errorf("docker: %w", err)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Engine{
+		o: o, dir: filepath.Join(o.StateDir, "docker"), client: c, local: strings.HasPrefix(c.DaemonHost(), "unix://"),
+		streams: map[string]*inward{}, derived: map[string]string{},
+	}, nil
+}
+
+// userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
+var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
+
+// Info implements engine.Engine.
+func (e *Engine) Info() engine.Info {
+	info := engine.Info{
+		Name: Name, Version: e.daemonVersion(), Boundary: engine.SharedKernel,
+		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitShm},
+		OwnNetwork: true, OwnFiles: true, NoRoot: true,
+		Capabilities: engine.Implemented(e),
+		Images:       slices.Clone(imageKinds),
+		Egress:       e.egressKinds(),
+		Notes: []string{
+			"the sandbox's only user is its own: no program inside is root, and /etc of the sandbox is that user's",
+			"a program that exceeds the memory limit is killed, and the sandbox continues",
+			"files that a sandbox writes are in its memory, except for those of a workspace of this host, which have no limit of their own",
+		},
+	}
+	if e.userspaceKernel() {
+		info.Boundary = engine.UserspaceKernel
+	}
+	if !slices.Contains(info.Egress, engine.EgressTap) {
+		info.Notes = append(info.Notes, "a sandbox has no network: that takes a daemon on this host, root, and a runtime that uses the host's network stack")
+	}
+	return info
+}
+
+// userspaceKernel reports whether sandboxes have a kernel of their own.
+func (e *Engine) userspaceKernel() bool { return slices.Contains(userspaceKernels, e.o.Runtime) }
+
+func (e *Engine) daemonVersion() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.version
+}
+
+// List implements engine.Engine.
+func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	owner, err := e.owner(false)
+	if err != nil || owner == "" {
+		return nil, err // nothing was ever made here
+	}
+	containers, err := e.containers(ctx, owner, "")
+	if err != nil {
+		return nil, e.explain("list the containers", err)
+	}
+	var list []engine.Status
+	known := map[string]bool{}
+	for _, c := range containers {
+		id := c.Labels[labelSandbox]
+		if id == "" {
+			continue // one in which an image is made
+		}
+		status := engine.Status{ID: id, State: engine.Stopped, Created: time.Unix(c.Created, 0)}
+		if c.State == "running" || c.State == "paused" {
+			status.State = engine.Running
+		}
+		known[id] = true
+		list = append(list, status)
+	}
+	// A volume may be all that is left of a creation or a removal that was cut short.
+	volumes, err := e.volumes(ctx, owner, "")
+	if err != nil {
+		return nil, e.explain("list the volumes", err)
+	}
+	for _, v := range volumes {
+		if id := v.Labels[labelSandbox]; !known[id] {
+			known[id] = true
+			list = append(list, engine.Status{ID: id, State: engine.Stopped})
+		}
+	}
+	return list, nil
+}
+
+// Close ends the streams of this process into sandboxes, which run on.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for id, s := range e.streams {
+		errs = append(errs, s.close())
+		delete(e.streams, id)
+	}
+	return errors.Join(append(errs, e.client.Close())...)
+}

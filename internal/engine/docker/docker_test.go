@@ -1,0 +1,171 @@
+package docker_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/docker"
+	"github.com/crannog/crannog/internal/engine/docker/dockertest"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// guestPath is where the guest's program is inside.
+const guestPath = "/.crannog/crannog-guest"
+
+// The test binary is the guest and what probes the boundary from inside.
+func TestMain(m *testing.M) {
+	reexec.Dispatch(
+		enginetest.ProbeRole(),
+		reexec.Role{Match: inside(guestboot.ChannelRole), Run: guestmain.Channel},
+		reexec.Role{Match: inside(guestboot.PlainFlag), Run: guestmain.Main},
+	)
+	code := m.Run()
+	if shared.daemon != nil {
+		if err := shared.daemon.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop dockerd:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// inside matches this program as the guest's, with a first argument.
+func inside(first string) func(args []string) bool {
+	return func(args []string) bool { return len(args) > 1 && args[0] == guestPath && args[1] == first }
+}
+
+// shared is the daemon of all tests that do not kill it.
+var shared struct {
+	once   sync.Once
+	daemon *dockertest.Daemon
+	image  engine.OCI
+	err    error
+}
+
+func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
+	shared.once.Do(func() {
+		dir, err := os.MkdirTemp("/var/tmp", "dkr")
+		if err == nil {
+			shared.daemon, err = dockertest.Start(dir, dockertest.Options{})
+		}
+		if err == nil {
+			shared.image, err = shared.daemon.Import(context.Background(), "test:1")
+		}
+		shared.err = err
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	image := shared.image
+	return shared.daemon, engine.Image{OCI: &image, Guest: guestPath}
+}
+
+func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := docker.New(docker.Options{
+			StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Guest: self, Host: d.Host, Runtime: runtime,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = e.Close() })
+		return e
+	}
+}
+
+// residue counts what the daemon has of a state directory, but for its images, which stay
+// for later sandboxes.
+func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
+	return func(t testing.TB, dir string) map[string]int {
+		t.Helper()
+		c, err := d.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		counts := map[string]int{"containers": 0, "volumes": 0, "networks": 0}
+		owner, err := os.ReadFile(filepath.Join(dir, "docker/owner"))
+		if err != nil {
+			return counts // nothing was made yet
+		}
+		ours := client.Filters{}.Add("label", "dev.crannog.owner="+string(owner[:len(owner)-1]))
+		containers, err := c.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		volumes, err := c.VolumeList(context.Background(), client.VolumeListOptions{Filters: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		networks, err := c.NetworkList(context.Background(), client.NetworkListOptions{Filters: ours})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts["containers"], counts["volumes"], counts["networks"] = len(containers.Items), len(volumes.Items), len(networks.Items)
+		return counts
+	}
+}
+
+func TestConformance(t *testing.T) {
+	d, image := daemon(t)
+	c := enginetest.Config{Open: opener(d, ""), Image: image, Residue: residue(d), Cycles: 20, Waive: waived}
+	if !hosttest.Full() {
+		c.Only, c.Cycles = smoke, 3
+	}
+	enginetest.Run(t, c)
+}
+
+// The daemon's other runtime gets the same request. It differs in how it applies it.
+func TestConformanceCrun(t *testing.T) {
+	d, image := daemon(t)
+	hosttest.Need(t, hosttest.Program("crun"))
+	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
+	if hosttest.Full() {
+		c.Only = append(smoke[:len(smoke):len(smoke)], "limits/", "boundary/")
+	}
+	enginetest.Run(t, c)
+}
+
+// smoke are the rules that make test checks; make test-docker checks all.
+var smoke = []string{
+	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/taken-id-is-exists", "images/",
+	"files/", "freeze/", "restart/another-process-finds-the-box", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"limits/memory-ends-the-box-and-says-so", "limits/processes-are-bounded", "limits/what-is-not-shown-is-read-back", "leaks/",
+}
+
+// waived are the rules that need root inside, namespaces of a program's own, or a workspace
+// that is not a copy.
+var waived = map[string]string{
+	"exec/root-on-request":                     "no program in a container without capabilities is root",
+	"exec/writable-places":                     "/etc is a tmpfs of the sandbox's only user, because the guest, which is that user, writes it",
+	"owners/the-workspace-is-the-users":        "the only user owns /etc, and cannot give files away",
+	"owners/permissions-hold-inside":           "the only user owns /etc, and there is no root for the control",
+	"cover/mounts-are-shown-in-their-places":   "nothing of the host is mounted, so that the daemon may be on another one",
+	"cover/read-only-is-not-changed":           "the control makes a mount namespace, which the seccomp profile forbids",
+	"changes/what-comes-out-is-what-is-inside": "the workspace is a copy, so each file has a new time of change and is read",
+	"changes/a-forged-time-hides-nothing":      "the workspace is a copy, so each file has a new time of change and is read",
+	"namespaces/of-ones-own":                   "the seccomp profile forbids namespaces",
+	"namespaces/bubblewrap":                    "the seccomp profile forbids namespaces",
+	"boundary/host-identity-is-not-shown":      "the kernel's version and boot ID are the host's, because the kernel is",
+	"boundary/set-id-gains-nothing":            "there is no root that could make such a file",
+	"limits/closed-connections-are-forgotten":  "Linux remembers a closed connection for a minute",
+}

@@ -1,0 +1,283 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// imageKinds are what a container can start from: an image that the daemon has, or that it
+// is given. It cannot start from directories of this host, which may not be the daemon's.
+var imageKinds = []engine.ImageKind{engine.ImageOCI}
+
+// base makes sure that the daemon has the image that is asked for, and no other under its
+// name, and returns the daemon's ID of it.
+func (e *Engine) base(ctx context.Context, image engine.OCI) (string, error) {
+	id, err := e.imageID(ctx, image)
+	if err == nil || !cerrdefs.IsNotFound(err) {
+		return id, err
+	}
+	if e.o.Images == nil {
+		return "", fault.Wrap(err, fault.NotFound, "image_not_found", fmt.Sprintf("the Docker daemon has no image %s with the digest %s", image.Ref, image.Digest)).
+			WithHint("docker pull " + image.Ref)
+	}
+	if err := e.load(ctx, image); err != nil {
+		return "", err
+	}
+	id, err = e.imageID(ctx, image)
+	if cerrdefs.IsNotFound(err) {
+		return "", fault.Wrap(err, fault.Conflict, "image_changed", fmt.Sprintf("the image %s that the Docker daemon was given is not %s", image.Ref, image.Digest)).
+			WithHint("crannog image pull " + image.Ref)
+	}
+	return id, err
+}
+
+// imageID returns the daemon's ID of exactly this image.
+func (e *Engine) imageID(ctx context.Context, image engine.OCI) (string, error) {
+	found, err := e.client.ImageInspect(ctx, image.Digest)
+	if err != nil {
+		return "", err
+	}
+	return found.ID, nil
+}
+
+// load gives the daemon an image of our store.
+func (e *Engine) load(ctx context.Context, image engine.OCI) error {
+	from, to := io.Pipe()
+	go func() { to.CloseWithError(e.o.Images.Export(ctx, image.Ref, "docker", to)) }()
+	defer from.Close() // after an error, it ends the export
+	loaded, err := e.client.ImageLoad(ctx, from)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", image.Ref, err)
+	}
+	// What the daemon answers ends when it has taken the image.
+	_, err = io.Copy(io.Discard, loaded)
+	if err := errors.Join(err, loaded.Close()); err != nil {
+		return fmt.Errorf("load %s: %w", image.Ref, err)
+	}
+	return nil
+}
+
+// withGuest returns an image that has the guest's program in it besides, and what fills
+// the directories that are empty in a container. A mount would have to lie on the daemon's
+// host. It is made once for each image and guest.
+func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (string, error) {
+	program, err := os.ReadFile(e.o.Guest)
+	if err != nil {
+		return "", fmt.Errorf("docker: the guest's program: %w", err)
+	}
+	sum := sha256.Sum256(append(program, target...))
+	digest := hex.EncodeToString(sum[:])
+	e.mu.Lock()
+	known := e.derived[base+digest]
+	e.mu.Unlock()
+	if known != "" {
+		if _, err := e.client.ImageInspect(ctx, known); err == nil {
+			return known, nil
+		}
+	}
+	unlock, err := e.lockImages(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	id, err := e.derivedImage(ctx, owner, base, digest)
+	if err != nil {
+		return "", err
+	}
+	if id == "" {
+		if id, err = e.derive(ctx, owner, base, digest, target, program); err != nil {
+			return "", fmt.Errorf("put the guest into an image: %w", err)
+		}
+	}
+	e.mu.Lock()
+	e.derived[base+digest] = id
+	e.mu.Unlock()
+	return id, nil
+}
+
+// lockImages keeps other processes of this state directory from making the same image.
+func (e *Engine) lockImages(ctx context.Context) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(e.dir, "images.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("docker: %w", err)
+	}
+	locked := make(chan error, 1)
+	go func() { locked <- unix.Flock(int(file.Fd()), unix.LOCK_EX) }()
+	select {
+	case err = <-locked:
+	case <-ctx.Done():
+		go func() { <-locked; file.Close() }()
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("docker: lock images: %w", err)
+	}
+	return func() { file.Close() }, nil
+}
+
+// derivedImage looks for an image that was made before, and removes those with the guest
+// of an earlier version that no container uses.
+func (e *Engine) derivedImage(ctx context.Context, owner, base, digest string) (found string, err error) {
+	list, err := e.client.ImageList(ctx, client.ImageListOptions{Filters: filters(owner, "")})
+	if err != nil {
+		return "", err
+	}
+	for _, image := range list.Items {
+		switch {
+		case image.Labels[labelGuest] != digest:
+			_, _ = e.client.ImageRemove(ctx, image.ID, client.ImageRemoveOptions{PruneChildren: true}) // it may be in use
+		case image.Labels[labelBase] == base:
+			found = image.ID
+		}
+	}
+	return found, nil
+}
+
+// derive makes the image in a container that never runs.
+func (e *Engine) derive(ctx context.Context, owner, base, digest, target string, program []byte) (_ string, err error) {
+	name := containerName(owner, "") + "image"
+	// The lock is held: one of this name was left by a process that died.
+	if _, err := e.client.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) {
+		return "", err
+	}
+	made, err := e.client.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:       name,
+		Config:     &container.Config{Image: base, Entrypoint: []string{target}, Cmd: []string{}, Labels: map[string]string{labelOwner: owner}, NetworkDisabled: true},
+		HostConfig: &container.HostConfig{NetworkMode: "none"},
+	})
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		ctx, cancel := cleanup(ctx)
+		defer cancel()
+		_, failed := e.client.ContainerRemove(ctx, made.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err = errors.Join(err, failed)
+	}()
+	accounts, err := e.accounts(ctx, made.ID)
+	if err != nil {
+		return "", err
+	}
+	if err := e.put(ctx, made.ID, "/", guestLayer(target, program, accounts)); err != nil {
+		return "", err
+	}
+	if err := e.copyEtc(ctx, made.ID); err != nil {
+		return "", err
+	}
+	image, err := e.client.ContainerCommit(ctx, made.ID, client.ContainerCommitOptions{
+		Changes: []string{"LABEL " + labelBase + "=" + base, "LABEL " + labelGuest + "=" + digest},
+	})
+	return image.ID, err
+}
+
+// put unpacks a tar at a path of a container.
+func (e *Engine) put(ctx context.Context, id, at string, content io.Reader) error {
+	_, err := e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: at, Content: content})
+	return err
+}
+
+// file reads a small file of a container that does not run. One that is not there is empty.
+func (e *Engine) file(ctx context.Context, id, name string) (string, error) {
+	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
+	if cerrdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer got.Content.Close()
+	archive := tar.NewReader(got.Content)
+	if _, err := archive.Next(); err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(io.LimitReader(archive, 4<<20))
+	return string(text), err
+}
+
+// accounts returns the user database of a container with the sandbox's user in it.
+func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, f := range []struct{ name, root, user string }{
+		{"etc/passwd", "root:x:0:0:root:/root:/bin/sh\n", fmt.Sprintf("user:x:%d:%[1]d:user:/home/user:/bin/sh\n", engine.UserID)},
+		{"etc/group", "root:x:0:\n", fmt.Sprintf("user:x:%d:\n", engine.UserID)},
+	} {
+		text, err := e.file(ctx, id, "/"+f.name)
+		if err != nil {
+			return nil, err
+		}
+		if text == "" {
+			text = f.root
+		}
+		if !strings.HasPrefix(text, "user:") && !strings.Contains(text, "\nuser:") {
+			text = strings.TrimSuffix(text, "\n") + "\n" + f.user
+		}
+		files[f.name] = text
+	}
+	return files, nil
+}
+
+// guestLayer is a tar of what every image is given: the guest's program, which is executed
+// and never read so that the kernel lets no program of the same user trace it, and the
+// directories on which a container mounts something.
+func guestLayer(target string, program []byte, files map[string]string) io.Reader {
+	var buffer bytes.Buffer
+	archive := tar.NewWriter(&buffer)
+	add := func(h tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		// A tar in memory takes everything.
+		_ = archive.WriteHeader(&h)
+		_, _ = archive.Write(content)
+	}
+	dir := func(name string, mode int64, owner int) {
+		add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner}, nil)
+	}
+	for _, name := range []string{"etc", "home", "run", "var", "proc", "sys", "dev"} {
+		dir(name, 0o755, 0)
+	}
+	dir("tmp", 0o1777, 0)
+	dir("var/tmp", 0o1777, 0)
+	dir("home/user", 0o755, engine.UserID)
+	dir("workspace", 0o755, engine.UserID)
+	dir(".crannog", 0o755, 0)
+	dir(guestboot.FillDir[1:], 0o755, 0)
+	for parent := path.Dir(target[1:]); parent != "." && parent != ".crannog"; parent = path.Dir(parent) {
+		dir(parent, 0o755, 0)
+	}
+	add(tar.Header{Typeflag: tar.TypeReg, Name: target[1:], Mode: 0o711}, program)
+	for name, text := range files {
+		add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, []byte(text))
+	}
+	_ = archive.Close()
+	return &buffer
+}
+
+// copyEtc copies /etc of a container to where the guest fills /etc from. Only what every
+// user may read is copied: the guest is not root.
+func (e *Engine) copyEtc(ctx context.Context, id string) error {
+	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc"})
+	if err != nil {
+		return err
+	}
+	defer got.Content.Close()
+	return e.put(ctx, id, guestboot.FillDir, got.Content)
+}

@@ -1,0 +1,124 @@
+package docker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest/relay"
+)
+
+// inward is the standard streams of a program inside as a connection. The daemon sends
+// output and errors of a program as frames over one connection, each with a header of a
+// kind and a length.
+type inward struct {
+	net.Conn
+	hijacked client.HijackedResponse
+	left     uint32 // of the frame of output that is being read
+	streams  *relay.Streams
+	once     sync.Once
+
+	mu    sync.Mutex
+	words strings.Builder // the errors
+}
+
+// Kinds of frames, and the size of their header.
+const (
+	frameOutput = 1
+	frameErrors = 2
+	frameHeader = 8
+	// maxWords bounds what is kept of the errors.
+	maxWords = 4 << 10
+)
+
+func newInward(h client.HijackedResponse) *inward {
+	return &inward{Conn: h.Conn, hijacked: h}
+}
+
+// Read returns what the program prints on its standard output.
+func (i *inward) Read(b []byte) (int, error) {
+	for i.left == 0 {
+		var header [frameHeader]byte
+		if _, err := io.ReadFull(i.hijacked.Reader, header[:]); err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = io.EOF
+			}
+			return 0, err
+		}
+		size := binary.BigEndian.Uint32(header[4:])
+		if header[0] == frameOutput {
+			i.left = size
+			continue
+		}
+		if err := i.hear(int64(size)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := i.hijacked.Reader.Read(b[:min(len(b), int(i.left))])
+	i.left -= uint32(n)
+	return n, err
+}
+
+// hear keeps the beginning of what the program prints on its standard error.
+func (i *inward) hear(size int64) error {
+	text := new(strings.Builder)
+	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxWords)); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	if i.words.Len() < maxWords {
+		i.words.WriteString(text.String())
+	}
+	i.mu.Unlock()
+	_, err := io.CopyN(io.Discard, i.hijacked.Reader, max(size-maxWords, 0))
+	return err
+}
+
+// said returns what the program printed on its standard error.
+func (i *inward) said() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return strings.TrimSpace(i.words.String())
+}
+
+// Close implements net.Conn.
+func (i *inward) Close() error {
+	i.once.Do(i.hijacked.Close)
+	return nil
+}
+
+func (i *inward) close() error {
+	if i.streams != nil {
+		return i.streams.Close() // and with it the connection
+	}
+	return i.Close()
+}
+
+// boot gives the guest its configuration and returns when it is ready.
+func boot(ctx context.Context, conn *inward, spec engine.Spec) error {
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(conn.Conn, spec.Boot.Stream())
+		written <- errors.Join(err, conn.hijacked.CloseWrite())
+	}()
+	err := engine.AwaitReady(ctx, conn)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	words := conn.said()
+	if late := <-written; late != nil {
+		err = errors.Join(err, late)
+	}
+	if words != "" {
+		err = fmt.Errorf("%w: %s", err, words)
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package docker_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/docker"
+	"github.com/crannog/crannog/internal/engine/docker/dockertest"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Without a daemon, nothing hangs: each method returns a fault with a fix, and a state
+// directory for which nothing was ever made is empty.
+func TestUnreachable(t *testing.T) {
+	dir := t.TempDir()
+	e, err := docker.New(docker.Options{StateDir: dir, Host: "unix://" + filepath.Join(dir, "none"), Guest: os.Args[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if list, err := e.List(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("list before anything was made: %v %v", list, err)
+	}
+	refused := engine.Refusal(e.Probe(t.Context()))
+	if fault.CodeOf(refused) != "docker_unreachable" || fault.HintOf(refused) == "" {
+		t.Errorf("probe: %v", refused)
+	}
+	image := engine.Image{OCI: &engine.OCI{Ref: "x", Digest: "sha256:00"}, Guest: guestPath}
+	err = e.Create(t.Context(), engine.Spec{ID: "box1", Image: image})
+	if fault.CodeOf(err) != "docker_unreachable" || fault.HintOf(err) == "" {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := e.List(t.Context()); fault.CodeOf(err) != "docker_unreachable" {
+		t.Errorf("list after something may have been made: %v", err)
+	}
+}
+
+// ready reports whether a sandbox's guest answers.
+func ready(t testing.TB, e engine.Engine, id string) error {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return e.Dial(ctx, id, guestboot.Port)
+	}}}
+	request, err := http.NewRequestWithContext(hosttest.Context(t), http.MethodGet, "http://guest"+guest.PathReady, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set(guest.ControlHeader, "control")
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	answer.Body.Close()
+	return err
+}
+
+// A daemon that is killed and started again finds what it ran: with live-restore the
+// sandboxes run on and are reached again, otherwise they have ended. Nothing is lost or left
+// in either case.
+func TestDaemonIsKilled(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
+	settings := map[string]bool{"live-restore": true}
+	if hosttest.Full() {
+		settings["default"] = false
+	}
+	for name, live := range settings {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("/var/tmp", "dkr")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := dockertest.Start(dir, dockertest.Options{LiveRestore: live, HostMounts: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := d.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			image, err := d.Import(t.Context(), "test:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := t.TempDir()
+			e := opener(d, "")(t, state)
+			spec := engine.Spec{ID: "box1", Hostname: "box", Image: engine.Image{OCI: &image, Guest: guestPath}, Boot: engine.Boot{
+				Config: []byte(`{"sandbox_id":"box1","template_id":"t","hostname":"box","access_token":"access","control_token":"control","default_user":"user","memory_bytes":1,"milli_cpu":1,"disk_bytes":1,"pids":1}`),
+			}}
+			if err := e.Create(t.Context(), spec); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := e.Remove(context.Background(), "box1"); err != nil {
+					t.Error(err)
+				}
+			})
+			if err := ready(t, e, "box1"); err != nil {
+				t.Fatal(err)
+			}
+			waited := make(chan engine.Exit, 1)
+			go func() {
+				exit, err := e.Wait(context.Background(), "box1")
+				if err != nil {
+					exit.Reason = engine.Reason(err.Error())
+				}
+				waited <- exit
+			}()
+			d.Kill()
+			if err := ready(t, e, "box1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+				t.Errorf("with a dead daemon: %v", err)
+			}
+			if err := d.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if live {
+				hosttest.EventuallyNoError(t, func() error { return ready(t, e, "box1") })
+				list, err := e.List(t.Context())
+				if err != nil || len(list) != 1 || list[0].State != engine.Running {
+					t.Errorf("list: %+v %v", list, err)
+				}
+				if err := e.Remove(t.Context(), "box1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case exit := <-waited:
+				if exit.Reason != engine.ReasonKilled {
+					t.Errorf("got %+v", exit)
+				}
+			case <-hosttest.Late():
+				t.Fatal("the wait does not end")
+			}
+			if err := e.Remove(t.Context(), "box1"); err != nil {
+				t.Fatal(err)
+			}
+			for what, n := range residue(d)(t, state) {
+				if n != 0 {
+					t.Errorf("%d %s are left", n, what)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/tun"
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// egressKinds are the ways in which this engine connects a sandbox. None is a bridge of the
+// daemon: a container on one reaches the host, also where the bridge is said to be internal.
+func (e *Engine) egressKinds() []engine.EgressKind {
+	kinds := []engine.EgressKind{engine.EgressNone}
+	// A device is made from outside, in the namespace of a container on this host. A kernel
+	// in user space does not look at it.
+	if e.local && os.Geteuid() == 0 && !e.userspaceKernel() {
+		kinds = append(kinds, engine.EgressTap)
+	}
+	return kinds
+}
+
+// connect makes a container's network device, and attaches it before the guest runs.
+func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spec) error {
+	if !spec.Egress.Connected() {
+		return nil
+	}
+	namespace, err := e.namespace(ctx, container)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	device, err := deviceIn(namespace)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	spec.Boot.Config, err = spec.Egress.Attach(ctx, device)
+	return err
+}
+
+// namespace opens the network namespace of a container that runs.
+func (e *Engine) namespace(ctx context.Context, container string) (*os.File, error) {
+	c, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if c.Container.State == nil || !c.Container.State.Running {
+		return nil, errors.New("the container has ended")
+	}
+	pid := c.Container.State.Pid
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return nil, err
+	}
+	// The daemon may count processes in another namespace than this process, and a number
+	// may be another process's by now: a device must not appear in the host's network.
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err == nil && !strings.Contains(string(groups), container) {
+		err = fmt.Errorf("process %d of this host is not in the container", pid)
+	}
+	if err != nil {
+		namespace.Close()
+		return nil, err
+	}
+	return namespace, nil
+}
+
+// deviceIn makes the device in a namespace, on a thread that is not used for anything else
+// afterwards.
+func deviceIn(namespace *os.File) (device *os.File, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The goroutine ends with the thread locked, which ends the thread as well.
+		runtime.LockOSThread()
+		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the container's network: %w", err)
+			return
+		}
+		device, err = tun.New("eth0", 0)
+	}()
+	<-done
+	return device, err
+}

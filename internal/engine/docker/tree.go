@@ -1,0 +1,196 @@
+package docker
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// cover is what the paths of a specification mean for one tree that is copied: which of its
+// places are empty, and which cannot be changed.
+type cover struct {
+	empty  map[string]bool // relative to the tree, without links
+	locked map[string]bool
+}
+
+// covers resolves the paths of a specification that are in the tree at target.
+func covers(root *os.Root, target string, spec engine.Spec) (c cover, err error) {
+	c = cover{map[string]bool{}, map[string]bool{}}
+	for _, name := range slices.Concat(spec.Hide, spec.Absent) {
+		inside, ok := below(target, name)
+		if !ok {
+			continue
+		}
+		place, _, err := resolve(root, target, inside)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errOutside) {
+			continue // there is nothing of this host's to hide
+		}
+		if err != nil {
+			return c, fmt.Errorf("hide %s: %w", name, err)
+		}
+		c.empty[place] = true
+		if slices.Contains(spec.Hide, name) {
+			c.locked[place] = true
+		}
+	}
+	for _, name := range spec.ReadOnly {
+		inside, ok := below(target, name)
+		if !ok {
+			continue
+		}
+		place, linked, err := resolve(root, target, inside)
+		if linked || err != nil || place != inside {
+			return c, fault.Wrap(err, fault.Invalid, "read_only_invalid",
+				fmt.Sprintf("%s cannot be protected: it does not exist, or is reached by a symbolic link", name))
+		}
+		c.locked[place] = true
+	}
+	return c, nil
+}
+
+// below returns a clean path relative to a directory that it is in.
+func below(dir, name string) (string, bool) {
+	if !path.IsAbs(name) || path.Clean(name) != name || !strings.HasPrefix(name, dir+"/") {
+		return "", false
+	}
+	return name[len(dir)+1:], true
+}
+
+var errOutside = errors.New("the link leads out of the tree")
+
+// maxLinks bounds the links of one path, as the kernel does.
+const maxLinks = 40
+
+// resolve follows the links of a path as a program in the sandbox would: an absolute one
+// leads to the sandbox's files and never to the host's.
+func resolve(root *os.Root, target, name string) (place string, linked bool, err error) {
+	rest := strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		next := path.Join(place, rest[0])
+		rest = rest[1:]
+		info, err := root.Lstat(next)
+		if err != nil {
+			return "", linked, err
+		}
+		if info.Mode().Type() != fs.ModeSymlink {
+			place = next
+			continue
+		}
+		linked = true
+		if links++; links > maxLinks {
+			return "", true, errOutside
+		}
+		to, err := root.Readlink(next)
+		if err != nil {
+			return "", true, err
+		}
+		if !path.IsAbs(to) {
+			to = path.Join(target, place, to)
+		}
+		inside, ok := below(target, path.Clean(to))
+		if !ok {
+			return "", true, errOutside
+		}
+		place, rest = "", append(strings.Split(inside, "/"), rest...)
+	}
+	return place, linked, nil
+}
+
+// pack writes a tree of this host as a tar in which all belongs to the sandbox's user. What
+// is empty by the cover is so in the tar: none of it leaves this host.
+func pack(w io.Writer, root *os.Root, target string, c cover) error {
+	archive := tar.NewWriter(w)
+	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := packOne(archive, root, target, name, entry, c.empty[name]); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // it was removed since the directory was read
+			}
+			return fmt.Errorf("copy %s: %w", name, err)
+		}
+		if c.empty[name] && entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return errors.Join(err, archive.Close())
+}
+
+func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.DirEntry, empty bool) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	link := ""
+	switch info.Mode().Type() {
+	case fs.ModeSymlink:
+		if link, err = root.Readlink(name); err != nil {
+			return err
+		}
+		// The daemon refuses a relative link that leads out of what it unpacks. Absolute,
+		// it leads to the same file of the sandbox.
+		if !path.IsAbs(link) && strings.HasPrefix(path.Join(path.Dir(name), link), "../") {
+			link = path.Join(target, path.Dir(name), link)
+		}
+	case fs.ModeDir, 0:
+	default:
+		return nil // a socket or a device of this host is none of the daemon's
+	}
+	header, err := tar.FileInfoHeader(info, link)
+	if err != nil {
+		return err
+	}
+	header.Name = filepath.ToSlash(name)
+	if info.IsDir() {
+		header.Name += "/"
+	}
+	header.Uid, header.Gid, header.Uname, header.Gname = engine.UserID, engine.UserID, "", ""
+	header.Format, header.ModTime = tar.FormatPAX, info.ModTime()
+	header.AccessTime, header.ChangeTime = header.ModTime, header.ModTime
+	if empty {
+		header.Size, header.Mode = 0, header.Mode|0o444
+	}
+	if header.Size == 0 || header.Typeflag != tar.TypeReg {
+		return archive.WriteHeader(header)
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	return copyExactly(archive, file, header.Size)
+}
+
+// copyExactly copies as much as the header announces, of a file that may be changing.
+func copyExactly(w io.Writer, file io.Reader, size int64) error {
+	n, err := io.Copy(w, io.LimitReader(file, size))
+	if err == nil && n < size {
+		_, err = io.CopyN(w, zeros{}, size-n)
+	}
+	return err
+}
+
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

@@ -1,0 +1,146 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+func validID(id string) bool { return ids.ValidSandbox(id) }
+
+// retryPause is how long a wait rests while the daemon cannot be reached, as during its
+// restart.
+const retryPause = 500 * time.Millisecond
+
+// killed is the exit code of a program that SIGKILL ended.
+const killed = 128 + 9
+
+// Wait implements engine.Engine.
+func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	name, err := e.nameOf(id)
+	if err != nil {
+		return engine.Exit{}, err
+	}
+	// By the container's own ID: another one may get its name.
+	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	for client.IsErrConnectionFailed(err) && ctx.Err() == nil {
+		// A daemon that is down is not the end of the sandbox.
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPause):
+			c, err = e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return engine.Exit{}, ctx.Err()
+	case cerrdefs.IsNotFound(err):
+		return engine.Exit{}, unknown(id)
+	case err != nil:
+		return engine.Exit{}, e.explain("wait for sandbox "+id, err)
+	}
+	for {
+		err := e.awaitExit(ctx, c.Container.ID)
+		if ctx.Err() != nil {
+			return engine.Exit{}, ctx.Err()
+		}
+		if err == nil || cerrdefs.IsNotFound(err) {
+			now, err := e.client.ContainerInspect(ctx, c.Container.ID, client.ContainerInspectOptions{})
+			if cerrdefs.IsNotFound(err) {
+				return engine.Exit{Reason: engine.ReasonKilled, Code: killed, At: time.Now()}, nil
+			}
+			if err == nil && now.Container.State != nil && !now.Container.State.Running {
+				return exitOf(*now.Container.State), nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return engine.Exit{}, ctx.Err()
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// awaitExit returns nil when the container does not run any more.
+func (e *Engine) awaitExit(ctx context.Context, container string) error {
+	wait := e.client.ContainerWait(ctx, container, client.ContainerWaitOptions{})
+	select {
+	case result := <-wait.Result:
+		if result.Error != nil {
+			return errors.New(result.Error.Message)
+		}
+		return nil
+	case err := <-wait.Error:
+		return err
+	}
+}
+
+// exitOf says how a container ended.
+func exitOf(s container.State) engine.Exit {
+	exit := engine.Exit{Reason: engine.ReasonExited, Code: s.ExitCode, At: time.Now()}
+	if at, err := time.Parse(time.RFC3339Nano, s.FinishedAt); err == nil && at.Year() > 1 {
+		exit.At = at
+	}
+	switch {
+	case s.OOMKilled:
+		exit.Reason = engine.ReasonOOM
+	case s.Status == container.StateCreated:
+		exit.Reason = engine.ReasonCrashed // its creation was cut short
+	case s.ExitCode == killed:
+		exit.Reason = engine.ReasonKilled
+	}
+	return exit
+}
+
+// Remove implements engine.Engine.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	owner, err := e.owner(false)
+	if err != nil || owner == "" || !validID(id) {
+		return err // such a sandbox cannot exist
+	}
+	if err := e.remove(ctx, owner, id); err != nil {
+		return e.explain("remove sandbox "+id, err)
+	}
+	return nil
+}
+
+func (e *Engine) remove(ctx context.Context, owner, id string) error {
+	name := containerName(owner, id)
+	if c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); err == nil {
+		defer e.drop(c.Container.ID)
+	} else if !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	for {
+		_, err := e.client.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || cerrdefs.IsNotFound(err) {
+			break
+		}
+		if !cerrdefs.IsConflict(err) {
+			return err
+		}
+		// Another caller is removing it: it is gone when that is done.
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(thawPause):
+		}
+	}
+	volumes, err := e.volumes(ctx, owner, id)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		if _, err := e.client.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{Force: true}); err != nil && !cerrdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

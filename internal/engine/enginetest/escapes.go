@@ -1,0 +1,100 @@
+package enginetest
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// sharedRules are about what a program tries where its kernel is the host's.
+var sharedRules = []rule{
+	{"shared-kernel/attacks-fail", attacksFail},
+}
+
+// attacks tries each way out, or to the guest, and prints for each whether it was open.
+//
+//go:embed testdata/attacks.py
+var attacks string
+
+// attack is one attempt.
+type attack struct {
+	Name string `json:"name"`
+	Open bool   `json:"open"` // it succeeded
+	Why  string `json:"why"`
+}
+
+// withoutControl are attacks that a host as it should be refuses as well: a kernel without
+// the feature, or with a setting that turns it off. What they show inside proves nothing there.
+var withoutControl = []string{"type-into-terminal", "x32-call", "read-config", "read-keys", "audit-socket", "vsock", "algorithm-socket", "io-uring", "userfaultfd", "bpf", "perf"}
+
+func attacksFail(t testing.TB, c *Config) {
+	if os.Geteuid() == 0 {
+		control := attacksOnHost(t)
+		for _, a := range control {
+			if !a.Open && !slices.Contains(withoutControl, a.Name) {
+				t.Errorf("control: %s fails on the host too: %s", a.Name, a.Why)
+			}
+		}
+		if len(control) < 40 {
+			t.Errorf("control: %d attacks", len(control))
+		}
+	}
+	b := c.start(t, c.Open(t, t.TempDir()))
+	for _, as := range []persona{asUser, asRoot} {
+		ctx, cancel := hosttest.Bounded(t)
+		r, err := b.exec(ctx, string(as), "python3", "-c", attacks, "1")
+		cancel()
+		if err != nil {
+			t.Fatalf("as %s: %v %+v", as, err, r)
+		}
+		list := decodeAttacks(t, r.stdout)
+		if len(list) < 40 {
+			t.Fatalf("as %s: %d attacks: %+v", as, len(list), r)
+		}
+		for _, a := range list {
+			if a.Open {
+				t.Errorf("%s succeeds as %s: %s", a.Name, as, a.Why)
+			}
+		}
+	}
+	// The guest, and the kernel, are as they were.
+	b.want(t, "echo alive", "alive")
+}
+
+// attacksOnHost is the positive control: root of the host, in no sandbox, with a process of
+// its own as the guest.
+func attacksOnHost(t testing.TB) []attack {
+	t.Helper()
+	victim := exec.CommandContext(t.Context(), "sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = victim.Process.Kill(); _ = victim.Wait() }()
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	defer cancel()
+	// What it mounts and names is in namespaces of its own.
+	out, err := exec.CommandContext(ctx, "unshare", "-mui", "--propagation", "private", "python3", "-c", attacks, fmt.Sprint(victim.Process.Pid)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("control: %v %s", err, out)
+	}
+	return decodeAttacks(t, string(out))
+}
+
+func decodeAttacks(t testing.TB, text string) (list []attack) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("%v: %q", err, text)
+	}
+	return list
+}
+
+// sharesKernel reports whether programs run on the host's kernel.
+func sharesKernel(info engine.Info) bool { return info.Boundary == engine.SharedKernel }

@@ -1,0 +1,249 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+// box is the handle of one sandbox. It holds nothing that could not be found again from
+// its record.
+type box struct {
+	e   *Engine
+	rec record
+	dir string // its own directory
+
+	watching sync.Once
+	done     chan struct{} // closed when exit is set
+	reaped   chan struct{} // closed when the first process is no zombie of ours; nil if it is no child
+
+	mu      sync.Mutex
+	exit    engine.Exit
+	removed bool // Remove was called: the exit that follows is ours
+	oom     bool // the memory limit was hit
+}
+
+func newBox(e *Engine, rec record) *box {
+	return &box{e: e, rec: rec, dir: e.boxDir(rec.ID), done: make(chan struct{})}
+}
+
+// over reports whether the sandbox is known to have ended. Another process may have made
+// one of the same ID since.
+func (b *box) over() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// reap takes the status of the first process when it has ended.
+func (b *box) reap(cmd *exec.Cmd) {
+	b.reaped = make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the status is in the sandbox's directory
+		close(b.reaped)
+	}()
+}
+
+// watch waits for the end of the sandbox in the background, once.
+func (b *box) watch() {
+	b.watching.Do(func() {
+		if !b.rec.Init.Alive() {
+			b.ended()
+			return
+		}
+		stop := b.watchMemory()
+		go func() {
+			b.rec.Init.Await()
+			stop()
+			b.ended()
+		}()
+	})
+}
+
+// ended records why the sandbox stopped. It runs before the group is removed, which
+// holds the kernel's count of processes that it ended for memory.
+func (b *box) ended() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over() {
+		return
+	}
+	kept, err := readRecord(b.dir)
+	replaced := err == nil && kept.Init != b.rec.Init
+	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
+	status, exited := b.status()
+	switch {
+	case b.removed || replaced || errors.Is(err, fs.ErrNotExist) || b.beingRemoved():
+		b.exit.Reason = engine.ReasonKilled
+	case kept.Exit != nil:
+		b.exit = *kept.Exit
+	case b.oom || b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
+		b.exit.Reason = engine.ReasonOOM
+	case exited:
+		b.exit.Reason, b.exit.Code = engine.ReasonExited, status
+	}
+	if err == nil && b.exit.Reason != engine.ReasonKilled && kept.Exit == nil {
+		exit := b.exit
+		kept.Exit = &exit
+		if err := kept.write(b.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
+		}
+	}
+	close(b.done)
+}
+
+// removedName is a file that is there while any process removes the sandbox.
+const removedName = "removed"
+
+func (b *box) beingRemoved() bool {
+	_, err := os.Lstat(filepath.Join(b.dir, removedName))
+	return err == nil
+}
+
+// status returns the guest's exit status, if the guest ended by itself.
+func (b *box) status() (status int, exited bool) {
+	data, err := os.ReadFile(filepath.Join(b.dir, exitName))
+	if err != nil {
+		return 0, false
+	}
+	status, err = strconv.Atoi(strings.TrimSpace(string(data)))
+	return status, err == nil
+}
+
+// Wait implements engine.Engine.
+func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Exit{}, err
+	}
+	b.watch()
+	select {
+	case <-b.done:
+		return b.exit, nil
+	case <-ctx.Done():
+		return engine.Exit{}, ctx.Err()
+	}
+}
+
+// Remove implements engine.Engine.
+func (e *Engine) Remove(_ context.Context, id string) error {
+	if !ids.ValidSandbox(id) {
+		return nil
+	}
+	e.mu.Lock()
+	b := e.boxes[id]
+	e.mu.Unlock()
+	if b == nil || b.over() {
+		if _, err := os.Lstat(e.boxDir(id)); errors.Is(err, fs.ErrNotExist) {
+			// A sandbox's directory is made first and goes last.
+			e.forget(id, b)
+			return nil
+		}
+		rec, err := readRecord(e.boxDir(id))
+		if unreadable(err) {
+			return fmt.Errorf("remove %s: %w", id, err)
+		}
+		if rec.ID != id {
+			// No record: a creation that was cut short before it wrote one.
+			rec = record{ID: id, Slot: -1}
+		}
+		if b == nil || rec.Init != b.rec.Init {
+			b = newBox(e, rec)
+		}
+	}
+	if err := b.destroy(); err != nil {
+		return fmt.Errorf("remove %s: %w", id, err)
+	}
+	e.forget(id, b)
+	return nil
+}
+
+func (e *Engine) forget(id string, b *box) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.boxes[id] == b {
+		delete(e.boxes, id)
+	}
+}
+
+// patience bounds how long the kernel may take to end a process.
+const patience = 10 * time.Second
+
+// destroy ends the sandbox's processes and frees everything it held. It may be called at
+// any stage of creation and any number of times. With the first process the kernel ends
+// all others of its namespace, and the last of them takes the mounts along.
+func (b *box) destroy() error {
+	b.mu.Lock()
+	b.removed = true
+	b.mu.Unlock()
+	if err := os.WriteFile(filepath.Join(b.dir, removedName), nil, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// A frozen process of version 1 does not even die.
+	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(patience)}
+	if b.reaped != nil {
+		<-b.reaped
+	}
+	b.ended()
+	if b.e.groups != nil {
+		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.ID)))
+	}
+	if errors.Join(errs...) == nil {
+		errs = append(errs, b.e.freeSlots(b.rec))
+	}
+	// The directory comes last: as long as it exists, List names the sandbox.
+	if errors.Join(errs...) == nil {
+		errs = append(errs, removeDir(b.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeDir deletes a sandbox's directory. Another process that waits for the sandbox
+// writes down how it ended, and may do so just between the last file and the directory.
+func removeDir(dir string) (err error) {
+	const tries = 100
+	for range tries {
+		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
+	return err
+}
+
+// watchMemory ends the sandbox when it has hit its memory limit. Version 2 does so by
+// itself, and version 1 ends one process only.
+func (b *box) watchMemory() (stop func()) {
+	if b.rec.Group == nil {
+		return func() {}
+	}
+	hit := func() {
+		b.mu.Lock()
+		b.oom = true
+		b.mu.Unlock()
+		if err := b.rec.Init.Kill(patience); err != nil {
+			b.e.log.Error("end a sandbox without memory", "sandbox", b.rec.ID, "err", err)
+		}
+	}
+	stop, err := b.rec.Group.OnOOM(hit)
+	if err != nil {
+		b.e.log.Warn("a sandbox that hits its memory limit loses one process and continues", "sandbox", b.rec.ID, "err", err)
+		return func() {}
+	}
+	return stop
+}

@@ -1,0 +1,197 @@
+// Package jail owns the engine that isolates with what the host's kernel has: namespaces,
+// control groups, seccomp and Landlock. Its sandboxes share the host's kernel, start
+// faster than all others, and are for code that is trusted but clumsy.
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+// Options configure the engine.
+type Options struct {
+	// StateDir is the server's state directory; the engine keeps everything below
+	// jail/ in it.
+	StateDir string
+	Log      *slog.Logger
+	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	NoCgroups bool
+}
+
+// Engine runs sandboxes as processes of the host.
+type Engine struct {
+	dir      string // StateDir/jail
+	log      *slog.Logger
+	rootless bool
+	groups   *cgroup.Tree // nil if groups cannot be made
+	noGroups error        // why
+	tap      bool         // /dev/net/tun can be opened
+
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Meter  = (*Engine)(nil)
+)
+
+var (
+	imageKinds = []engine.ImageKind{engine.ImageHostView}
+	// withTap are the kinds of egress where network interfaces can be made.
+	withTap = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
+)
+
+// New opens the engine on a state directory, which it shares with other processes that
+// do the same. What it returns can freeze sandboxes where control groups can.
+func New(o Options) (engine.Engine, error) {
+	if !reexec.Dispatched() {
+		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
+			WithHint("the jail's first process is a second process of the same program; call crannog.Main() first")
+	}
+	e := &Engine{dir: filepath.Join(o.StateDir, "jail"), log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*box{}}
+	if err := os.MkdirAll(e.slots(), 0o700); err != nil {
+		return nil, fmt.Errorf("jail: %w", err)
+	}
+	e.tap = unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil
+	if o.NoCgroups {
+		e.noGroups = errors.New("switched off by the caller")
+	} else {
+		e.groups, e.noGroups = cgroup.Detect()
+	}
+	if e.groups.Freezes() {
+		return freezing{e}, nil
+	}
+	return e, nil
+}
+
+// freezing is an Engine on a host whose control groups stop processes.
+type freezing struct{ *Engine }
+
+// Info implements engine.Engine.
+func (f freezing) Info() engine.Info {
+	info := f.Engine.Info()
+	info.Capabilities = engine.Implemented(f)
+	return info
+}
+
+// Info implements engine.Engine.
+func (e *Engine) Info() engine.Info {
+	info := engine.Info{
+		Name:     "jail",
+		Version:  "1",
+		Boundary: engine.SharedKernel,
+		// The size of /dev/shm, of the disk and the number of files are those of file
+		// systems of the sandbox's own, and the number of processes is a limit of its
+		// users. So these hold without control groups.
+		Enforces:     append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
+		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork:   true,
+		OwnFiles:     true,
+		Capabilities: engine.Implemented(e),
+		Images:       slices.Clone(imageKinds),
+		Egress:       slices.Clone(e.egressKinds()),
+		Notes: []string{
+			"shares the host's kernel: a hole in it is a way out, so it is for code that was reviewed",
+			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
+			"files of a workspace that belong neither to its owner nor to root cannot be changed inside; directories of the host are moved by copying",
+		},
+	}
+	if e.groups == nil {
+		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
+	}
+	if e.rootless {
+		info.Notes = append(info.Notes, "runs as one user: there is no root inside, and commands have the ID of the guest, which the kernel protects from them")
+	}
+	if !e.tap {
+		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")
+	}
+	return info
+}
+
+func (e *Engine) egressKinds() []engine.EgressKind {
+	if e.tap {
+		return withTap
+	}
+	return withTap[:1]
+}
+
+// boxDir is where a sandbox's own files are.
+func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
+
+// find returns the handle of a sandbox that this or an earlier process made.
+func (e *Engine) find(id string) (*box, error) {
+	e.mu.Lock()
+	known := e.boxes[id]
+	e.mu.Unlock()
+	if known != nil && !known.over() {
+		return known, nil
+	}
+	rec, err := readRecord(e.boxDir(id))
+	switch {
+	case known != nil && (err != nil || rec.Init == known.rec.Init):
+		return known, nil // what has ended is all that there is
+	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
+		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+	case err != nil:
+		return nil, fmt.Errorf("jail: sandbox %s: %w", id, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := e.boxes[id]; now != nil && now != known {
+		return now, nil
+	}
+	b := newBox(e, rec)
+	e.boxes[id] = b
+	return b, nil
+}
+
+// List implements engine.Engine.
+func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, fmt.Errorf("jail: list: %w", err)
+	}
+	var out []engine.Status
+	for _, entry := range entries {
+		if !entry.IsDir() || !ids.ValidSandbox(entry.Name()) {
+			continue
+		}
+		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
+		rec, err := readRecord(e.boxDir(entry.Name()))
+		if unreadable(err) {
+			return nil, fmt.Errorf("jail: list: %w", err)
+		}
+		// A directory without a record is a sandbox whose creation was cut short: it is
+		// listed as stopped, so that it gets removed.
+		if err == nil {
+			status.Created = rec.Created
+			if rec.Init.Alive() {
+				status.State = engine.Running
+			}
+		}
+		out = append(out, status)
+	}
+	return out, ctx.Err()
+}
+
+// processors is how many of the host's a sandbox is shown.
+func processors(limits engine.Limits) int {
+	return int(min(max((limits.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
+}

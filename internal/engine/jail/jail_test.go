@@ -1,0 +1,147 @@
+package jail_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// The test binary plays every role: the first process of a jail, the guest that it
+// becomes, and the probes.
+func TestMain(m *testing.M) {
+	reexec.Dispatch(setup.Role(), setup.ProbeRole(), enginetest.ProbeRole(),
+		reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main})
+	os.Exit(m.Run())
+}
+
+func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		e, err := jail.New(jail.Options{StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), NoCgroups: noCgroups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func image(t testing.TB) engine.Image {
+	t.Helper()
+	// A copy, since the name of the test binary is among what must not be seen inside.
+	guest := filepath.Join(t.TempDir(), "guest")
+	program, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(guest, program, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), guest).Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// processes lists the host's processes of sandboxes below a state directory.
+func processes(t testing.TB, dir string) (list []string) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(dir, "jail")) + "-"
+	for _, path := range lines {
+		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), want) {
+			list = append(list, filepath.Dir(path))
+		}
+	}
+	return list
+}
+
+func residue(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids"))
+	groups := map[string]bool{}
+	for _, pattern := range []string{"/sys/fs/cgroup/crannog/jail-*", "/sys/fs/cgroup/*/crannog/jail-*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range found {
+			if _, err := os.Stat(filepath.Join(dir, "jail", strings.TrimPrefix(filepath.Base(group), "jail-"))); err == nil {
+				groups[group] = true
+			}
+		}
+	}
+	return map[string]int{"processes": len(processes(t, dir)), "ranges of IDs": len(slots), "groups": len(groups)}
+}
+
+func suite(t testing.TB, noCgroups bool) enginetest.Config {
+	t.Helper()
+	return enginetest.Config{Open: open(noCgroups), Image: image(t), Residue: residue, Cycles: 10}
+}
+
+// inherent are rules of sandboxes with a kernel of their own.
+var inherent = map[string]string{
+	"namespaces/of-ones-own":                       "namespaces of one's own open the host's kernel to attacks, so none can be made",
+	"namespaces/bubblewrap":                        "it needs namespaces of its own",
+	"limits/closed-connections-are-forgotten":      "Linux remembers them for a minute",
+	"cover/read-only-moves-with-a-directory-above": "a directory of the host is moved by copying, which a mount in it stops",
+	"owners/the-workspace-is-the-users":            "the kernel maps owners one to one: files of third users stay theirs",
+	"owners/permissions-hold-inside":               "as above",
+	"owners/what-is-covered-can-be-read":           "as above",
+}
+
+func TestConformance(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	c := suite(t, false)
+	c.Waive = inherent
+	enginetest.Run(t, c)
+}
+
+// Without groups memory and CPU have no bound. Other code measures a sandbox and ends it.
+func TestConformanceWithoutCgroups(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	c := suite(t, true)
+	c.Cycles, c.Only = 3, []string{"lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/processes-are-bounded", "limits/usage-grows", "restart/", "leaks/"}
+	enginetest.Run(t, c)
+}
+
+// An unprivileged user gets sandboxes in which all is one user.
+func TestConformanceRootless(t *testing.T) {
+	if os.Geteuid() != 0 {
+		c := suite(t, true)
+		c.Cycles = 3
+		c.Waive = oneUser
+		enginetest.Run(t, c)
+		return
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	rerunUnprivileged(t, "^TestConformanceRootless$")
+}
+
+// oneUser are rules that need several IDs, beside the inherent ones.
+var oneUser = map[string]string{
+	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
+	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
+	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
+	"exec/writable-places":                         "the template's files are the user's as well",
+	"exec/root-on-request":                         "there is no root inside",
+	"namespaces/of-ones-own":                       inherent["namespaces/of-ones-own"],
+	"namespaces/bubblewrap":                        inherent["namespaces/bubblewrap"],
+	"limits/closed-connections-are-forgotten":      inherent["limits/closed-connections-are-forgotten"],
+	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],
+}

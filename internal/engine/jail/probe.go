@@ -1,0 +1,110 @@
+package jail
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+)
+
+// probeTime bounds the probe: on a strange host a mount or a namespace can hang instead
+// of failing.
+const probeTime = 5 * time.Second
+
+// Probe implements engine.Engine.
+func (e *Engine) Probe(ctx context.Context) []engine.Finding {
+	return []engine.Finding{
+		e.checkUserNamespaces(), e.checkNamespaces(ctx), checkSeccomp(), checkLandlock(), e.checkGroups(), e.checkTap(),
+	}
+}
+
+func (e *Engine) checkUserNamespaces() engine.Finding {
+	const name = "user namespaces"
+	for _, s := range []struct{ path, off, fix string }{
+		{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=10000"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns"},
+	} {
+		data, err := os.ReadFile(s.path)
+		if err != nil || strings.TrimSpace(string(data)) != s.off || !e.rootless && s.path != "/proc/sys/user/max_user_namespaces" {
+			continue
+		}
+		f := engine.Fail(name, s.path+" is "+s.off, s.fix)
+		f.Code = "user_namespaces_unavailable"
+		return f
+	}
+	if e.rootless {
+		return engine.Warn(name, "allowed, with one ID: there is no root inside, and commands share their ID with the guest", "run as root for IDs of their own")
+	}
+	return engine.OK(name, "allowed, with IDs of their own for each sandbox")
+}
+
+// checkNamespaces makes the namespaces and the mounts of a sandbox in a process, and
+// undoes it all by ending it.
+func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
+	const name = "namespaces"
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{setup.ProbeArg0}
+	cmd.Env = []string{}
+	cmd.SysProcAttr = e.attributes(record{Slot: ranges - 1})
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return engine.OK(name, "can be made, with overlays and a /proc in them")
+	}
+	f := engine.Fail(name, fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out)),
+		"in a container, run it privileged, or without a seccomp profile that denies mount and unshare and with --security-opt systempaths=unconfined")
+	f.Code = "namespaces_unavailable"
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) {
+		f.Code = "user_namespaces_unavailable"
+	}
+	return f
+}
+
+func checkSeccomp() engine.Finding {
+	const name = "seccomp"
+	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
+		return engine.Fail(name, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER")
+	}
+	return engine.OK(name, "available")
+}
+
+func checkLandlock() engine.Finding {
+	const name = "landlock"
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || version < 2 {
+		return engine.Warn(name, "the kernel has no Landlock of version 2: one layer less", "use Linux 5.19 or later with landlock in CONFIG_LSM")
+	}
+	return engine.OK(name, "version "+strconv.Itoa(int(version)))
+}
+
+// checkGroups reports what New found when it made a control group, which is the only way
+// to know.
+func (e *Engine) checkGroups() engine.Finding {
+	const name = "cgroups"
+	if e.groups == nil {
+		return engine.Warn(name, fmt.Sprintf("%v: memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups),
+			"run as root; or have a group with the controllers cpu and memory delegated, and start crannog in it, as with: systemd-run --user --scope -p Delegate=yes")
+	}
+	return engine.OK(name, e.groups.String())
+}
+
+func (e *Engine) checkTap() engine.Finding {
+	const name = "network interface"
+	if !e.tap {
+		return engine.Warn(name, "/dev/net/tun cannot be opened: sandboxes have no network", "sudo modprobe tun, and chmod 0666 /dev/net/tun")
+	}
+	return engine.OK(name, "/dev/net/tun can be opened")
+}

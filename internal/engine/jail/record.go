@@ -1,0 +1,144 @@
+package jail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// record is what a sandbox's directory says about it. The first version is written
+// before anything is made, and the one with the first process before that does anything,
+// so that a crash at any step leaves enough to find and free the rest.
+type record struct {
+	ID      string          `json:"id"`
+	Created time.Time       `json:"created"`
+	Limits  engine.Limits   `json:"limits"`
+	Slot    int             `json:"slot"` // its range of IDs; -1 is none
+	Group   *cgroup.Group   `json:"group,omitempty"`
+	Init    process.Process `json:"init"` // the first process
+	Exit    *engine.Exit    `json:"exit,omitempty"`
+}
+
+const recordName = "box.json"
+
+// unreadable reports whether a record could not be read, as opposed to being absent or
+// incomplete. Nothing follows from that error, and least of all that the files are no
+// longer needed.
+func unreadable(err error) bool {
+	_, failed := errors.AsType[*fs.PathError](err)
+	return failed && !errors.Is(err, fs.ErrNotExist)
+}
+
+func readRecord(dir string) (record, error) {
+	var rec record
+	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	if err != nil {
+		return rec, err
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return rec, fmt.Errorf("record: %w", err)
+	}
+	return rec, nil
+}
+
+// write replaces the record in one step, so that a reader or a crash never sees half of
+// one.
+func (r record) write(dir string) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = durable.Replace(filepath.Join(dir, recordName), data, durable.Options{Draft: recordName + ".*"})
+	}
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// Each sandbox has a range of the host's IDs of its own, so that a program that got out
+// of one could not touch the processes of another. They are far above those of people
+// and of most other tools.
+const (
+	firstID  = 1 << 30
+	rangeIDs = 1 << 16
+	ranges   = 8192
+)
+
+// idBase is the host's ID of the sandbox's root.
+func (r record) idBase() int { return firstID + r.Slot*rangeIDs }
+
+// slots is a directory with a link for each range that is taken, to the sandbox's ID.
+func (e *Engine) slots() string { return filepath.Join(e.dir, ".ids") }
+
+// takeSlot takes a range of IDs for a sandbox, whose directory exists.
+func (e *Engine) takeSlot(id string) (int, error) {
+	if e.rootless {
+		return -1, nil
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(id)) // a hash takes everything
+	for i := range ranges {
+		slot := (int(hash.Sum32()%ranges) + i) % ranges
+		link := filepath.Join(e.slots(), strconv.Itoa(slot))
+		for {
+			err := os.Symlink(id, link)
+			if err == nil {
+				return slot, nil
+			}
+			if !errors.Is(err, fs.ErrExist) {
+				return -1, err
+			}
+			if !e.abandoned(link) {
+				break
+			}
+			if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return -1, err
+			}
+		}
+	}
+	return -1, errors.New("all ranges of IDs are taken")
+}
+
+// abandoned reports whether a range is of a sandbox that does not exist any more.
+func (e *Engine) abandoned(link string) bool {
+	id, err := os.Readlink(link)
+	if err != nil {
+		return false
+	}
+	_, err = os.Lstat(e.boxDir(id))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// freeSlots gives back the ranges of a sandbox.
+func (e *Engine) freeSlots(rec record) error {
+	names := []string{strconv.Itoa(rec.Slot)}
+	if rec.Init.PID == 0 {
+		// A creation that was cut short may have taken one that no record names.
+		names = nil
+		entries, err := os.ReadDir(e.slots())
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		link := filepath.Join(e.slots(), name)
+		if id, err := os.Readlink(link); err == nil && id == rec.ID {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,53 @@
+package setup
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/host/reexec"
+)
+
+// ProbeArg0 is the name of a process that looks whether a jail can be made.
+const ProbeArg0 = "crannog-jail-probe"
+
+// ProbeRole is the role that a program which opens the engine must play.
+func ProbeRole() reexec.Role {
+	return reexec.Role{Match: reexec.Arg0(ProbeArg0), Run: func() {
+		if err := probe(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}}
+}
+
+// probe mounts what a jail mounts.
+func probe() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	b := &builder{r: &Request{Limits: engine.DefaultLimits, CPUs: 1}}
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	if err := b.makeBase(); err != nil {
+		return err
+	}
+	// An overlay of the file system that was just made.
+	if err := os.Mkdir(b.base+"/source", 0o755); err != nil {
+		return err
+	}
+	tree, err := openTree(b.base + "/source")
+	if err != nil {
+		return fmt.Errorf("copy a mount: %w", err)
+	}
+	if err := b.overlay(tree, b.root); err != nil {
+		return err
+	}
+	if err := b.system(); err != nil {
+		return err
+	}
+	return b.enter()
+}

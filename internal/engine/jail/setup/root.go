@@ -1,0 +1,288 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// bases are directories of every host. The root is built in a file system in memory on
+// one of them, in the jail's own mount namespace: the host does not see it.
+var bases = []string{"/tmp", "/mnt", "/run", "/var"}
+
+// builder builds a root.
+type builder struct {
+	r    *Request
+	base string // the file system that takes what the sandbox writes
+	root string // where the root is put together
+	n    int    // overlays so far
+}
+
+// build makes the root the process's own.
+func (r *Request) build(trees []int) (refused bool, err error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return false, fmt.Errorf("private mounts: %w", err)
+	}
+	b := &builder{r: r}
+	// Paths of the host are looked up before the base covers any.
+	for i, t := range r.Trees {
+		if trees[i] >= 0 {
+			continue
+		}
+		if trees[i], err = openTree(t.Source); err != nil {
+			return false, fmt.Errorf("show %s: %w", t.Source, err)
+		}
+	}
+	if err := b.makeBase(); err != nil {
+		return false, err
+	}
+	for i, t := range r.Trees {
+		if err := b.place(t, trees[i]); err != nil {
+			return false, fmt.Errorf("show %s: %w", t.Target, err)
+		}
+	}
+	for _, l := range r.Links {
+		if err := b.link(l); err != nil {
+			return false, fmt.Errorf("link %s: %w", l.Path, err)
+		}
+	}
+	if err := b.cover(); err != nil {
+		return true, err
+	}
+	if err := b.system(); err != nil {
+		return false, err
+	}
+	return false, b.enter()
+}
+
+// openTree copies the mounts of a path.
+func openTree(path string) (int, error) {
+	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+}
+
+// makeBase mounts the file system that takes everything that the sandbox writes. Its
+// size and its number of files are the limits of the disk.
+func (b *builder) makeBase() error {
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=711", b.r.Limits.DiskBytes, b.r.Limits.DiskInodes)
+	var errs []error
+	for _, base := range bases {
+		err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+		if err == nil {
+			b.base, b.root = base, filepath.Join(base, "root")
+			return errors.Join(os.Mkdir(b.root, 0o755), os.Mkdir(filepath.Join(base, "empty.d"), 0o555), makeFile(filepath.Join(base, "empty"), 0o444))
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", base, err))
+	}
+	return fmt.Errorf("file system in memory: %w", errors.Join(errs...))
+}
+
+func makeFile(path string, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// inside returns where a path inside is while the root is built.
+func (b *builder) inside(path string) (string, error) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return "", fmt.Errorf("%q is not a clean absolute path", path)
+	}
+	return filepath.Join(b.root, path), nil
+}
+
+// place shows one tree.
+func (b *builder) place(t Tree, fd int) error {
+	defer unix.Close(fd)
+	target, err := b.inside(t.Target)
+	if err != nil {
+		return err
+	}
+	if t.Place {
+		if err := b.makePlace(t, target); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.Name != "":
+		return b.placeNamed(t, fd, target)
+	case t.File && t.Copy:
+		return b.copyFile(fmt.Sprintf("/proc/self/fd/%d", fd), target)
+	case t.File:
+		return moveTo(fd, target, true)
+	}
+	return b.overlay(fd, target)
+}
+
+// placeNamed shows a file of a directory, which is itself shown nowhere.
+func (b *builder) placeNamed(t Tree, fd int, target string) error {
+	dir := filepath.Join(b.base, "d"+strconv.Itoa(b.n+1))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := b.overlay(fd, dir); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, t.Name)
+	if t.Copy {
+		return b.copyFile(path, target)
+	}
+	return bindReadOnly(path, target)
+}
+
+// makePlace makes what a tree is to be shown on. Nothing may be there.
+func (b *builder) makePlace(t Tree, target string) error {
+	if err := b.parents(t.Target); err != nil {
+		return err
+	}
+	if t.Copy {
+		return nil
+	}
+	if t.File {
+		return makeFile(target, 0o444)
+	}
+	return os.Mkdir(target, 0o755)
+}
+
+// parents makes the directories above a path inside, and follows no link: one in the
+// image could lead out of the root while that is built.
+func (b *builder) parents(path string) error {
+	at := b.root
+	for name := range strings.SplitSeq(strings.Trim(filepath.Dir(path), "/"), "/") {
+		if name == "" {
+			continue
+		}
+		at = filepath.Join(at, name)
+		info, err := os.Lstat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := os.Mkdir(at, 0o755); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is not a directory", strings.TrimPrefix(at, b.root))
+		}
+	}
+	return nil
+}
+
+// overlay shows a directory copy-on-write.
+func (b *builder) overlay(fd int, target string) error {
+	b.n++
+	name := strconv.Itoa(b.n)
+	lower, upper, work := filepath.Join(b.base, "l"+name), filepath.Join(b.base, "u"+name), filepath.Join(b.base, "w"+name)
+	for _, dir := range []string{lower, upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := moveTo(fd, lower, true); err != nil {
+		return err
+	}
+	// The top directory of an overlay has the attributes of the upper one.
+	if err := likeSource(lower, upper); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
+	// In a user namespace an overlay keeps its marks in attributes of users. A kernel
+	// whose file systems in memory have none keeps no marks.
+	err := unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options+",userxattr")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+	}
+	if err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	return nil
+}
+
+// moveTo mounts a tree. Set-id files and devices of the host are only files.
+func moveTo(fd int, target string, readOnly bool) error {
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
+		return fmt.Errorf("make it read-only: %w", err)
+	}
+	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// likeSource gives a directory the rights, the owner and the times of another. An owner
+// that has no ID inside cannot be given.
+func likeSource(source, target string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := os.Chown(target, int(stat.Uid), int(stat.Gid)); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+			return err
+		}
+	}
+	if err := os.Chmod(target, info.Mode()&(os.ModePerm|os.ModeSticky)); err != nil {
+		return err
+	}
+	return os.Chtimes(target, info.ModTime(), info.ModTime())
+}
+
+// copyFile copies a file, since there is no overlay of one.
+func (b *builder) copyFile(path, target string) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	to, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	if b.r.Users {
+		err = errors.Join(err, to.Chown(engine.UserID, engine.UserID))
+	}
+	return errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close(), os.Chtimes(target, info.ModTime(), info.ModTime()))
+}
+
+func (b *builder) link(l engine.Link) error {
+	at, err := b.inside(l.Path)
+	if err != nil {
+		return err
+	}
+	if err := b.parents(l.Path); err != nil {
+		return err
+	}
+	return os.Symlink(l.Target, at)
+}
+
+// enter makes the root this process's own, and lets go of the host's.
+func (b *builder) enter() error {
+	if err := unix.Chdir(b.root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	// The host's root is on top of the new one now. Without it no path leads there.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detach the host's root: %w", err)
+	}
+	return unix.Chdir("/")
+}

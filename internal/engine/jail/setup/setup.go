@@ -1,0 +1,242 @@
+// Package setup owns what the first process of a jail does before it becomes the guest:
+// it builds the root, makes the network interface, and gives up its rights. It runs in
+// the guest's own program, so that a jail costs one start of a program.
+package setup
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/tun"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/reexec"
+)
+
+// Arg0 is the name under which the engine starts the guest's program as a jail's first
+// process. Its argument names the sandbox, for those who list processes.
+const Arg0 = "crannog-jail"
+
+// Descriptors that the engine hands over. The guest's own follow its conventions
+// (package guestboot).
+const (
+	// ControlFD is a SOCK_SEQPACKET socket: the request and its trees come in, and the
+	// answer goes out.
+	ControlFD = guestboot.ChannelFD + 1
+	// ExitFD is a file to which the exit status is written: a server that did not start
+	// the process cannot wait for it.
+	ExitFD = ControlFD + 1
+)
+
+// Interface is the name of a sandbox's network interface.
+const Interface = "eth0"
+
+// Request is what the first process is to make. It comes as one message, and after it
+// one message with a descriptor for each tree that has one.
+type Request struct {
+	Hostname string
+	Trees    []Tree
+	Links    []engine.Link
+	// Hide, Absent and ReadOnly are those of engine.Spec.
+	Hide, Absent, ReadOnly []string
+	// Limits have no zero field. DiskBytes is the size of the file system that takes
+	// what the sandbox writes.
+	Limits engine.Limits
+	// Users is set where the sandbox has several IDs. Otherwise all of it is one user.
+	Users bool
+	// Tap asks for a network interface, whose other end is sent back. An engine of root's
+	// makes it itself: the sandbox's IDs may not open the host's device.
+	Tap bool
+	// CPUs is how many processors are shown.
+	CPUs int
+	// Groups are the sandbox's control groups, by where they are shown below
+	// /sys/fs/cgroup.
+	Groups map[string]string
+}
+
+// Tree is a file or a directory of the host that is shown inside.
+type Tree struct {
+	Target string
+	// Source is its path, for a process that has its user's view of the host. Without
+	// one a descriptor of it is sent.
+	Source string
+	File   bool
+	// Name is the file's name if the tree is the directory that it is in: a mount of the
+	// file itself would show its path on the host to programs inside.
+	Name string
+	// Copy is a file that the sandbox may change: a copy of it is the sandbox's user's.
+	Copy bool
+	// Place is a place that need not exist in the tree above.
+	Place bool
+}
+
+// Answer is what comes back, with the descriptor of the network's other end if there
+// is one.
+type Answer struct {
+	Error string `json:",omitempty"`
+	// Refused says that what was asked for is at fault.
+	Refused bool `json:",omitempty"`
+	Tap     bool `json:",omitempty"`
+}
+
+// Role is the role that each program which can be a guest must play.
+func Role() reexec.Role {
+	return reexec.Role{Match: reexec.Arg0(Arg0), Run: Main}
+}
+
+// Main prepares the jail and becomes the guest. It does not return.
+func Main() {
+	runtime.LockOSThread()
+	for _, fd := range []int{guestboot.ChannelFD, ControlFD, ExitFD} {
+		unix.CloseOnExec(fd)
+	}
+	answer, device := prepare()
+	if err := reply(answer, device); err != nil || answer.Error != "" {
+		os.Exit(1)
+	}
+	unix.Close(ControlFD)
+	runtime.UnlockOSThread()
+	status := guestmain.Run(guestboot.ListenerFlag)
+	// The file may be gone with its sandbox.
+	_, _ = unix.Pwrite(ExitFD, []byte(fmt.Sprintln(status)), 0)
+	os.Exit(status)
+}
+
+// prepare makes the jail, and returns the other end of its network.
+func prepare() (answer Answer, device *os.File) {
+	r, trees, err := receive()
+	if err == nil {
+		device, answer.Refused, err = r.make(trees)
+	}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	answer.Tap = device != nil
+	return answer, device
+}
+
+// make does everything that needs rights, and gives them up.
+func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
+	// A TUN device belongs to the network namespace in which its file is opened, and
+	// its file is a path of the host's.
+	if r.Tap {
+		if device, err = tun.New(Interface, 0); err != nil {
+			return nil, false, fmt.Errorf("network interface: %w", err)
+		}
+	}
+	if err := loopbackUp(); err != nil {
+		return device, false, fmt.Errorf("loopback: %w", err)
+	}
+	if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
+		return device, false, fmt.Errorf("host name: %w", err)
+	}
+	if refused, err = r.build(trees); err != nil {
+		return device, refused, err
+	}
+	os.Clearenv()
+	for _, v := range [][2]string{{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, {"HOME", "/root"}} {
+		if err := os.Setenv(v[0], v[1]); err != nil {
+			return device, false, err
+		}
+	}
+	if err := r.confine(); err != nil {
+		return device, false, fmt.Errorf("confine: %w", err)
+	}
+	return device, false, nil
+}
+
+// largest is how large a request may be.
+const largest = 1 << 20
+
+// receive reads the request and the descriptors of its trees, in order.
+func receive() (*Request, []int, error) {
+	data, _, err := message()
+	if err != nil {
+		return nil, nil, err
+	}
+	var r Request
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, nil, fmt.Errorf("request: %w", err)
+	}
+	trees := make([]int, len(r.Trees))
+	for i := range trees {
+		trees[i] = -1
+		if r.Trees[i].Source != "" {
+			continue
+		}
+		_, fds, err := message()
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(fds) != 1 {
+			return nil, nil, fmt.Errorf("%d descriptors came for tree %d", len(fds), i)
+		}
+		trees[i] = fds[0]
+	}
+	return &r, trees, nil
+}
+
+// message reads one message. The engine's end closes when the engine dies, and with it
+// goes a jail that is not complete.
+func message() (data []byte, fds []int, err error) {
+	data, control := make([]byte, largest), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, controls, _, _, err := unix.Recvmsg(ControlFD, data, control, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read from the engine: %w", err)
+		}
+		if n == 0 {
+			return nil, nil, fmt.Errorf("the engine has ended")
+		}
+		messages, err := unix.ParseSocketControlMessage(control[:controls])
+		if err != nil {
+			return nil, nil, fmt.Errorf("read from the engine: %w", err)
+		}
+		for _, m := range messages {
+			got, err := unix.ParseUnixRights(&m)
+			if err != nil {
+				return nil, nil, fmt.Errorf("read from the engine: %w", err)
+			}
+			fds = append(fds, got...)
+		}
+		return data[:n], fds, nil
+	}
+}
+
+// reply sends the answer. The device is closed here: it and its network namespace are to
+// live no longer than the gateway's descriptor.
+func reply(answer Answer, device *os.File) error {
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if device != nil {
+		defer device.Close()
+		rights = unix.UnixRights(int(device.Fd()))
+	}
+	return unix.Sendmsg(ControlFD, data, rights, nil, 0)
+}
+
+// loopbackUp makes the loopback of the own network namespace work.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}

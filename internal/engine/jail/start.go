@@ -1,0 +1,358 @@
+package jail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/tun"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// namespaces are those of each sandbox.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// socketName is the socket in a sandbox's directory at which its guest answers.
+const socketName = "guest.sock"
+
+// exitName is the file to which the guest's exit status is written.
+const exitName = "exit"
+
+// child is a sandbox's first process while it is made.
+type child struct {
+	cmd     *exec.Cmd
+	control *os.File // SOCK_SEQPACKET
+	config  *os.File // its standard input
+	output  *os.File // what it prints
+}
+
+func (c *child) close() {
+	for _, f := range []*os.File{c.control, c.config, c.output} {
+		if f != nil {
+			_ = f.Close() // what was written was written
+		}
+	}
+}
+
+// guestProgram finds the host's file of the guest's program.
+func guestProgram(image engine.Image) (string, error) {
+	for _, b := range image.View().Binds {
+		if b.Target == image.Guest {
+			return b.Source, nil
+		}
+	}
+	return "", fault.Newf(fault.Invalid, "image_invalid", "the image does not show a guest program at %q", image.Guest)
+}
+
+// openHigh opens a file clear of the descriptors that a child is given.
+func openHigh(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.ExitFD+1)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// startChild starts the first process, which waits for its request.
+func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
+	path, err := guestProgram(spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	program, err := openHigh(path)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	c := &child{}
+	var theirs []*os.File
+	defer func() {
+		closeFiles(theirs)
+		if err != nil {
+			c.close()
+		}
+	}()
+	listener, err := listen(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, listener)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	c.control = os.NewFile(uintptr(fds[0]), "control")
+	theirs = append(theirs, os.NewFile(uintptr(fds[1]), "control"))
+	exit, err := os.OpenFile(filepath.Join(b.dir, exitName), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, exit)
+	in, config, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.config, theirs = config, append(theirs, in)
+	output, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.output, theirs = output, append(theirs, out)
+
+	// By its descriptor: the sandbox's IDs may not walk to its path.
+	c.cmd = exec.Command(fmt.Sprintf("/proc/self/fd/%d", program.Fd()))
+	c.cmd.Args = []string{setup.Arg0, e.tag() + "-" + spec.ID}
+	c.cmd.Env = []string{}
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, out
+	c.cmd.ExtraFiles = theirs[:3]
+	c.cmd.SysProcAttr = e.attributes(b.rec)
+	start := c.cmd.Start
+	if b.rec.Group != nil {
+		// The sandbox is under its limits before anything of it exists.
+		start = func() error { return b.rec.Group.Start(c.cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, e.startFault(err)
+	}
+	return c, nil
+}
+
+// tag names the state directory in the list of processes, without its path: programs
+// inside read it.
+func (e *Engine) tag() string { return Tag(e.dir) }
+
+// Tag is how the first processes of the sandboxes below a directory are named.
+func Tag(dir string) string {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(dir)) // a hash takes everything
+	return fmt.Sprintf("%016x", hash.Sum64())
+}
+
+// attributes are the namespaces of a first process, and who it is in them.
+func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: namespaces,
+		// Signals for the server's terminal are not for its sandboxes.
+		Setsid: true,
+	}
+	if _, err := os.Stat("/proc/self/ns/time"); err == nil {
+		attr.Unshareflags = unix.CLONE_NEWTIME
+	}
+	if !e.rootless {
+		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: rec.idBase(), Size: rangeIDs}}
+		attr.UidMappings, attr.GidMappings, attr.GidMappingsEnableSetgroups = all, all, true
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0}
+		return attr
+	}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getgid(), Size: 1}}
+	// A program that is not root's loses all capabilities at its start but these.
+	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN}
+	return attr
+}
+
+// listen makes the socket at which the guest answers any process that may enter the
+// sandbox's directory.
+func listen(dir string) (*os.File, error) {
+	path, done, err := throughDescriptor(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	return l.File()
+}
+
+// throughDescriptor returns a path to a directory that is short enough for the address
+// of a socket. It leads there, in this process, until done is called.
+func throughDescriptor(dir string) (path string, done func(), err error) {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
+}
+
+// request tells the first process what to make, and returns the gateway's end of its
+// network, if it has one.
+func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, err error) {
+	list, err := treesOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	r := setup.Request{
+		Hostname: spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
+		Limits: inside(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
+	}
+	for _, t := range list {
+		if e.rootless {
+			t.Source = t.source
+		}
+		r.Trees = append(r.Trees, t.Tree)
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := send(c.control, data, nil); err != nil {
+		return nil, err
+	}
+	if !e.rootless {
+		files, err := e.openTrees(list, c.cmd.Process.Pid, b.rec.idBase())
+		if err != nil {
+			return nil, err
+		}
+		defer closeFiles(files)
+		if spec.Egress.Connected() {
+			if device, err = tapIn(c.cmd.Process.Pid); err != nil {
+				return nil, err
+			}
+		}
+		for _, f := range files {
+			if err := send(c.control, []byte{0}, f); err != nil {
+				return device, err
+			}
+		}
+	}
+	made, err := answer(c.control)
+	if made != nil {
+		device = made
+	}
+	return device, err
+}
+
+// tapIn makes a network interface in the network namespace of a process, and returns the
+// gateway's end.
+func tapIn(pid int) (*os.File, error) {
+	type result struct {
+		device *os.File
+		err    error
+	}
+	done := make(chan result, 1)
+	var onThread func()
+	onThread = func() {
+		// The thread ends with the goroutine, since it is in another namespace by then.
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// But for the first one, which never ends, and which no other goroutine gets
+			// as long as it is locked here.
+			defer runtime.UnlockOSThread()
+			again := sync.WaitGroup{}
+			again.Go(onThread)
+			again.Wait()
+			return
+		}
+		r := result{err: joinNetwork(pid)}
+		if r.err == nil {
+			r.device, r.err = tun.New(setup.Interface, 0)
+		}
+		done <- r
+	}
+	go onThread()
+	r := <-done
+	if r.err != nil {
+		return nil, fmt.Errorf("network interface: %w", r.err)
+	}
+	return r.device, nil
+}
+
+// joinNetwork moves the calling thread into the network namespace of a process.
+func joinNetwork(pid int) error {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
+}
+
+// inside are the limits as file systems inside have them. What a sandbox writes is in
+// its memory: it is told that its disk is full before the kernel ends it for want of
+// memory.
+func inside(limits engine.Limits) engine.Limits {
+	limits.DiskBytes = min(limits.DiskBytes, limits.MemoryBytes/4*3)
+	limits.ShmBytes = min(limits.ShmBytes, limits.MemoryBytes/4*3)
+	return limits
+}
+
+// send sends one message, with a descriptor unless file is nil.
+func send(control *os.File, data []byte, file *os.File) error {
+	var rights []byte
+	if file != nil {
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	for {
+		err := unix.Sendmsg(int(control.Fd()), data, rights, nil, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("sendmsg", err)
+		}
+	}
+}
+
+// answer reads what became of a request.
+func answer(control *os.File) (device *os.File, err error) {
+	data, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	var n, controls int
+	for {
+		n, controls, _, _, err = unix.Recvmsg(int(control.Fd()), data, rights, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("recvmsg", err)
+	}
+	if n == 0 {
+		return nil, errEnded
+	}
+	if messages, err := unix.ParseSocketControlMessage(rights[:controls]); err == nil && len(messages) == 1 {
+		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+			device = os.NewFile(uintptr(fds[0]), "tap")
+		}
+	}
+	var a setup.Answer
+	err = json.Unmarshal(data[:n], &a)
+	switch {
+	case err != nil:
+	case a.Refused:
+		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", a.Error).
+			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
+	case a.Error != "":
+		err = errors.New(a.Error)
+	case a.Tap != (device != nil):
+		err = errors.New("the network interface was not handed over")
+	}
+	if err != nil && device != nil {
+		return nil, errors.Join(err, device.Close())
+	}
+	return device, err
+}
+
+// errEnded is returned if the first process ended without an answer.
+var errEnded = errors.New("the first process ended before it was ready")
+
+// identify names the process that was started.
+func (c *child) identify() (process.Process, error) { return process.Identify(c.cmd.Process.Pid) }

@@ -1,0 +1,204 @@
+package jail
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const workspaceDir = "/workspace"
+
+// tree is a file or a directory of the host that a sandbox is shown.
+type tree struct {
+	setup.Tree
+	source string
+	owned  bool // all of it is the sandbox's user's
+}
+
+// treesOf lists what a specification shows, in the order in which it is mounted.
+func treesOf(spec engine.Spec) (list []tree, err error) {
+	view := spec.Image.View()
+	list = append(list, tree{Tree: setup.Tree{Target: "/"}, source: view.Dir})
+	for _, b := range view.Binds {
+		list = append(list, tree{Tree: setup.Tree{Target: b.Target}, source: b.Source, owned: b.Owned})
+	}
+	if spec.Workspace != "" {
+		list = append(list, tree{Tree: setup.Tree{Target: workspaceDir}, source: spec.Workspace, owned: true})
+	}
+	for _, m := range spec.Mounts {
+		for _, b := range view.Binds {
+			if m.Target == b.Target || strings.HasPrefix(m.Target, b.Target+"/") || strings.HasPrefix(b.Target, m.Target+"/") {
+				return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the template's", m.Target)
+			}
+		}
+		if _, err := os.Lstat(filepath.Join(view.Dir, m.Target)); err == nil {
+			return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the template's", m.Target)
+		}
+		list = append(list, tree{Tree: setup.Tree{Target: m.Target, Place: true, Copy: true}, source: m.Source, owned: true})
+	}
+	for i := range list {
+		info, err := os.Stat(list[i].source)
+		if err != nil {
+			return nil, fmt.Errorf("show %s: %w", list[i].source, err)
+		}
+		if list[i].File = !info.IsDir(); list[i].File {
+			list[i].Name = filepath.Base(list[i].source)
+			list[i].source = filepath.Dir(list[i].source)
+		}
+		list[i].Copy = list[i].Copy && list[i].File
+	}
+	return withMounts(list)
+}
+
+// withMounts adds the file systems that are mounted below a directory: an overlay shows
+// none but its own.
+func withMounts(list []tree) ([]tree, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var points []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			points = append(points, fields[4])
+		}
+	}
+	slices.Sort(points)
+	var out []tree
+	for _, t := range list {
+		out = append(out, t)
+		real, err := filepath.EvalSymlinks(t.source)
+		if err != nil || t.File || real == "/" {
+			continue
+		}
+		for _, point := range slices.Compact(slices.Clone(points)) {
+			below, found := strings.CutPrefix(point, real+"/")
+			info, err := os.Stat(point)
+			if !found || err != nil {
+				continue
+			}
+			out = append(out, tree{
+				Tree: setup.Tree{Target: filepath.Join(t.Target, below), File: !info.IsDir()}, source: point, owned: t.owned,
+			})
+		}
+	}
+	return out, nil
+}
+
+// openTrees opens what a sandbox of root's is shown, with the owners that it has inside.
+// Without root, the sandbox's first process opens it itself.
+func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+		}
+	}()
+	users, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer users.Close()
+	owners := map[[2]int]*os.File{}
+	defer func() {
+		for _, f := range owners {
+			f.Close()
+		}
+	}()
+	for _, t := range list {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, t.source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return files, fmt.Errorf("show %s: %w", t.source, err)
+		}
+		file := os.NewFile(uintptr(fd), t.source)
+		files = append(files, file)
+		mapped := users
+		if t.owned {
+			if mapped, err = ownersOf(filepath.Join(t.source, t.Name), base, owners); err != nil {
+				return files, fmt.Errorf("owners of %s: %w", t.source, err)
+			}
+		}
+		if err := mapOwners(file, mapped); err != nil {
+			// A file system that cannot do it shows its files as another user's. None
+			// gains a right by that.
+			e.log.Debug("owners of files are not shown", "path", t.source, "err", err)
+		}
+	}
+	return files, nil
+}
+
+// mapOwners has the IDs of a user namespace stand for those on the file system.
+func mapOwners(tree, users *os.File) error {
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users.Fd())}
+	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, attr)
+}
+
+// ownersOf returns a user namespace in which the owner of a tree is the sandbox's user.
+// A map is one to one: files of root stay root's, and those of all others have the
+// overflow user as owner.
+func ownersOf(path string, base int, known map[[2]int]*os.File) (*os.File, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	key := [2]int{int(stat.Uid), int(stat.Gid)}
+	if known[key] == nil {
+		f, err := userNamespace(mapsOf(key[0], base), mapsOf(key[1], base))
+		if err != nil {
+			return nil, err
+		}
+		known[key] = f
+	}
+	return known[key], nil
+}
+
+func mapsOf(owner, base int) []syscall.SysProcIDMap {
+	list := []syscall.SysProcIDMap{{ContainerID: owner, HostID: base + engine.UserID, Size: 1}}
+	if owner != 0 {
+		list = append(list, syscall.SysProcIDMap{ContainerID: 0, HostID: base, Size: 1})
+	}
+	return list
+}
+
+// userNamespace makes a user namespace that only its file holds. A process must make it:
+// it is stopped before it runs its first instruction, and ended.
+func userNamespace(uids, gids []syscall.SysProcIDMap) (*os.File, error) {
+	type result struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// The tracer is a thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd := exec.Command("/proc/self/exe")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Cloneflags: syscall.CLONE_NEWUSER, UidMappings: uids, GidMappings: gids}
+		if err := cmd.Start(); err != nil {
+			done <- result{err: err}
+			return
+		}
+		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		done <- result{file, err}
+	}()
+	r := <-done
+	return r.file, r.err
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing was written to it
+	}
+}

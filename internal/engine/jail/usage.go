@@ -1,0 +1,131 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Usage implements engine.Meter.
+func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	var u engine.Usage
+	if b.rec.Group != nil {
+		u = b.rec.Group.Usage()
+	} else {
+		u = b.processUsage()
+	}
+	// The root's file system is the one that takes all that the sandbox writes.
+	var stat unix.Statfs_t
+	if unix.Statfs(fmt.Sprintf("/proc/%d/root", b.rec.Init.PID), &stat) == nil && b.rec.Init.Alive() {
+		u.DiskBytes = int64(stat.Blocks-stat.Bfree) * stat.Bsize
+		u.DiskInodes = int64(stat.Files - stat.Ffree)
+	}
+	return u, nil
+}
+
+// clockTick is what /proc counts CPU time in; it is 100 on every Linux that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// processUsage adds up the sandbox's processes where no group counts them.
+func (b *box) processUsage() engine.Usage {
+	u := engine.Usage{At: time.Now()}
+	for queue := []int{b.rec.Init.PID}; len(queue) > 0; queue = queue[1:] {
+		u.PIDs++
+		u.CPUTime += cpuTime(queue[0])
+		u.MemoryBytes += memory(queue[0])
+		queue = append(queue, children(queue[0])...)
+	}
+	return u
+}
+
+// children lists the children of a process. All processes of a sandbox descend from its first.
+func children(pid int) (list []int) {
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none, if it has ended
+	for _, task := range tasks {
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
+		for child := range strings.FieldsSeq(string(data)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+// memory is what a process has for itself. It is readable where the rest of a process that
+// may not be traced is not.
+func memory(pid int) int64 {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(data))
+	if len(fields) < 3 {
+		return 0
+	}
+	resident, _ := strconv.ParseInt(fields[1], 10, 64)
+	shared, _ := strconv.ParseInt(fields[2], 10, 64)
+	return (resident - shared) * int64(os.Getpagesize())
+}
+
+func cpuTime(pid int) time.Duration {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(data)[strings.LastIndexByte(string(data), ')')+1:])
+	if len(fields) < 15 {
+		return 0
+	}
+	var ticks int64
+	for _, field := range fields[11:15] { // its own, and those of children that have ended
+		n, _ := strconv.ParseInt(field, 10, 64)
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick
+}
+
+// Bounds implements engine.Meter. The limits of the disk and of processes are shown inside.
+func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Limits{}, err
+	}
+	if b.rec.Group == nil {
+		return engine.Limits{}, nil
+	}
+	return b.rec.Group.Bounds(), nil
+}
+
+// Freeze implements engine.Freezer.
+func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze(ctx, id, true) }
+
+// Thaw implements engine.Freezer.
+func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
+
+func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
+	b, err := f.find(id)
+	if err != nil {
+		return err
+	}
+	b.watch()
+	if b.over() {
+		return stopped(id, nil)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := b.rec.Group.Freeze(stop); err != nil {
+		if !b.rec.Init.Alive() {
+			return stopped(id, err)
+		}
+		return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// Package process owns how a process of the host is named for good, so that an engine finds it
+// again after a restart and never signals another one.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is one process: a PID alone may be another's tomorrow.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks since boot, from /proc/PID/stat
+}
+
+// ErrGone is returned for a process that has ended.
+var ErrGone = errors.New("the process has ended")
+
+// Identify names a process that runs, or has run until just now.
+func Identify(pid int) (Process, error) {
+	start, _, err := startTicks(pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return Process{PID: pid, Start: start}, nil
+}
+
+// Look returns nil if exactly this process still runs, and ErrGone if it does not. Any other
+// error means that it cannot be known, for example because this program has no descriptor left.
+// A zombie does not run.
+func (p Process) Look() error {
+	if p.PID <= 0 || p.Start == 0 {
+		return ErrGone
+	}
+	start, state, err := startTicks(p.PID)
+	if err == nil && (start != p.Start || state == "Z" || state == "X") {
+		err = ErrGone
+	}
+	return err
+}
+
+// Alive reports whether the process may still run. A process of unknown state counts as alive, so
+// that callers do not clean up after a process that runs.
+func (p Process) Alive() bool { return !errors.Is(p.Look(), ErrGone) }
+
+// startTicks reads field 22 and the state from /proc/PID/stat. The name in field 2 may hold spaces
+// and parentheses, so the fields are counted from the last one.
+func startTicks(pid int) (start uint64, state string, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return 0, "", ErrGone
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	fields := strings.Fields(string(data)[strings.LastIndexByte(string(data), ')')+1:])
+	if len(fields) < 20 {
+		return 0, "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return start, fields[0], err
+}
+
+// Open returns a descriptor for the process.
+func (p Process) Open() (*os.File, error) {
+	if err := p.Look(); err != nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pidfd: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "process")
+	// The number may have changed hands between the look and the open.
+	if err := p.Look(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// Kill ends the process and waits until it is gone.
+func (p Process) Kill(patience time.Duration) error {
+	file, err := p.Open()
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("kill %d: %w", p.PID, err)
+	}
+	defer file.Close()
+	if err := unix.PidfdSendSignal(int(file.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill %d: %w", p.PID, err)
+	}
+	if !ended(file, patience) {
+		return fmt.Errorf("process %d does not end", p.PID)
+	}
+	return nil
+}
+
+// askAgain is the pause before what could not be told is asked again.
+const askAgain = time.Second
+
+// Await returns when the process has ended. It waits in Go's poller and holds no thread.
+func (p Process) Await() {
+	for p.Alive() {
+		file, err := p.Open()
+		if err == nil {
+			err = p.await(file)
+			file.Close()
+		}
+		if err != nil {
+			// A program without a descriptor left would take its sandboxes for dead.
+			time.Sleep(askAgain)
+		}
+	}
+}
+
+func (p Process) await(file *os.File) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
+	})
+}
+
+// ended waits until the process behind file has ended.
+func ended(file *os.File, patience time.Duration) bool {
+	deadline := time.Now().Add(patience)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 {
+			return true
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"net"
+
+	"github.com/hashicorp/yamux"
+)
+
+// A session over one reliable stream, such as the standard streams of a program that an engine
+// starts inside: nothing of it is lost, it has one host, and it ends with the stream. So it needs
+// neither the greetings of a channel nor its frames.
+
+// ServeStreams serves the guest's end of such a stream until it ends.
+func ServeStreams(stream io.ReadWriteCloser, inside Inside) error {
+	session, err := yamux.Server(stream, sessionConfig())
+	if err != nil {
+		return err
+	}
+	serveSession(session, inside)
+	return nil
+}
+
+// Streams is the host's end of such a stream. It is safe for concurrent use.
+type Streams struct {
+	session *yamux.Session
+	channel Channel // for its way to open streams
+}
+
+// NewStreams begins a session over a stream, which it owns from here on.
+func NewStreams(stream net.Conn) (*Streams, error) {
+	session, err := yamux.Client(&joiner{Conn: &guard{Conn: stream}}, sessionConfig())
+	if err != nil {
+		_ = stream.Close() // the reason is err
+		return nil, err
+	}
+	return &Streams{session: session, channel: Channel{openings: make(chan struct{}, openings)}}, nil
+}
+
+// Dial opens a stream to a port inside. It returns ErrRefused for a port without a
+// listener.
+func (s *Streams) Dial(ctx context.Context, port int) (net.Conn, error) {
+	stream, err := s.channel.begin(ctx, s.session, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := within(ctx, stream, func() error { return hear(stream) }); err != nil {
+		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
+		return nil, err
+	}
+	return stream, nil
+}
+
+// Done is closed when no stream can be opened any more.
+func (s *Streams) Done() <-chan struct{} { return s.session.CloseChan() }
+
+// Close ends all streams.
+func (s *Streams) Close() error { return s.session.Close() }
