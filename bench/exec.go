@@ -10,26 +10,13 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// execFigures measures programs in a sandbox that lives already.
+// execFigures measures programs in an existing sandbox.
 func execFigures(ctx context.Context, b *bench) (err error) {
-	client, err := b.local(ctx, "exec-local")
+	local, served, end, err := b.twoBoxes(ctx, "exec")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	srv, err := b.serve(ctx, b.crannog, "exec-serve")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, srv.close()) }()
-	local, err := client.Create(ctx, crannog.Ephemeral())
-	if err != nil {
-		return err
-	}
-	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	s, err := race(ctx, 2*b.n, reach(nameLocal, local), reach(nameServe, served))
 	if err != nil {
 		return err
@@ -62,7 +49,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// reach asks the guest for something that it knows: which programs run.
+// reach asks the guest for something that it knows: the running programs.
 func reach(name string, sb *crannog.Sandbox) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -85,8 +72,7 @@ func inBox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	}}
 }
 
-// byCall runs a program by the one call of our own API that waits and
-// collects.
+// byCall runs a program with the one call of our own API that waits and collects.
 func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()

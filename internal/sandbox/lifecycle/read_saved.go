@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// readingTime is how long a copy may be read. The copy ends by its own clock if no
-// process is left to end it.
+// readingTime is how long a copy may be read. The copy ends itself if no process is left to end it.
 const readingTime = 10 * time.Minute
 
 // reading boots a copy of a saved state in order to read its files. The copy has no
@@ -21,8 +20,7 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	// Its network's policy is not needed, and bindings would be refused
-	// without a network.
+	// The policy of its network does not matter, and bindings would be refused without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
 	p, err := s.planner.compileOn(r.Engine, access)
 	if err != nil {
@@ -32,16 +30,11 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
 	spec, config := s.planner.compose(&c, p)
-	ctx, done, err := s.operations.begin(ctx, c.ID)
+	ctx, release, err := s.operations.hold(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	defer done()
-	unlock, err := s.operations.locks.acquire(ctx, c.ID)
-	if err != nil {
-		return sandbox.Row{}, nil, err
-	}
-	defer unlock()
+	defer release()
 	began := time.Now()
 	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
 	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
