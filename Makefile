@@ -122,9 +122,9 @@ test-mcp: $(TIMING) bin/crannog
 
 # Each has a server of its own and waits for it much of the time. What each prints comes when
 # it ends.
-test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a browser, at the same time
+test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a browser, two at a time
 	speed=$${CRANNOG_TEST_SPEED:-$$(go run ./tests/speed)} && \
-		CRANNOG_TEST_SPEED=$$speed $(MAKE) --no-print-directory AT_ONCE=1 -k -j3 -Otarget test-browser test-mcp test-e2b
+		CRANNOG_TEST_SPEED=$$speed $(MAKE) --no-print-directory AT_ONCE=1 -k -j2 -Otarget test-browser test-e2b test-mcp
 
 test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
