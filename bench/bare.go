@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// firstByte notes when the first byte came.
+// firstByte records when the first byte came.
 type firstByte struct {
 	buf bytes.Buffer
 	at  time.Time
@@ -24,7 +24,7 @@ func (f *firstByte) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-// check refuses a measurement of something that did not do its work.
+// check rejects a measurement of something that did not do its work.
 func (f *firstByte) check(want string) error {
 	if got := strings.TrimSpace(f.buf.String()); got != want {
 		return fmt.Errorf("printed %q, not %q", got, want)
@@ -41,8 +41,8 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
-	// A login shell on the host would load a person's settings, which sandboxes do
-	// not have; so programs get a home without any.
+	// A login shell on the host would load a person's settings, which sandboxes do not have; so
+	// programs get a home directory without any.
 	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))

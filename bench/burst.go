@@ -13,14 +13,14 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoops is how many processes burn the processors beside a burst, in the
-// second part of the group.
+// busyLoops is how many processes keep the processors busy beside a burst, in the second part of
+// the group.
 const busyLoops = 4
 
-// burstFigures measures what becomes of many requests at the same moment: how many
-// succeed, when the first and the last sandbox is ready, and how long all of it
-// takes against the same work one after the other. It does so on an idle machine,
-// beside processes that burn the processors, and with a quarter of the processors.
+// burstFigures measures many requests at the same moment: how many succeed, when the first and the
+// last sandbox is ready, and how long all of it takes compared with the same work one after the
+// other. It does so on an idle machine, beside processes that keep the processors busy, and with a
+// quarter of the processors.
 func burstFigures(ctx context.Context, b *bench) (err error) {
 	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
 	if err != nil {
@@ -51,7 +51,7 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warm, cold), stop())
 }
 
-// busyLoopsBeside starts processes that do nothing but burn a processor each.
+// busyLoopsBeside starts processes that keep a processor busy each.
 func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
@@ -77,8 +77,8 @@ func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) 
 // A burst has one way for each kind of sandbox.
 type burstWay struct {
 	name string
-	// life makes a sandbox, runs `true` in it and removes it, and calls ready when
-	// `true` has ended.
+	// life creates a sandbox, runs `true` in it and removes it, and calls ready when `true` has
+	// ended.
 	life func(ctx context.Context, ready func()) error
 }
 
@@ -180,7 +180,7 @@ func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
 	return nil
 }
 
-// burstAll makes them all at once, and returns how many succeeded and what failed.
+// burstAll makes them all at once, and returns how many succeeded and the errors.
 func (b *bench) burstAll(ctx context.Context, w burstWay, s *scores) (succeeded int, failed string) {
 	ready := make(chan time.Time, b.crowd)
 	began := time.Now()

@@ -15,12 +15,12 @@ import (
 // burn is a program of two processes that never wait.
 const burn = "while :; do :; done & while :; do :; done"
 
-// busyPause lies between two requests: a server that is asked without a pause
-// is as busy as the sandboxes and competes with them as an equal.
+// busyPause lies between two requests: a server without a pause between requests is as busy as the
+// sandboxes and competes with them as an equal.
 const busyPause = 5 * time.Millisecond
 
-// busyFigures measures how the server answers while sandboxes burn every
-// processor, in turns with how it answers while they do nothing.
+// busyFigures measures how fast the server answers while sandboxes use every processor, in turns
+// with idle sandboxes.
 func busyFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "busy", "--pool", "off")
 	if err != nil {
@@ -55,13 +55,13 @@ func busyFigures(ctx context.Context, b *bench) (err error) {
 // question is one request that is timed.
 type question struct {
 	name  string
-	times int     // how often it is asked in each round
+	times int     // number of requests in each round
 	most  float64 // target for the busy p99 over the idle one; 0 is none
 	ask   func(context.Context) error
 }
 
-// section compares both states of one question. The verdict is over the 99th
-// percentiles, which stand in the columns.
+// section compares both states for one question. The verdict is about the 99th percentiles, which
+// are in the columns.
 func (q question) section(s *scores, sandboxes int) section {
 	sec := table("busy", fmt.Sprintf("%s, while %d sandboxes with two endless loops each burn %d processors", q.name, sandboxes, runtime.NumCPU()),
 		"ms", s, q.name+idleState, q.name+busyState)
@@ -81,7 +81,7 @@ const (
 	busyState = ", others busy"
 )
 
-// whileState asks every question, while the sandboxes of crowd burn.
+// whileState asks every question while the sandboxes of crowd burn.
 func whileState(state string, asked []question, crowd []*crannog.Sandbox) contender {
 	return contender{state, func(ctx context.Context, s *scores) (err error) {
 		stop, err := burnAll(ctx, crowd)
@@ -103,7 +103,7 @@ func whileState(state string, asked []question, crowd []*crannog.Sandbox) conten
 	}}
 }
 
-// burnAll lets sandboxes burn until stop is called.
+// burnAll makes sandboxes burn until stop is called.
 func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
 	burning, end := context.WithCancel(ctx)
 	var all []*crannog.Cmd
@@ -135,7 +135,7 @@ func trueIn(sb *crannog.Sandbox) func(context.Context) error {
 	}
 }
 
-// list asks for all sandboxes, on a connection that is open already.
+// list requests all sandboxes, on an open connection.
 func (s *server) list(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/sandboxes", nil)
 	if err != nil {

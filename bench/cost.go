@@ -13,10 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
-// costFigures counts what each operation costs the kernel: page faults, context
-// switches, system calls and processor time, beside milliseconds. Counts hardly
-// depend on the machine. Those of a server are of its whole tree of processes, from
-// before the request until its answer.
+// costFigures counts what each operation costs the kernel: page faults, context switches, system
+// calls and processor time, beside milliseconds. Counts hardly depend on the machine. Those of a
+// server include its whole tree of processes, from before the request until its answer.
 func costFigures(ctx context.Context, b *bench) (err error) {
 	tally := newTally()
 	commands, err := b.costCommands()
@@ -83,8 +82,8 @@ func (b *bench) costCommands() ([]costCommand, error) {
 	}), nil
 }
 
-// command counts a program from its exec until all that it started is gone, or
-// has at least been waited for.
+// command counts a program from its exec until everything that it started has ended, or was at
+// least waited for.
 func (t *tally) command(ctx context.Context, counted bool, c costCommand) error {
 	counter, err := perfcount.Open()
 	if err != nil {
@@ -135,7 +134,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 	return nil
 }
 
-// costLifetime is one sandbox of a server that is counted.
+// costLifetime is one counted sandbox of a server.
 type costLifetime struct {
 	t       *tally
 	srv     *server

@@ -16,10 +16,10 @@ var costQuantities = []struct{ title, unit string }{
 	{"wall time", "ms"},
 }
 
-// tally collects what operations cost, by quantity.
+// tally collects the costs of operations, by quantity.
 type tally struct {
-	scores []*scores // as costQuantities
-	// uncounted is set where this host has no tracepoint for system calls.
+	scores []*scores // in the order of costQuantities
+	// uncounted is set if this host has no tracepoint for system calls.
 	uncounted bool
 }
 

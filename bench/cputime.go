@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// meter sums up the processor time that a server's sandboxes cost. Who waits for
-// a sandbox's processes is not the server, so they are looked at before they end.
+// meter sums up the processor time that a server's sandboxes cost. A sandbox's processes are not
+// children that the server waits for, so they are read before they end.
 type meter struct {
 	srv    *server
 	before time.Duration
@@ -24,7 +24,7 @@ func newMeter(srv *server) (*meter, error) {
 	return &meter{srv: srv, before: before}, err
 }
 
-// box adds what a sandbox has used until now.
+// box adds what a sandbox has used so far.
 func (m *meter) box(id string) error {
 	p, err := processesOf(m.srv.state, id)
 	if err != nil {
@@ -37,8 +37,8 @@ func (m *meter) box(id string) error {
 	return nil
 }
 
-// spent is the time of the sandboxes that were looked at, and of the server and
-// what it has waited for, since the meter was made.
+// spent returns the time of the sandboxes that were read, and of the server and its children, since
+// the meter was made.
 func (m *meter) spent() (time.Duration, error) {
 	now, err := processTime(m.srv.cmd.Process.Pid)
 	m.mu.Lock()
@@ -49,8 +49,8 @@ func (m *meter) spent() (time.Duration, error) {
 // tick is the unit of /proc/PID/stat on every architecture that we build for.
 const tick = time.Second / 100
 
-// processTime is the processor time of a process and of its children that have
-// ended and were waited for.
+// processTime returns the processor time of a process and of its children that have ended and were
+// waited for.
 func processTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	nameRun   = "crannog run, whole process"
 )
 
-// createFigures measures from nothing to the first output of a program, and
-// to the moment when all is gone again.
+// createFigures measures the time from nothing to a program's first output, and until everything is
+// removed again.
 func createFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "create-local")
 	if err != nil {
@@ -60,7 +60,7 @@ func createFigures(ctx context.Context, b *bench) (err error) {
 	}
 	for _, what := range []struct{ suffix, title string }{
 		{first, "from nothing to the first byte of `echo ok`"},
-		{whole, "the same, until the box is gone again"},
+		{whole, "the same, until the sandbox is removed again"},
 	} {
 		b.addLife(s, what.suffix, what.title)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdFigures asks for many sandboxes at the same moment.
+// crowdFigures requests many sandboxes at the same moment.
 func crowdFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "crowd")
 	if err != nil {
@@ -21,7 +21,7 @@ func crowdFigures(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, srv.close()) }()
 	s := newScores()
 	ours, failed := together(b.crowd, func() error { return crowdLife(ctx, srv.client, s) })
-	sec := table("crowd", fmt.Sprintf("%d boxes at once through crannog serve, each create, exec of `true`, remove", b.crowd), "ms", s,
+	sec := table("crowd", fmt.Sprintf("%d sandboxes at once through crannog serve, each create, exec of `true`, remove", b.crowd), "ms", s,
 		"create", "exec", "remove")
 	sec.note("all %d in %.1f s, %.1f per second, %d failed%s", b.crowd, ours.Seconds(), float64(b.crowd)/ours.Seconds(), len(failed), firstOf(failed))
 	if found(b.runsc) {
@@ -36,8 +36,7 @@ func crowdFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// together does something n times at once and returns how long all took and
-// what went wrong.
+// together runs a function n times at once and returns how long all took and the errors.
 func together(n int, do func() error) (time.Duration, []error) {
 	var (
 		mu     sync.Mutex

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// execFigures measures programs in a sandbox that lives already.
+// execFigures measures programs in an existing sandbox.
 func execFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "exec-local")
 	if err != nil {
@@ -62,7 +62,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// reach asks the guest for something that it knows: which programs run.
+// reach asks the guest for something that it knows: the running programs.
 func reach(name string, sb *crannog.Sandbox) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -85,8 +85,7 @@ func inBox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	}}
 }
 
-// byCall runs a program by the one call of our own API that waits and
-// collects.
+// byCall runs a program with the one call of our own API that waits and collects.
 func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()

@@ -19,8 +19,8 @@ import (
 
 const fileSize = 64 << 20
 
-// fileFigures moves a file in and out, beside an HTTP server that does the
-// same with a file on the host.
+// fileFigures transfers a file in and out, beside an HTTP server that does the same with a file on
+// the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "files-local")
 	if err != nil {
@@ -44,7 +44,7 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	defer plain.Close()
 
 	data := make([]byte, fileSize)
-	// Not compressible; which numbers they are does not matter.
+	// Not compressible; the values do not matter.
 	if _, err := rand.NewChaCha8([32]byte{1}).Read(data); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ type mover interface {
 	download(ctx context.Context) (io.ReadCloser, error)
 }
 
-// moves scores both ways and compares what came back.
+// moves measures both ways and checks that the file comes back unchanged.
 func moves(name string, data []byte, m mover) contender {
 	want := sha256.Sum256(data)
 	return contender{name, func(ctx context.Context, s *scores) error {
@@ -142,7 +142,7 @@ func (p plainMover) do(ctx context.Context, method string, body io.Reader) (io.R
 	return resp.Body, nil
 }
 
-// plainFiles writes what is posted to a file and gives it back.
+// plainFiles stores posted files and serves them.
 func plainFiles(path string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

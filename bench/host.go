@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is the machine and its state: a figure without them says little.
+// host is the machine and its state: figures mean little without them.
 type host struct {
 	CPUs   int    `json:"cpus"`
 	Model  string `json:"model"`
@@ -61,7 +61,7 @@ func loadAverage() string {
 	return fields[0]
 }
 
-// found reports whether a program that is only compared with can be run.
+// found reports whether a program for comparison can be run.
 func found(program string) bool {
 	_, err := exec.LookPath(program)
 	return program != "" && err == nil

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// program is one of HumanEval's, with its tests.
+// program is a HumanEval program, with its tests.
 type program struct {
 	TaskID     string `json:"task_id"`
 	Prompt     string `json:"prompt"`
@@ -66,7 +66,7 @@ func readPrograms(path string) ([]program, error) {
 	return out, lines.Err()
 }
 
-// atOnce is how many programs run at once, boxed or bare.
+// atOnce is how many programs run at once, in sandboxes or bare.
 const atOnce = 8
 
 // humanevalFigures runs every program in a sandbox of its own and bare, in turns
@@ -107,7 +107,7 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 	sec = table("humaneval", sec.Title, "ms", s, nameBare, "box of its own")
 	sec.against(nameBare)
 	boxed, bare := walls["box of its own"], walls[nameBare]
-	sec.note("all %d: bare %.1f s, boxed %.1f s: %.1f ms of wall time more per program", len(all), bare.Seconds(), boxed.Seconds(),
+	sec.note("all %d: bare %.1f s, in sandboxes %.1f s: %.1f ms of wall time more per program", len(all), bare.Seconds(), boxed.Seconds(),
 		millis(boxed-bare)/float64(len(all)))
 	b.report.add(sec)
 	return nil

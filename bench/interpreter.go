@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// languages with a piece of code whose result everybody knows, and a bare
-// start of the same program.
+// languages with a piece of code with a known result, and a bare start of the same program.
 var languages = []struct {
 	name, code string
 	bare       []string
@@ -26,7 +25,7 @@ var languages = []struct {
 	{"bash", "echo $((6*7))", []string{"bash", "-c", ":"}},
 }
 
-// interpreterFigures measures the way to a first answer.
+// interpreterFigures measures the time to a first answer.
 func interpreterFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "interpreter")
 	if err != nil {
@@ -85,7 +84,7 @@ func interpreterFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// runCode runs code that prints 42, and nothing else will do.
+// runCode runs code that must print exactly 42.
 func runCode(ctx context.Context, sb *crannog.Sandbox, code string, opts ...crannog.CodeOption) error {
 	var printed strings.Builder
 	for event, err := range sb.RunCode(ctx, code, opts...) {
@@ -120,7 +119,7 @@ func (s *server) dropContext(ctx context.Context, sb *crannog.Sandbox, id string
 	return s.interpreter(ctx, sb, http.MethodDelete, "/contexts/"+id, "", nil)
 }
 
-// interpreter calls the interpreter inside on the wire that its SDKs speak.
+// interpreter calls the interpreter inside with the protocol of its SDKs.
 func (s *server) interpreter(ctx context.Context, sb *crannog.Sandbox, method, path, body string, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {

@@ -16,11 +16,10 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// firstNumpy prints 42 by way of numpy, as the first that is asked of a sandbox.
+// firstNumpy prints 42 with numpy, as the first request to a sandbox.
 const firstNumpy = "import numpy; print(numpy.arange(3).sum() + 39)"
 
-// loader is a server whose sandboxes of the interpreter's template wait with
-// languages loaded, or do not wait.
+// loader is a server whose interpreter sandboxes are warm with languages loaded, or not warm.
 type loader struct {
 	*server
 	name    string
@@ -28,8 +27,8 @@ type loader struct {
 	claimed int
 }
 
-// loadedFigures measures what loaded languages save the first caller of a sandbox,
-// and what they cost while it waits.
+// loadedFigures measures what loaded languages save the first caller of a sandbox, and what they
+// cost while it is warm.
 func loadedFigures(ctx context.Context, b *bench) (err error) {
 	var all []*loader
 	defer func() {
@@ -84,8 +83,8 @@ func (l *loader) first(language, code string) contender {
 	}}
 }
 
-// claim makes a sandbox as the E2B clients do, once one waits if any do, and sets
-// when it began.
+// claim creates a sandbox like the E2B clients, once one is warm if any should be, and sets when it
+// began.
 func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
 	if l.waits {
 		if err := l.moreWaited(ctx, l.claimed); err != nil {
@@ -101,7 +100,7 @@ func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox,
 	if l.waits {
 		waited, err := l.waited()
 		if _, ok := waited[id]; err != nil || !ok {
-			return nil, errors.Join(fmt.Errorf("box %s did not wait", id), err)
+			return nil, errors.Join(fmt.Errorf("sandbox %s was not warm", id), err)
 		}
 	}
 	return l.client.Get(ctx, id)
@@ -128,8 +127,8 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 
 var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
-// moreWaited waits until more sandboxes of the template than that have waited. They
-// are the last that a new server makes ready.
+// moreWaited waits until more sandboxes of the template than the given number were warm. A new
+// server makes them last.
 func (s *server) moreWaited(ctx context.Context, than int) error {
 	for {
 		waited, err := s.waited()
@@ -144,8 +143,8 @@ func (s *server) moreWaited(ctx context.Context, than int) error {
 	}
 }
 
-// waited maps the sandboxes of the template that have waited to how long it took
-// until they did. The server must be verbose.
+// waited maps the sandboxes of the template that were warm to how long it took to make them. The
+// server must be verbose.
 func (s *server) waited() (map[string]time.Duration, error) {
 	log, err := os.ReadFile(s.logs.Name())
 	if err != nil {
@@ -160,8 +159,7 @@ func (s *server) waited() (map[string]time.Duration, error) {
 	return all, nil
 }
 
-// loadedCosts measures what unused sandboxes hold, and what it took to let one
-// wait.
+// loadedCosts measures the memory of unused sandboxes, and the time to make one.
 func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 	const boxes = 5
 	held := make([][]*crannog.Sandbox, len(all))
@@ -201,13 +199,12 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			return err
 		}
 		times := slices.Sorted(maps.Values(waited))
-		// The longest is the first, which is preceded by what the others go on
-		// from.
+		// The longest is the first, before which the template snapshot is made.
 		for _, d := range times[:len(times)-1] {
 			took.addTime(l.name, d)
 		}
 	}
 	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused boxes", boxes), "MB", memory))
-	b.report.add(table("loaded", "until one more waits, but for the first", "ms", took))
+	b.report.add(table("loaded", "until one more is warm, except for the first", "ms", took))
 	return nil
 }

@@ -1,6 +1,5 @@
-// Command bench owns the figures of docs/internals/performance.md: it measures sandboxes and
-// what they are compared with in turns, in one run, and prints them side by
-// side.
+// Command bench produces the figures of docs/internals/performance.md: it measures sandboxes and
+// what they are compared with in turns, in one run, and prints them side by side.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// group is one set of figures that can be asked for by name.
+// group is one set of figures that can be selected by name.
 type group struct {
 	name string
 	run  func(context.Context, *bench) error
@@ -55,7 +54,7 @@ var groups = []group{
 	{"netcreate", netCreateFigures},
 }
 
-// bench is one run: what was asked for, where things are, and what was found.
+// bench is one run: its options, its paths and its results.
 type bench struct {
 	flags
 	dir    string // scratch, removed at the end
@@ -80,14 +79,14 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(stderr)
 	set.StringVar(&f.only, "only", "", "comma-separated `groups`: "+strings.Join(groupNames(), ","))
-	set.IntVar(&f.n, "n", 20, "`rounds` of what takes milliseconds; what takes longer gets fewer")
+	set.IntVar(&f.n, "n", 20, "`rounds` of quick measurements; slower ones get fewer")
 	set.BoolVar(&f.json, "json", false, "print JSON")
 	set.StringVar(&f.crannog, "crannog", "bin/crannog", "`binary` under test")
 	set.StringVar(&f.own, "own-guest", "", "`binary` without the small guest inside, for the memory group")
 	set.StringVar(&f.runsc, "runsc", "", "stock runsc `binary` to compare with")
-	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that boxes see, run bare")
-	set.IntVar(&f.crowd, "crowd", 100, "`boxes` at once in the crowd group")
-	set.IntVar(&f.idle, "idle", 1000, "idle `boxes` in the thousand group")
+	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that sandboxes see, run bare")
+	set.IntVar(&f.crowd, "crowd", 100, "`sandboxes` at once in the crowd group")
+	set.IntVar(&f.idle, "idle", 1000, "idle `sandboxes` in the thousand group")
 	set.StringVar(&f.npm, "npm", "tests/e2b", "`directory` with the npm client, for the tti group")
 	if err := set.Parse(args); err != nil {
 		return f, err
@@ -121,12 +120,12 @@ func (f flags) wanted() []string {
 	return strings.Split(f.only, ",")
 }
 
-// fewer is the number of rounds of something that takes part times as long as
-// the quick things, but at least three.
+// fewer returns the number of rounds for a measurement that takes part times as long as the quick
+// ones, but at least three.
 func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
-	// Sandboxes are processes of this very program, so this comes first.
+	// This comes first, because sandboxes are processes of this program.
 	reexec.Dispatch(append(netRoles(), throttleRole())...)
 	crannog.Main()
 	f, err := parse(os.Args[1:], os.Stderr)
@@ -137,8 +136,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	// Not a broken pipe: any of the sandboxes' streams may break, which is their end
-	// and not ours.
+	// Any of the sandboxes' streams may break, which must not end this process with SIGPIPE.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err = run(ctx, f, os.Stdout)
 	stop()

@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdSizes are how many idle sandboxes stand beside each other when memory is
-// measured: what they share is paid once.
+// crowdSizes are the numbers of idle sandboxes when memory is measured: they share some of it.
 var crowdSizes = []int{1, 10, 20}
 
 // guests are the two ways for the guest to get into a sandbox.
@@ -48,7 +47,7 @@ func memoryFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleMemory measures idle sandboxes in growing number.
+// idleMemory measures growing numbers of idle sandboxes.
 func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error {
 	s := newScores()
 	var ids []string
@@ -73,8 +72,8 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 	for _, size := range crowdSizes {
 		sec.target(atSize("PSS", size), "≤ 40 MB", func(r row) bool { return r.P50 <= 40 })
 	}
-	sec.note("PSS: sum over the box's kernel, file server and stubs of Pss in /proc/PID/smaps_rollup, MB of a million bytes;")
-	sec.note("what boxes and server map together is shared out among them. charged: memory of the box's control group,")
+	sec.note("PSS: sum over the sandbox's kernel, file server and stubs of Pss in /proc/PID/smaps_rollup, MB of a million bytes;")
+	sec.note("what sandboxes and server map together is shared out among them. charged: memory of the sandbox's control group,")
 	sec.note("with cached file pages. Pages of program files are the binary's and the guest's: the kernel can drop and read them again. Taken when the sum stayed within 1 %% for three seconds.")
 	b.report.add(sec)
 	for _, sb := range alive {
@@ -87,7 +86,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 
 func atSize(what string, size int) string { return fmt.Sprintf("%s, %d at once", what, size) }
 
-// addBoxes scores each sandbox by itself.
+// addBoxes scores each sandbox separately.
 func (s *scores) addBoxes(srv *server, ids []string) error {
 	const mb = 1e6
 	for _, id := range ids {
@@ -116,12 +115,12 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 	return nil
 }
 
-// look is how long a sandbox's memory must stay the same for the sandbox to count as
-// idle. What only its start needed is given back after two seconds.
+// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. It gives
+// back what only its start needed after two seconds.
 const look = 3 * time.Second
 
-// settled waits until the sandboxes' memory does not change, and gives up waiting
-// after twenty seconds: then it is as idle as it gets.
+// settled waits until the sandboxes' memory does not change, or for twenty seconds: it does not get
+// more idle then.
 func settled(ctx context.Context, srv *server, ids []string) error {
 	deadline := time.After(20 * time.Second)
 	for last := int64(0); ; {

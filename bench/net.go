@@ -16,15 +16,15 @@ const (
 	wayPass   = "box, link that passes all"
 	waySplice = "box, causeway, unopened"
 	wayOpen   = "box, causeway, opened"
-	waySecret = "box, causeway, opened, secret set and masked"
+	waySecret = "sandbox, gateway, decrypted, secret set and redacted"
 )
 
-// netTarget is a way and where it leads.
+// netTarget is a way and its destination.
 type netTarget struct {
 	name, host string
 	box        *loneBox // nil is the host
 	proxy      string
-	// kernel is where the client runs instead of a sandbox: on the host's kernel.
+	// kernel is where the client runs instead of in a sandbox: on the host's kernel.
 	kernel *kernelBox
 }
 
@@ -39,8 +39,8 @@ func (r *netRig) ways() []netTarget {
 	}
 }
 
-// score runs a job on a way and keeps what value makes of each time. The
-// processor time of the causeway's process is kept beside it.
+// score runs a job on a way and keeps value's result for each time, and the processor time of the
+// gateway's process.
 func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64) contender {
 	j.Host, j.Port, j.Roots, j.Proxy = t.host, 443, r.roots, t.proxy
 	return contender{t.name, func(ctx context.Context, s *scores) error {
@@ -75,10 +75,10 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 	}}
 }
 
-// processor goes before the name of a way whose processor time it is.
+// processor is the prefix of a way whose processor time is scored.
 const processor = "processor time: "
 
-// processorTime is what a process has used, as its clock says.
+// processorTime returns the processor time of a process from its clock.
 func processorTime(pid int) (time.Duration, error) {
 	const scheduled = 2 // CPUCLOCK_SCHED
 	var t unix.Timespec
@@ -90,8 +90,7 @@ func processorTime(pid int) (time.Duration, error) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// netFigures measures small requests over TLS: on a connection that is there,
-// and with a new one for each.
+// netFigures measures small requests over TLS: on an open connection, and with a new one for each.
 func netFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
@@ -135,7 +134,7 @@ func protocol(h2 bool) string {
 	return "HTTP/1.1"
 }
 
-// netTable is a table of all ways, and of what else was measured.
+// netTable is a table of all ways, with the other measurements.
 func netTable(group string, r *netRig, s *scores, title, unit string, more ...string) section {
 	var names []string
 	for _, t := range r.ways() {
@@ -145,16 +144,16 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 	sec.against(wayDirect, names...)
 	for _, name := range names {
 		if v := s.by[processor+name]; len(v) > 0 {
-			sec.note("%s: %s ms of processor time of the causeway's process each", name, number(v.p50()/1000))
+			sec.note("%s: %s ms of processor time of the gateway's process each", name, number(v.p50()/1000))
 		}
 	}
 	return sec
 }
 
-// within says for rows how far their median may be above the baseline's, in
-// the table's unit, and, if far is not zero, that their 99th percentile may
-// be twice the baseline's and far more. Beside it stands how far they are
-// above a sandbox whose link passes all: that much is the causeway's own.
+// within sets targets: how far the median of rows may be above the baseline's, in the table's unit,
+// and, if far is not zero, that their 99th percentile may be twice the baseline's and far more. It
+// also shows how far they are above a sandbox whose network passes everything: that much is the
+// gateway's own.
 func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
 	base, box := s.find(baseline), s.find(boxed)
 	if base == nil || box == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// loneBox is a sandbox of the engine alone, with a link.
+// loneBox is a sandbox of the engine alone, with a network.
 type loneBox struct {
 	engine  engine.Engine
 	id      string
@@ -27,7 +27,7 @@ type loneBox struct {
 	process *client.Client
 }
 
-// box creates a sandbox with a link, and closes the sandbox's end of it here.
+// box creates a sandbox with a network, and closes this process's copy of the sandbox's end.
 func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *os.File) (_ *loneBox, err error) {
 	defer func() { err = errors.Join(err, end.Close()) }()
 	box := &loneBox{engine: l.engine, id: strings.ToLower(rand.Text()[:20])}

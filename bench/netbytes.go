@@ -14,7 +14,7 @@ const (
 	netUpload   = 32 << 20
 )
 
-// netByteFigures measures how many bytes a second get in and out.
+// netByteFigures measures the throughput in and out.
 func netByteFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
@@ -45,8 +45,7 @@ func netByteFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// netRuleFigures compares hosts with few and with many rules: the same
-// sandbox, the same answers.
+// netRuleFigures compares hosts with few and with many rules: the same sandbox, the same answers.
 func netRuleFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
@@ -68,7 +67,7 @@ func netRuleFigures(ctx context.Context, b *bench) (err error) {
 	return b.decisions(ctx)
 }
 
-// decisions measures what the policy alone takes to judge a request.
+// decisions measures the time of the policy's decision about a request.
 func (b *bench) decisions(ctx context.Context) error {
 	d, err := policy.Parse([]byte(netPolicy(manyRules)))
 	if err != nil {

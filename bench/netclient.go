@@ -17,13 +17,12 @@ import (
 	"time"
 )
 
-// netJob is what the client is to do, on the host or in a sandbox: the same
-// program either way.
+// netJob is the client's job, on the host or in a sandbox, by the same program.
 type netJob struct {
 	Kind  jobKind
 	Host  string
 	Port  int
-	Dial  string `json:",omitempty"` // where Host is; "" asks the link's name server
+	Dial  string `json:",omitempty"` // address of Host; "" asks the gateway's name server
 	Proxy string `json:",omitempty"` // to be asked with CONNECT
 	H2    bool
 	Roots []byte // PEM
@@ -41,11 +40,10 @@ const (
 	jobUpload   jobKind = "upload"   // bodies of Bytes
 )
 
-// warm is how many requests go before those that count.
+// warm is how many requests precede those that count.
 const warm = 5
 
-// netClient does the job that is its argument, and prints what each round of
-// it took.
+// netClient does the job in its argument, and prints how long each round took.
 func netClient() {
 	var j netJob
 	err := json.Unmarshal([]byte(os.Args[1]), &j)
@@ -80,7 +78,7 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 	skip := warm
 	if j.Bytes > 0 {
 		skip = 0
-		// The connection is there before the first byte counts.
+		// The connection is open before the first byte counts.
 		if err := c.ask(ctx); err != nil {
 			return nil, err
 		}
@@ -98,7 +96,7 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 	return took, nil
 }
 
-// netWay is how a client gets to the server.
+// netWay is the client's way to the server.
 type netWay struct {
 	job    netJob
 	roots  *x509.CertPool
@@ -106,7 +104,7 @@ type netWay struct {
 	client *http.Client
 }
 
-// find looks the host up, unless the job names its address.
+// find looks the host up, unless the job has its address.
 func (c *netWay) find(ctx context.Context) error {
 	if c.job.Dial != "" {
 		c.at = c.job.Dial
@@ -146,7 +144,7 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	// Nothing can follow the head before we have sent our hello.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
 	if err == nil {
-		resp.Body.Close() // of a yes it is the tunnel, which stays open
+		resp.Body.Close() // after a success it is the tunnel, which stays open
 		if resp.StatusCode != http.StatusOK {
 			err = errors.New("the proxy says " + resp.Status)
 		}
@@ -157,7 +155,7 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	return conn, nil
 }
 
-// kept is one client for the whole job.
+// kept returns one client for the whole job.
 func (c *netWay) kept() *http.Client {
 	if c.client == nil {
 		c.client = &http.Client{Transport: c.transport()}
@@ -199,7 +197,7 @@ func (c *netWay) send(ctx context.Context, client *http.Client) error {
 	return c.expect(client, req, int64(len(smallAnswer)))
 }
 
-// expect makes a request and refuses an answer that is not what was meant.
+// expect makes a request and rejects an unexpected answer.
 func (c *netWay) expect(client *http.Client, req *http.Request, size int64) error {
 	resp, err := client.Do(req)
 	if err != nil {

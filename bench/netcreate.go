@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// netCreateFigures measures what a network adds to a sandbox's start.
+// netCreateFigures measures how much a network adds to a sandbox's start.
 func netCreateFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "netcreate")
 	if err != nil {
@@ -17,8 +17,8 @@ func netCreateFigures(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 	const (
 		none   = "create, no network"
-		linked = "create, linked, one host allowed"
-		start  = "start of the causeway's process, until it answers"
+		linked = "create, with a network, one host allowed"
+		start  = "start of the gateway's process, until it answers"
 		attach = "attach a sandbox to it, 23 rules"
 	)
 	create := func(name string, opts ...crannog.CreateOption) contender {
@@ -38,7 +38,7 @@ func netCreateFigures(ctx context.Context, b *bench) (err error) {
 	}
 	sec := table("netcreate", "what a network adds to a start", "ms", s, none, linked, start, attach)
 	sec.against(none, linked)
-	sec.note("Created with crannog.Local; the causeway's process is there already, one for all boxes of a state directory.")
+	sec.note("Created with crannog.Local; the gateway's process exists already, one for all sandboxes of a state directory.")
 	b.report.add(sec)
 	return nil
 }

@@ -24,8 +24,8 @@ const (
 	askers   = 64
 )
 
-// netCrowdFigures attaches many sandboxes to one causeway: what each costs
-// it, and how long requests take when many ask at once.
+// netCrowdFigures attaches many sandboxes to one gateway: what each costs it, and how long requests
+// take when many ask at once.
 func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	r := &netRig{dir: filepath.Join(b.dir, "netcrowd")}
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -73,7 +73,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	if err := mark("256 attached, a TLS connection each, opened"); err != nil {
 		return err
 	}
-	sec := table("netcrowd", "resident memory of the causeway's process", "MB", sizes)
+	sec := table("netcrowd", "resident memory of the gateway's process", "MB", sizes)
 	for _, name := range []string{"256 attached, no connection, each", "256 attached, a TLS connection each, opened, each"} {
 		sec.target(name, "≤ 1 MB", func(r row) bool { return r.P50 <= 1 })
 	}
@@ -83,7 +83,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	return r.rush(ctx, b, boxes[:askers])
 }
 
-// allAtOnce does something for all sandboxes at once.
+// allAtOnce runs a function for all sandboxes at once.
 func allAtOnce[T any](all []T, do func(T) error) error {
 	errs := make([]error, len(all))
 	var wait sync.WaitGroup
@@ -111,7 +111,7 @@ func askOnce(ctx context.Context, c *http.Client) error {
 	return err
 }
 
-// rush has some sandboxes ask at once, and as many clients without one.
+// rush lets some sandboxes make requests at once, and as many clients without one.
 func (r *netRig) rush(ctx context.Context, b *bench, boxes []*netStack) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.upstream.roots)
@@ -138,21 +138,20 @@ func (r *netRig) rush(ctx context.Context, b *bench, boxes []*netStack) error {
 			})
 		}}
 	}
-	names := []string{"1, direct", "64 at once, direct", "1, through the causeway", "64 at once, through the causeway"}
+	names := []string{"1, direct", "64 at once, direct", "1, through the causeway", "64 at once, through the gateway"}
 	s, err := race(ctx, b.fewer(4), ask(names[0], direct[:1]), ask(names[1], direct), ask(names[2], inside[:1]), ask(names[3], inside))
 	if err != nil {
 		return err
 	}
-	sec := table("netcrowd", "a request on a kept-alive connection, opened, secret set and masked, 256 attached", "ms", s, names...)
+	sec := table("netcrowd", "a request on a kept-alive connection, decrypted, secret set and redacted, 256 attached", "ms", s, names...)
 	sec.against(names[0], names[2])
 	sec.against(names[1], names[3])
-	sec.note("Clients, their stacks and the server are one process and share the processors with the causeway: at once, they wait for those.")
+	sec.note("Clients, their stacks and the server are one process and share the processors with the gateway: at once, they wait for those.")
 	b.report.add(sec)
 	return nil
 }
 
-// residentOf is the memory that a process has in use, pages of its program
-// included.
+// residentOf returns a process's memory in use, including pages of its program.
 func residentOf(pid int) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -176,7 +175,7 @@ func settledResident(ctx context.Context, pid int) (int64, error) {
 	}
 }
 
-// startCauseway scores the start of a process, and an attachment to it.
+// startCauseway scores the start of a gateway process, and an attachment to it.
 func (b *bench) startCauseway(name, attach string) contender {
 	round := 0
 	return contender{name, func(ctx context.Context, s *scores) (err error) {

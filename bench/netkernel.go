@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// kernelBox is the network of a sandbox on the host's kernel: a namespace of its own
-// whose way out is an attachment. With a socket alone it is the host's namespace.
+// kernelBox is the network of a sandbox on the host's kernel: a namespace whose only connection is
+// an attachment. With only a socket it is the host's namespace.
 type kernelBox struct {
 	client string
 	pid    int
@@ -32,7 +32,7 @@ type kernelBox struct {
 func (k *kernelBox) run(ctx context.Context, j netJob) ([]time.Duration, error) {
 	program := []string{"nsenter", "--target", strconv.Itoa(k.pid), "--net", k.client}
 	if k.proxy != "" {
-		// The proxy finds the host: nothing is looked up here.
+		// The proxy resolves the host: nothing is looked up here.
 		program, j.Proxy, j.Dial = []string{k.client}, k.proxy, "proxy"
 	}
 	var out bytes.Buffer
@@ -42,7 +42,7 @@ func (k *kernelBox) run(ctx context.Context, j netJob) ([]time.Duration, error) 
 	return readTimes(out.Bytes())
 }
 
-// kernelBox makes a namespace whose way out is an attachment of a form.
+// kernelBox creates a namespace that is connected by an attachment of a form.
 func (r *netRig) kernelBox(ctx context.Context, form attachmenttest.Form, mtu int) (_ *kernelBox, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *netRig) kernelBox(ctx context.Context, form attachmenttest.Form, mtu in
 	return &kernelBox{client: r.hostArgv, pid: cmd.Process.Pid}, r.attachForm(ctx, fmt.Sprintf("%s%d", form, mtu), form.Kind(), link)
 }
 
-// attachForm attaches a link, which it takes over, until the end.
+// attachForm attaches a descriptor, which it takes ownership of, until the end.
 func (r *netRig) attachForm(ctx context.Context, id string, kind egress.AttachmentKind, link *os.File) error {
 	_, _, err := r.attachKind(ctx, r.client, r.dir, id, manyRules, kind, link)
 	if err == nil {
@@ -89,7 +89,7 @@ func (r *netRig) attachForm(ctx context.Context, id string, kind egress.Attachme
 	return errors.Join(err, link.Close())
 }
 
-// socketBox makes the socket of an attachment without an interface.
+// socketBox creates the socket of an attachment without an interface.
 func (r *netRig) socketBox(ctx context.Context) (*kernelBox, error) {
 	path := filepath.Join(r.dir, "proxy.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -104,7 +104,7 @@ func (r *netRig) socketBox(ctx context.Context) (*kernelBox, error) {
 	return &kernelBox{client: r.hostArgv, proxy: "unix:" + path}, r.attachForm(ctx, "socket", egress.Proxy, link)
 }
 
-// receiveFile takes the descriptor that a namespace's process sends.
+// receiveFile receives a descriptor from a namespace's process.
 func receiveFile(from *os.File) (*os.File, error) {
 	control := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(from.Fd()), make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
@@ -122,8 +122,8 @@ func receiveFile(from *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(got[0]), "device"), nil
 }
 
-// beKernelBox makes a device in its namespace, hands it over by descriptor 3 and holds
-// the namespace until its input ends.
+// beKernelBox creates a device in its namespace, sends it over descriptor 3 and holds the namespace
+// until its input ends.
 func beKernelBox() {
 	mtu, err := strconv.Atoi(os.Args[2])
 	if err != nil {

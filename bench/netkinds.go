@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// today is the way that sandboxes have now.
+// today is the kind of attachment that sandboxes use by default.
 const today = "packets, in a sandbox"
 
-// kinds are the ways through the gateway, each over another kind of attachment. What
-// is not in a sandbox runs on the host's kernel.
+// kinds are the ways through the gateway, each over another kind of attachment. Those without a
+// sandbox run on the host's kernel.
 func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 	all := []netTarget{{name: wayDirect, host: hostSplice}, {name: today, host: hostSplice, box: r.causeway}}
 	for _, k := range []struct {
@@ -38,8 +38,8 @@ func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 	return append(all, netTarget{name: "proxy: socket", host: hostSplice, kernel: socket}), err
 }
 
-// netKindFigures measures the kinds of attachments side by side, unopened: what lies
-// above them is the same.
+// netKindFigures compares the kinds of attachments, without decryption: the layers above them are
+// the same.
 func netKindFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {

@@ -22,10 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// netRig is a server and the ways to it: from the host directly and through a
-// plain proxy, from a sandbox whose link passes everything, and from a sandbox whose
-// link is the causeway's. Each part is a process of its own, as in life; the
-// server is in this one.
+// netRig is a server and the ways to it: from the host directly and through a plain proxy, from a
+// sandbox whose network passes everything, and from a sandbox behind the egress gateway. As in
+// production, each part is a process of its own; the server is in this one.
 type netRig struct {
 	dir      string
 	upstream *upstream
@@ -33,7 +32,7 @@ type netRig struct {
 	client   *gateway.Client
 	causeway *loneBox
 	pass     *loneBox
-	roots    []byte // of the causeway and of the upstream
+	roots    []byte // of the gateway and of the upstream
 	hostArgv string // the client's program on the host
 	closers  []func() error
 }
@@ -100,7 +99,7 @@ func (r *netRig) close() error {
 	return errors.Join(errs...)
 }
 
-// copyProgram puts this program where sandboxes find it, under the client's name.
+// copyProgram copies this program to a path that sandboxes see, under the client's name.
 func copyProgram(to string) (err error) {
 	from, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -141,7 +140,7 @@ func (r *netRig) start(ctx context.Context, role string, file *os.File) (string,
 	return strings.TrimSpace(line), nil
 }
 
-// openCauseway starts a causeway's process whose world is the upstream.
+// openCauseway starts a gateway process whose world is the upstream.
 func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Client, error) {
 	if err := (netWorld{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
 		return nil, err
@@ -153,12 +152,12 @@ func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Clien
 	return c, err
 }
 
-// attach gives a sandbox a network with records in a file, as the daemon does.
+// attach gives a sandbox a network with a flow file, like the server.
 func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, many int) (*os.File, []byte, error) {
 	return r.attachKind(ctx, c, dir, id, many, egress.Packets, nil)
 }
 
-// attachKind is attach for a kind whose end is made where the sandbox is.
+// attachKind is attach for a kind whose end is created where the sandbox is.
 func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id string, many int, kind egress.AttachmentKind, link *os.File) (*os.File, []byte, error) {
 	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -178,15 +177,14 @@ func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id stri
 	})
 }
 
-// usualRules and manyRules are what the host with many rules has: usually not
-// many.
+// usualRules and manyRules are the numbers of rules of the host with many rules: mostly the former.
 const (
 	usualRules = 10
 	manyRules  = 1000
 )
 
-// netPolicy passes one host unopened and opens the others, the last of which
-// has many rules.
+// netPolicy passes one host on without decryption and decrypts the others, the last of which has
+// many rules.
 func netPolicy(many int) string {
 	var b strings.Builder
 	b.WriteString("policy: v1\nlevel: minimal\nnetwork:\n  unlisted: deny\n  hosts:\n")
@@ -221,7 +219,7 @@ func (r *netRig) onHost(ctx context.Context, j netJob) ([]time.Duration, error) 
 func (j netJob) argument() string {
 	data, err := json.Marshal(j)
 	if err != nil {
-		panic(err) // it has only what JSON has
+		panic(err) // it has only JSON values
 	}
 	return string(data)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Names of the processes that this program starts itself as.
+// Names of the roles in which this program starts itself.
 const (
 	clientArg0  = "bench-net-client"
 	connectArg0 = "bench-net-connect"
@@ -30,8 +30,8 @@ const (
 	kernelArg0  = "bench-net-kernel"
 )
 
-// netRoles are this program's own. They come before the standard ones, so
-// that the causeway's process of a state directory with a world meets that.
+// netRoles are this program's own. They precede the standard ones, so that the gateway of a state
+// directory with a world uses that.
 func netRoles() []reexec.Role {
 	return []reexec.Role{
 		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
@@ -42,9 +42,8 @@ func netRoles() []reexec.Role {
 	}
 }
 
-// netWorld is all that a causeway of ours meets outside: one server, which
-// every name leads to. It is a file of the state directory; only this
-// program's role reads it.
+// netWorld is the outside of our gateway: one server, to which every name leads. It is a file of
+// the state directory; only this program's role reads it.
 type netWorld struct {
 	Upstream string
 	Roots    []byte // PEM
@@ -52,8 +51,8 @@ type netWorld struct {
 
 const (
 	worldFile = "world.json"
-	// everyName is the address of all names: a public one, as the checks
-	// want it, to which nothing is ever sent.
+	// everyName is the address of all names: a public one, as the checks require, to which nothing
+	// is ever sent.
 	everyName = "93.184.216.34"
 )
 
@@ -105,9 +104,9 @@ func untilInputEnds() {
 	os.Exit(0)
 }
 
-// serveConnect is the least that is a proxy: it takes CONNECT, connects, and
-// copies. It checks no policy, asks no person and records nothing. Its argument
-// is where every connection goes, its first line of output where it listens.
+// serveConnect is a minimal proxy: it accepts CONNECT, connects, and copies. It checks no policy,
+// asks no person and logs nothing. Its argument is the destination of every connection, its first
+// line of output its own address.
 func serveConnect() {
 	go untilInputEnds()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -138,11 +137,11 @@ func serveConnect() {
 	}
 }
 
-// join copies both ways until both have ended.
+// join copies in both directions until both have ended.
 func join(a, b net.Conn) {
 	back := make(chan struct{})
 	one := func(to, from net.Conn) {
-		// On loopback the kernel moves the bytes, where it can.
+		// On loopback the kernel copies the bytes, if it can.
 		if _, tcp := from.(*net.TCPConn); tcp {
 			_, _ = io.CopyBuffer(to, from, make([]byte, 256<<10))
 		} else {
@@ -157,9 +156,8 @@ func join(a, b net.Conn) {
 	<-back
 }
 
-// servePass holds our end of a link and passes everything on unseen: what is
-// left of a causeway that decides nothing. Its argument is where every
-// connection goes, descriptor 3 is the link.
+// servePass serves the gateway's end of an attachment and passes everything on: a gateway without
+// decisions. Its argument is the destination of every connection, descriptor 3 the attachment.
 func servePass() {
 	go untilInputEnds()
 	table := names.NewTable()
@@ -205,7 +203,7 @@ func (p *pass) Names(query []byte, limit int) []byte {
 
 func (p *pass) Dropped(string, netip.AddrPort) {}
 
-// gatewayResolver asks the link's name server, whatever the files say.
+// gatewayResolver asks the gateway's name server, whatever the resolver's files say.
 func gatewayResolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(egress.Gateway, 53).String())

@@ -20,19 +20,18 @@ import (
 	"time"
 )
 
-// The hosts that the upstream serves, by what the policy does with them.
+// The hosts that the upstream serves, by the policy's treatment.
 const (
-	hostSplice   = "unopened.test" // TLS passes unopened
-	hostOpen     = "opened.test"   // TLS is opened, nothing is set or masked
-	hostSecret   = "sealed.test"   // a secret is set, answers are masked
-	hostTen      = "ten.test"      // opened, 10 rules
-	hostThousand = "thousand.test" // opened, 1,000 rules
+	hostSplice   = "unopened.test" // TLS is not decrypted
+	hostOpen     = "opened.test"   // TLS is decrypted, nothing is set or redacted
+	hostSecret   = "sealed.test"   // a secret is set, responses are redacted
+	hostTen      = "ten.test"      // decrypted, 10 rules
+	hostThousand = "thousand.test" // decrypted, 1,000 rules
 )
 
 var smallAnswer = []byte("{\"answer\": \"of some sixty bytes, as an API gives them out\"}\n")
 
-// endless is data that no masking finds anything in and that is no run of
-// one byte.
+// endless is data in which redaction finds nothing and that is not a run of one byte.
 type endless struct{}
 
 var endlessData = sync.OnceValue(func() []byte {
@@ -94,7 +93,7 @@ func upstreamHandler() http.Handler {
 	return mux
 }
 
-// upstreamTLS makes an authority and a server's certificate of it.
+// upstreamTLS creates a certificate authority and a server's certificate.
 func upstreamTLS(hosts ...string) (roots []byte, config *tls.Config, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

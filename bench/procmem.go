@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boxProcesses are the host processes of one sandbox, by what they do.
+// boxProcesses are the host processes of one sandbox, by their role.
 type boxProcesses struct {
 	sentry, gofer int
 	stubs         []int
 }
 
-// processesOf reads which processes a sandbox has from the engine's record of it,
-// and finds their children: those carry the programs inside.
+// processesOf reads a sandbox's processes from the engine's row of it, and finds their children,
+// which run the programs inside.
 func processesOf(state, id string) (boxProcesses, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
 	if err != nil {
@@ -35,7 +35,7 @@ func processesOf(state, id string) (boxProcesses, error) {
 	}
 	p := boxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
 	if p.sentry <= 0 || p.gofer <= 0 {
-		return p, fmt.Errorf("the record of box %s names no processes", id)
+		return p, fmt.Errorf("the engine's entry of sandbox %s names no processes", id)
 	}
 	all, err := descendants(p.sentry)
 	p.stubs = all
@@ -70,12 +70,12 @@ func descendants(pid int) ([]int, error) {
 	return out, nil
 }
 
-// memory is the proportional share of processes in bytes: what only one of
-// them has mapped counts in full, what n processes share counts as one nth.
+// memory is the proportional share of processes in bytes: memory that only one of them has mapped
+// counts in full, memory that n processes share counts as one nth.
 type memory struct {
 	all   int64
 	anon  int64 // the processes' own
-	shmem int64 // the file without a name that is the sandbox's memory
+	shmem int64 // the unnamed file with the sandbox's memory
 	file  int64 // pages of programs on disk, which the kernel can drop
 }
 
@@ -86,8 +86,8 @@ func (m *memory) add(o memory) {
 	m.file += o.file
 }
 
-// pssOf sums up some processes. gVisor's stubs are processes that share one
-// memory, as threads do: each reports all of it, and it is there once.
+// pssOf sums up the memory of some processes. gVisor's stubs are processes that share one address
+// space, like threads: each reports all of it, so it must count once.
 func pssOf(pids ...int) (memory, error) {
 	var sum memory
 	var counted []int
@@ -109,8 +109,8 @@ func pssOf(pids ...int) (memory, error) {
 	return sum, nil
 }
 
-// sameMemory reports whether two processes have one address space. Where the
-// kernel does not say, they count as two.
+// sameMemory reports whether two processes have one address space. If the kernel does not report
+// it, they count as two.
 func sameMemory(a, b int) bool {
 	const compareMemory = 1 // KCMP_VM
 	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), compareMemory, 0, 0, 0)
@@ -141,8 +141,8 @@ func parsePSS(rollup string) (memory, error) {
 	return m, nil
 }
 
-// charged is what the sandbox's control group is charged with, which includes
-// cached file pages that it was the first to touch. It is false without one.
+// charged returns what the sandbox's control group is charged with, which includes cached file
+// pages that it was the first to touch. It returns false without a group.
 func charged(pid int) (int64, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -159,8 +159,8 @@ func charged(pid int) (int64, bool) {
 	return 0, false
 }
 
-// memoryFiles names the files that may hold a process's charge, by the text
-// of its /proc/PID/cgroup. The root group, "/", is no sandbox's.
+// memoryFiles returns the files that may hold a process's charge, from the text of its
+// /proc/PID/cgroup. The root group, "/", belongs to no sandbox.
 func memoryFiles(cgroup string) []string {
 	var out []string
 	for line := range strings.Lines(cgroup) {

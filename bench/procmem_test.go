@@ -39,7 +39,7 @@ func TestPSSOfThisProcess(t *testing.T) {
 	if err != nil || held.anon < heldBytes || held.anon > 2*heldBytes {
 		t.Fatalf("%+v of a process that holds %d bytes: %v", held, heldBytes, err)
 	}
-	// One memory counts once, two count as both.
+	// One address space counts once, two count as both.
 	if again, err := pssOf(other, other); err != nil || again.anon < heldBytes || again.anon >= 2*heldBytes {
 		t.Errorf("the same again %d, once %d: %v", again.anon, held.anon, err)
 	}
@@ -48,11 +48,11 @@ func TestPSSOfThisProcess(t *testing.T) {
 	}
 }
 
-// heldBytes is large beside what a Go program has of its own.
+// heldBytes is large compared with a Go program's own memory.
 const heldBytes = 48 << 20
 
-// holdMemory starts a process with memory of a known size, which stays as it is: the
-// memory of the test itself grows and shrinks with the garbage collector.
+// holdMemory starts a process with a constant, known amount of memory: the test's own memory grows
+// and shrinks with the garbage collector.
 func holdMemory(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -11,8 +11,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoop takes about two seconds and prints how many it took, without the
-// interpreter's start.
+// busyLoop takes about two seconds and prints how many it took, without the interpreter's start.
 const busyLoop = `import time
 began = time.perf_counter()
 total = 0
@@ -20,10 +19,10 @@ for i in range(%d):
     total = (total * 31 + i) %% 1000003
 print(time.perf_counter() - began)`
 
-// pythonFigures measures what people do in a sandbox most.
+// pythonFigures measures what people most often do in a sandbox.
 func pythonFigures(ctx context.Context, b *bench) (err error) {
 	if !found(b.python) {
-		return fmt.Errorf("%s cannot be run; name the python3 of the boxes with -python", b.python)
+		return fmt.Errorf("%s cannot be run; name the python3 of the sandboxes with -python", b.python)
 	}
 	client, err := b.local(ctx, "python")
 	if err != nil {
@@ -73,7 +72,7 @@ func pythonFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// loopLength is how many rounds of the loop take two seconds here.
+// loopLength is the number of iterations that take two seconds here.
 func loopLength(ctx context.Context, python string) (int, error) {
 	const probe = 1_000_000
 	var out bytes.Buffer
@@ -87,7 +86,7 @@ func loopLength(ctx context.Context, python string) (int, error) {
 	return int(probe * 2 / took), nil
 }
 
-// addSeconds adds what a program printed about itself.
+// addSeconds adds a time that a program printed about itself.
 func (s *scores) addSeconds(name, text string) error {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// contender does one round and adds what it scored.
+// contender does one round and adds its scores.
 type contender struct {
 	name string
 	run  func(ctx context.Context, s *scores) error
 }
 
-// race lets every contender run once per round, each round beginning with
-// another one, so that a machine that is busy for a while is busy for all of
-// them. One round before the first warms caches and is not counted.
+// race runs every contender once per round, each round beginning with another one, so that a
+// machine that is busy for a while is busy for all of them. One round before the first warms caches
+// and is not counted.
 func race(ctx context.Context, rounds int, all ...contender) (*scores, error) {
 	counted := newScores()
 	for round := -1; round < rounds; round++ {

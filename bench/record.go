@@ -29,13 +29,12 @@ import (
 const (
 	unwatched = "a box that is not watched"
 	recorded  = "all of it written down"
-	// boxTime is the sandbox's, which the other programs of a busy machine
-	// change less.
+	// boxTime is the sandbox's processor time, on which other programs of a busy machine have less
+	// effect.
 	boxTime = ", processor time"
 )
 
-// recordLoads are what programs do in both sandboxes. What is counted is how many
-// things a load does.
+// recordLoads are the loads of both sandboxes, with the number of things that each does.
 var recordLoads = []struct {
 	title string
 	line  string
@@ -71,8 +70,8 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 	},
 }
 
-// recordFigures measures what it costs that a sandbox's kernel writes down what
-// programs do: the same in two sandboxes, of which one is watched.
+// recordFigures measures what it costs that a sandbox's kernel writes events of programs: the same
+// load in two sandboxes, of which one is observed.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
 	engines, err := standard.Engines(state, slog.New(slog.DiscardHandler), "")
@@ -122,8 +121,7 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// recordBox is a sandbox of the engine itself: whether it is watched is nothing
-// that a server lets anybody choose.
+// recordBox is a sandbox of the engine itself: a server gives no choice whether it is observed.
 type recordBox struct {
 	eng    engine.Engine
 	id     string
@@ -151,8 +149,7 @@ func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*re
 	return &recordBox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-// load runs a line that does count things, until all that it changed is
-// written down.
+// load runs a line that does count things, until all its changes are on the disk.
 func (r *recordBox) load(name, line string, count float64) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		before, err := r.eng.(engine.Meter).Usage(ctx, r.id)

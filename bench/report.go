@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// report is all that a run found.
+// report is everything that a run found.
 type report struct {
 	Host     host      `json:"host"`
 	Sections []section `json:"sections"`
@@ -30,20 +30,18 @@ type row struct {
 	N        int      `json:"n"`
 	P50      float64  `json:"p50"`
 	P95      float64  `json:"p95"`
-	P99      *float64 `json:"p99,omitempty"` // where there are enough values for one
+	P99      *float64 `json:"p99,omitempty"` // if there are enough values for one
 	Baseline string   `json:"baseline,omitempty"`
 	Ratio    float64  `json:"ratio,omitempty"` // of the medians
 	Target   string   `json:"target,omitempty"`
 	Reached  bool     `json:"reached,omitempty"`
 }
 
-// enough is how many values a 99th percentile needs to say more than the
-// largest of them would.
+// enough is how many values a 99th percentile needs to differ from the largest of them.
 const enough = 200
 
-// table makes a section of what a race scored, in the order of names, or in the
-// order in which they came if there are none. Names without a score are left
-// out.
+// table makes a section of a race's scores, in the order of names, or in the order in which they
+// came if there are none. It leaves out names without a score.
 func table(group, title, unit string, s *scores, names ...string) section {
 	if len(names) == 0 {
 		names = s.order
@@ -61,15 +59,15 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	return sec
 }
 
-// tails99 gives every row a 99th percentile, also those with few values, of
-// which it is next to the largest.
+// tails99 gives every row a 99th percentile, even with few values, of which it is next to the
+// largest.
 func (s *section) tails99(from *scores) {
 	for i := range s.Rows {
 		s.Rows[i].P99 = from.by[s.Rows[i].Name].p99()
 	}
 }
 
-// against names the baseline of the rows, all of them if none are named.
+// against names the baseline of the rows, or of all of them if none are named.
 func (s *section) against(baseline string, rows ...string) {
 	base := s.find(baseline)
 	if base == nil || base.P50 == 0 {
@@ -83,7 +81,7 @@ func (s *section) against(baseline string, rows ...string) {
 	}
 }
 
-// target notes what a row was meant to reach and whether it did.
+// target records what a row was meant to reach and whether it did.
 func (s *section) target(name, text string, reached func(r row) bool) {
 	if r := s.find(name); r != nil {
 		r.Target, r.Reached = text, reached(*r)
@@ -103,7 +101,7 @@ func (s *section) find(name string) *row {
 	return nil
 }
 
-// add keeps a section and shows it.
+// add adds a section and prints it.
 func (r *report) add(s section) {
 	r.Sections = append(r.Sections, s)
 	if r.live != nil {
@@ -163,7 +161,7 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-len([]rune(s))))
 }
 
-// number shows three digits that mean something.
+// number formats a number with three significant digits.
 func number(v float64) string {
 	switch {
 	case v >= 100:

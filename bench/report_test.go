@@ -93,8 +93,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A 99th percentile of zero is shown, and one that there are too few values for
-// is not, unless it is asked for.
+// A 99th percentile of zero is shown, and one with too few values is not, unless requested.
 func TestTails(t *testing.T) {
 	s := newScores()
 	for i := range enough {

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// local opens an engine in this process, as a Go program would use it.
+// local opens an engine in this process, like a Go program.
 func (b *bench) local(ctx context.Context, name string) (*crannog.Client, error) {
 	return crannog.Local(ctx, crannog.State(filepath.Join(b.dir, name)))
 }
@@ -54,7 +54,7 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	return s, err
 }
 
-// readStart reads the lines that a shell would eval.
+// readStart parses the lines that a shell would eval.
 func (s *server) readStart(stdout io.Reader) error {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -80,7 +80,7 @@ func (s *server) tail() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-// close ends the server and the sandboxes that it still has.
+// close ends the server and its sandboxes.
 func (s *server) close() error {
 	var errs []error
 	if s.client != nil {

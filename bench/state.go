@@ -10,8 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// dirtySizes are how much memory a program inside holds that no other program
-// has.
+// dirtySizes are the sizes of private memory of a program inside.
 var dirtySizes = []struct {
 	name  string
 	bytes int64
@@ -22,12 +21,11 @@ var dirtySizes = []struct {
 	{"1 GB", 1e9, 1},
 }
 
-// stateLimits hold the largest of them beside an interpreter.
+// stateLimits are enough for the largest of them and an interpreter.
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
-// stateFigures measures what saves, copies and brings back sandboxes. Between the
-// steps the server gets the time to make its spare kernels, as it has between
-// the calls of people.
+// stateFigures measures saving, copying and restoring sandboxes. Between the steps the server gets
+// the time to make its spare kernels, as it has between the calls of people.
 func stateFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000")
 	if err != nil {
@@ -56,8 +54,8 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtyBox makes a sandbox in which an interpreter holds so many bytes that no two
-// pages are the same.
+// dirtyBox creates a sandbox in which an interpreter holds so many bytes that no two pages are
+// equal.
 func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
 	if err != nil {
@@ -70,7 +68,7 @@ func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, 
 	return sb, nil
 }
 
-// check asks whether the memory that was there is there.
+// check checks that the memory's content is there.
 func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 	return runCode(ctx, sb, fmt.Sprintf("print(42 if len(held) == %d else 0)", bytes>>20))
 }
@@ -83,7 +81,7 @@ const (
 	toAnswer    = " to the first answer of Python"
 )
 
-// stateAt does one thing after the other with one sandbox.
+// stateAt makes the steps one after the other with one sandbox.
 func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
 	sb, err := dirtyBox(ctx, srv, bytes)
 	if err != nil {
@@ -157,7 +155,7 @@ func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64
 	if err := errors.Join(err, source.Kill(ctx)); err != nil {
 		return err
 	}
-	sec := table("state", fmt.Sprintf("fork: %d of a box whose Python holds %s", count, name), "ms", s)
+	sec := table("state", fmt.Sprintf("fork: %d of a sandbox whose Python holds %s", count, name), "ms", s)
 	sec.tails99(s)
 	if count == 100 {
 		sec.target(didFork, "≤ 4000 ms", func(r row) bool { return r.P50 <= 4000 })

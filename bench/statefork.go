@@ -15,14 +15,13 @@ const (
 	toLast  = "until the last copy has answered"
 )
 
-// forkOnce makes copies, has each of them answer, and removes them.
+// forkOnce makes copies, waits for each one's answer, and removes them.
 func forkOnce(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) error {
 	copies, err := forked(ctx, source, count, s, answer)
 	return errors.Join(err, killAll(ctx, copies))
 }
 
-// forked makes copies that have answered. It returns those that were made
-// also with an error.
+// forked makes copies that have answered. With an error it still returns the copies that were made.
 func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) ([]*crannog.Sandbox, error) {
 	began := time.Now()
 	copies, err := source.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: 600})
@@ -48,8 +47,8 @@ func killAll(ctx context.Context, boxes []*crannog.Sandbox) error {
 	return err
 }
 
-// costRounds is how often what copies cost is measured. The server's time is
-// told in hundredths of a second, so few copies are made more often.
+// costRounds is how often the cost of copies is measured. The server's time is in hundredths of a
+// second, so few copies are made more often.
 func (f flags) costRounds(count int) int { return max((20+count-1)/count, min(5, f.n)) }
 
 // forkCosts scores the processor time of each copy, round by round.
@@ -64,11 +63,11 @@ func (b *bench) forkCosts(ctx context.Context, srv *server, source *crannog.Sand
 	return nil
 }
 
-// addCost notes what the row of forkCosts means, and what it is to reach.
+// addCost adds a note about the row of forkCosts, and its target.
 func (s *section) addCost(count int) {
 	s.target(didCost, "≤ 60 ms", func(r row) bool { return r.P50 <= 60 })
-	s.note("processor time: with the copy's share of saving the box, to its first answer and without its removal; a value is the mean of %d made at once,", count)
-	s.note("and the server's part of it is told in steps of 10 ms for all of them")
+	s.note("processor time: with the copy's share of saving the sandbox, to its first answer and without its removal; a value is the mean of %d made at once,", count)
+	s.note("and the server's part of it is in steps of 10 ms for all of them")
 }
 
 // forkCost is the processor time of all copies that are made at once.
@@ -101,8 +100,8 @@ const (
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a sandbox that holds numpy is of use,
-// beside what there is without copies.
+// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, beside the ways
+// without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
 		sec := section{Group: "state", Title: "fork: a box that holds numpy", Unit: "ms"}
@@ -117,7 +116,7 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := runCode(ctx, source, numpyCode); err != nil {
 		return errors.Join(err, source.Kill(ctx))
 	}
-	const whole, made, bareStart = "fork to the first answer of numpy", "a box made anew, to the same answer", "bare python3 that imports numpy"
+	const whole, made, bareStart = "fork to the first answer of numpy", "a new sandbox, to the same answer", "bare python3 that imports numpy"
 	answer := func(sb *crannog.Sandbox) error { return runCode(ctx, sb, numpyAnswer) }
 	s, err := race(ctx, b.n,
 		contender{whole, func(ctx context.Context, s *scores) error {
@@ -148,7 +147,7 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := errors.Join(err, source.Kill(ctx)); err != nil {
 		return err
 	}
-	sec := table("state", "fork: one of a box that holds numpy", "ms", s, didFork, whole, made, bareStart, didCost)
+	sec := table("state", "fork: one of a sandbox that holds numpy", "ms", s, didFork, whole, made, bareStart, didCost)
 	sec.tails99(s)
 	sec.against(made, didFork, whole, bareStart)
 	sec.target(whole, "≤ 45 ms", func(r row) bool { return r.P50 <= 45 })

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// stateMemory measures what sandboxes hold in each of their states.
+// stateMemory measures the memory of sandboxes in each of their states.
 func (b *bench) stateMemory(ctx context.Context, srv *server) error {
 	const boxes = 10
 	all, err := inBatches(boxes, func() (*crannog.Sandbox, error) {
@@ -57,7 +57,7 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 				return err
 			}
 		}
-		// Memory goes back ten seconds after a busy time.
+		// Memory is given back ten seconds after a busy time.
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
@@ -74,15 +74,14 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	sec.tails99(s)
 	sec.target("idle, without pages of program files", "≤ 20 MB", func(r row) bool { return r.P50 <= 20 })
 	sec.target("paused", "0", func(r row) bool { return r.P95 == 0 })
-	sec.note("a box that is paused is looked for by its kernel's name in the arguments of every process of the host; all of them were found so just before")
+	sec.note("a paused sandbox is looked for by its kernel's name in the arguments of every process of the host; all of them were found so just before")
 	sec.note("the 99th percentile of ten values is next to the largest of them")
 	b.report.add(sec)
 	return nil
 }
 
-// addPaused scores what sandboxes hold that do not run any more. A sandbox that is
-// looked for by a wrong name is never found, so all of them must be found
-// first.
+// addPaused scores the memory of sandboxes that do not run any more. A search for a wrong name
+// finds nothing, so all of them must be found first.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
 	var kernels []string
 	for _, id := range ids {
@@ -92,7 +91,7 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 		}
 		sum, err := pssNamed(kernel)
 		if err == nil && sum.all == 0 {
-			err = fmt.Errorf("box %s runs, and no process has %s in its arguments", id, kernel)
+			err = fmt.Errorf("sandbox %s runs, and no process has %s in its arguments", id, kernel)
 		}
 		if err != nil {
 			return err
@@ -112,8 +111,8 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 	return nil
 }
 
-// kernelOf reads what a sandbox's processes call it from the engine's record. A sandbox
-// that took a kernel over has another name itself.
+// kernelOf reads the name of a sandbox's kernel from the engine's row. A sandbox that took over a
+// kernel has another name itself.
 func kernelOf(state, id string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
 	if err != nil {
@@ -124,7 +123,7 @@ func kernelOf(state, id string) (string, error) {
 		return "", err
 	}
 	if record.Kernel == "" {
-		return "", fmt.Errorf("the record of box %s names no kernel", id)
+		return "", fmt.Errorf("the row of sandbox %s names no kernel", id)
 	}
 	return record.Kernel, nil
 }
@@ -139,7 +138,7 @@ func pssNamed(name string) (memory, error) {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil || !bytes.Contains(data, []byte(name)) {
-			continue // it has ended, or is another's
+			continue // it has ended, or is another user's
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {

@@ -33,7 +33,7 @@ func TestPercentile(t *testing.T) {
 	s := series{3, 1, 2}
 	s.p50()
 	if !slices.Equal(s, series{3, 1, 2}) {
-		t.Errorf("the rounds were put into another order: %v", s)
+		t.Errorf("the order of the rounds was changed: %v", s)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// refill is how long a server gets after each round to make the next sandbox ready:
-// callers come with a pause, and what happens in it slows no caller down.
+// refill is how long a server gets after each round to make the next sandbox ready. Real requests
+// have pauses between them too, and work during a pause delays no caller.
 const refill = 400 * time.Millisecond
 
 const (
@@ -20,7 +20,7 @@ const (
 	nameCold = "a box, cold"
 )
 
-// ttiFigures measures the time from nothing to something that interacts.
+// ttiFigures measures the time from a request for a sandbox to the result of a first command in it.
 func ttiFigures(ctx context.Context, b *bench) (err error) {
 	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
 	if err != nil {
@@ -44,7 +44,7 @@ func ttiFigures(ctx context.Context, b *bench) (err error) {
 	return b.npmFigures(ctx, warm, cold)
 }
 
-// ttiOne has the ways take turns.
+// ttiOne measures one sandbox at a time, by each way in turn.
 func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	live, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
 	if err != nil {
@@ -99,8 +99,8 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	return live.Kill(ctx)
 }
 
-// rest waits until the server has made ready what it keeps ready, sandboxes and
-// spare kernels: until they have not changed for a while.
+// rest waits until the server has made all sandboxes and spare kernels that it keeps ready, which is
+// when their numbers have not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)
 	for last, same := "", 0; same < 4; {

@@ -16,12 +16,12 @@ import (
 //go:embed tti.mjs
 var npmDriver []byte
 
-// npmServer is one server as the driver is told of it.
+// npmServer describes one server to the driver.
 type npmServer struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 	Key  string `json:"key"`
-	Runs bool   `json:"runs"` // it runs commands, and their output is looked at
+	Runs bool   `json:"runs"` // whether it runs commands, so that their output is checked
 }
 
 const (

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// answerer is a server that speaks just enough of E2B's wire for a client to
-// create a sandbox, run commands and kill it. There is no sandbox: what it
-// costs is what the client costs.
+// answerer is a server that speaks just enough of E2B's protocol for a client to
+// create a sandbox, run commands and kill it. It has no sandboxes, so the time
+// that is measured is the client's own.
 type answerer struct {
 	url  string
 	http *http.Server
@@ -24,7 +24,7 @@ type answerer struct {
 	around func(argv ...string) []string
 }
 
-// stubKey has the form that the SDK wants a key to have.
+// stubKey has the form that the SDK requires of a key.
 const stubKey = "e2b_0000000000000000000000000000000000000000"
 
 func newAnswerer(around func(argv ...string) []string) (*answerer, error) {
@@ -63,7 +63,7 @@ func (a *answerer) start(w http.ResponseWriter, r *http.Request) {
 	if a.around != nil {
 		output, code = a.run(r.Context(), argv)
 	}
-	data, err := json.Marshal(output) // bytes become base64, as the wire has them
+	data, err := json.Marshal(output) // bytes become base64, as in the protocol
 	if err != nil {
 		return
 	}

@@ -1,6 +1,5 @@
-// Package egress owns the vocabulary of the only way out of a sandbox: the
-// verdicts, the records and the questions that its parts pass to each other.
-// The parts themselves are the packages below it.
+// Package egress owns the vocabulary of the egress gateway: the verdicts, the flow entries and the
+// questions that its parts pass to each other. The parts themselves are the packages below it.
 package egress
 
 import (
@@ -9,36 +8,35 @@ import (
 	"time"
 )
 
-// Effect is what a policy says about a connection or a request.
+// Effect is a policy's decision about a connection or a request.
 type Effect string
 
-// Effects, from the weakest to the strongest: when several rules of one host
-// block match, the strongest governs.
+// Effects, from the weakest to the strictest: if several rules of one host block match, the
+// strictest applies.
 const (
 	Allow Effect = "allow"
 	Ask   Effect = "ask"
 	Deny  Effect = "deny"
 )
 
-// Decision is a verdict with its reason. The same object is in the record, in
-// the body of a refusal, in an approval and in what explain prints.
+// Decision is a verdict with its reason. The same object is in the audit log, in the body of a
+// denial, in an approval request and in the output of explain.
 type Decision struct {
 	Effect Effect `json:"effect"`
-	// Rule names what decided: "host:api.github.com/read-issues",
-	// "network.unlisted", "floor.address", "identity.sni".
+	// Rule names the rule that decided: "host:api.github.com/read-issues", "network.unlisted",
+	// "floor.address", "identity.sni".
 	Rule string `json:"rule"`
-	// Layer is the layer whose rule it is: floor, level, organisation,
-	// project or task.
+	// Layer is the layer of that rule: floor, level, organisation, project or task.
 	Layer string `json:"layer"`
-	// Policy is the digest of the policy that was asked.
+	// Policy is the digest of the policy that decided.
 	Policy string `json:"policy,omitempty"`
-	// Reason says in a sentence why, Fix what would allow it, as a flag or a
-	// command. Fix is empty where nothing would.
+	// Reason says in a sentence why, and Fix is a flag or a command that would allow it. Fix is
+	// empty if nothing would.
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 }
 
-// AttachmentKind names how a sandbox is connected to the gateway.
+// AttachmentKind is the way in which a sandbox is connected to the gateway.
 type AttachmentKind string
 
 // Kinds of attachments.
@@ -50,42 +48,42 @@ const (
 	Proxy    AttachmentKind = "proxy"    // CONNECT, HTTP and DNS over streams to a listening Unix socket
 )
 
-// Kind is what a record is of.
+// Kind is the kind of a flow entry.
 type Kind string
 
-// Kinds of records.
+// Kinds of flow entries.
 const (
-	KindDNS       Kind = "dns"       // a name was asked for
+	KindDNS       Kind = "dns"       // a DNS lookup
 	KindTCP       Kind = "tcp"       // a connection that never became anything else
-	KindTLS       Kind = "tls"       // a connection whose bytes passed unopened
+	KindTLS       Kind = "tls"       // a connection whose bytes were passed on without being decrypted
 	KindTunnel    Kind = "tunnel"    // a connection of a tunnel rule
 	KindConnect   Kind = "connect"   // a CONNECT to our own proxy port
 	KindHTTP      Kind = "http"      // one request
 	KindWebSocket Kind = "websocket" // a request that became a WebSocket
-	KindGit       Kind = "git"       // a push
-	KindPublish   Kind = "publish"   // a package was to be published
-	KindPacket    Kind = "packet"    // UDP other than names, and all other protocols: dropped
-	KindLink      Kind = "link"      // the link opened, closed, or got a new policy
+	KindGit       Kind = "git"       // a git push
+	KindPublish   Kind = "publish"   // an attempt to publish a package
+	KindPacket    Kind = "packet"    // UDP other than DNS, and all other protocols: dropped
+	KindLink      Kind = "link"      // the attachment opened, closed, or got a new policy
 )
 
-// Record is what is left of one flow or request, on every path, also of a
-// failed one. It holds no secret and no query: values there are often one.
+// Record describes one flow or request, on every path, also a failed one. It holds no secret and no
+// query string, because values there are often secrets.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox"`
 	// Seq numbers the records of one sandbox from 1.
 	Seq  uint64 `json:"seq"`
 	Kind Kind   `json:"kind"`
-	// Begins is set on the first of two records. What lasts, carries a secret
-	// or was approved is recorded before it happens, and with the same Time
-	// at its end: that one is counted.
+	// Begins is set on the first of two entries. An action that lasts, carries a secret or was
+	// approved is logged before it happens, and again with the same Time at its end: the latter
+	// counts.
 	Begins bool   `json:"begins,omitempty"`
 	Method string `json:"method,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Port   int    `json:"port,omitempty"`
 	// Path is the escaped path without its query.
 	Path string `json:"path,omitempty"`
-	// Address is where the connection really went.
+	// Address is the address of the actual connection.
 	Address string `json:"address,omitempty"`
 	Status  int    `json:"status,omitempty"`
 	Decision
@@ -94,34 +92,34 @@ type Record struct {
 	Received int64         `json:"received,omitempty"`
 	Took     time.Duration `json:"took_ns,omitempty"`
 	Approval string        `json:"approval,omitempty"`
-	// Secrets are the names of those that were set on the request.
+	// Secrets are the names of the secrets that were set on the request.
 	Secrets []string `json:"secrets,omitempty"`
 	Error   string   `json:"error,omitempty"`
-	// Probe is set on what the sandbox's first process tried, before the
-	// sandbox was ready, to see that the policy holds.
+	// Probe is set on the tries of the sandbox's first process, which checks before the sandbox is
+	// ready that the policy holds.
 	Probe bool `json:"probe,omitempty"`
 }
 
-// Recorder keeps records. A record that cannot be kept is an error, and what
-// it is of does not happen: there is no action without a record.
+// Recorder writes flow entries. If an entry cannot be written, its action does not happen: there is
+// no action without an entry.
 type Recorder interface {
 	Record(r Record) error
 }
 
-// Question is what a person is asked: may this sandbox do this, once?
+// Question is a question for a person: may this sandbox do this, once?
 type Question struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is one of the approval kinds below.
 	Kind    string `json:"kind"`
 	Summary string `json:"summary"` // one line, for people
-	// Facts are all that the answer is bound to: two questions with equal
-	// facts are one question. They hold a body's hash, never a body.
+	// Facts are everything that the decision is bound to: two questions with equal facts are one
+	// question. They hold a body's hash, never a body.
 	Facts map[string]string `json:"facts"`
 	Rule  string            `json:"rule"`
-	// Policy is the digest of the policy that asked.
+	// Policy is the digest of the policy that requires the approval.
 	Policy string `json:"policy"`
 	Quorum int    `json:"quorum,omitempty"` // zero is 1
-	Expiry int64  `json:"expiry,omitempty"` // seconds that the question lives; zero is 30 minutes
+	Expiry int64  `json:"expiry,omitempty"` // lifetime of the question in seconds; zero is 30 minutes
 }
 
 // Kinds of approvals.
@@ -136,8 +134,8 @@ const (
 	AskDelete  = "fs.delete"
 )
 
-// Answer is what came of a question. A grant is spent by being answered: the
-// same question asked again is a new one.
+// Answer is the outcome of a question. It uses up a grant: the same question asked again is a new
+// one.
 type Answer struct {
 	Granted  bool   `json:"granted"`
 	Approval string `json:"approval"` // its ID
@@ -146,58 +144,58 @@ type Answer struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Asker puts questions to people. Ask waits as long as ctx allows; what is
-// still open then is an Answer with State pending and no error.
+// Asker asks people for approval. Ask waits as long as ctx allows; if there is no decision then, it
+// returns an Answer with State pending and no error.
 type Asker interface {
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
-// Secret is a sealed value bound to where it may go. The value is set by the
-// causeway on verified TLS only, and never reaches the sandbox.
+// Secret is a sealed value bound to its destinations. The gateway sets the value on verified TLS
+// only, and it never reaches the sandbox.
 type Secret struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Generation grows with each rotation: an approval is bound to it.
+	// Generation grows with each rotation; an approval is bound to it.
 	Generation int64  `json:"generation"`
 	Host       string `json:"host"` // exact
 	Port       int    `json:"port"` // zero is 443
 	Header     string `json:"header"`
-	// Format holds {} where the value goes: "Bearer {}". "" is "{}".
+	// Format holds {} at the place of the value: "Bearer {}". "" is "{}".
 	Format string `json:"format"`
-	// Basic, if set, is the user name of a Basic credential whose password
-	// is the value, as git over HTTPS wants it. Format is ignored then.
+	// Basic, if set, is the user name of a Basic credential with the value as its password, as git
+	// over HTTPS needs it. Format is ignored then.
 	Basic   string    `json:"basic,omitempty"`
-	Methods []string  `json:"methods,omitempty"` // none is all
-	Paths   []string  `json:"paths,omitempty"`   // globs as in the policy; none is all
-	Expires time.Time `json:"expires,omitzero"`  // zero is with the sandbox
-	Uses    int64     `json:"uses,omitempty"`    // most uses; zero is the default
-	Approve bool      `json:"approve,omitempty"` // each use is asked for
-	// Plain values are set and not masked: they are too short, or too much
-	// like ordinary text, to be told from it. What a person sealed never is.
+	Methods []string  `json:"methods,omitempty"` // empty is all
+	Paths   []string  `json:"paths,omitempty"`   // globs as in the policy; empty is all
+	Expires time.Time `json:"expires,omitzero"`  // zero is the end of the sandbox
+	Uses    int64     `json:"uses,omitempty"`    // greatest number of uses; zero is the default
+	Approve bool      `json:"approve,omitempty"` // each use needs an approval
+	// Plain values are set and not redacted: they are too short, or too much like ordinary text. A
+	// value that a person sealed is never plain.
 	Plain bool `json:"plain,omitempty"`
-	// ApproveFirst has a person asked before the first use.
+	// ApproveFirst requires an approval before the first use.
 	ApproveFirst bool `json:"approve_first,omitempty"`
-	// Old are earlier values, still masked in answers.
+	// Old are earlier values, which are still redacted in responses.
 	Old []string `json:"old,omitempty"`
 }
 
-// CodeNotAttached says of a sandbox that its link is gone, with the process that
+// CodeNotAttached is the error code for a sandbox whose attachment is gone, with the process that
 // held it: it reaches nothing, and no policy can be put in force.
 const CodeNotAttached = "network_not_attached"
 
-// The addresses of every sandbox's link. All sandboxes have the same: a link
-// has one sandbox at its end, and nothing is ever routed.
+// The addresses of every attachment. All sandboxes have the same ones: an attachment has one
+// sandbox at its end, and nothing is ever routed.
 var (
 	Box     = netip.MustParsePrefix("10.199.0.2/30")
 	Gateway = netip.MustParseAddr("10.199.0.1")
-	// Synthetic is where names get their addresses from.
+	// Synthetic is the range of the addresses that DNS answers contain.
 	Synthetic = netip.MustParsePrefix("198.18.0.0/15")
 )
 
 const (
-	// ProxyPort on the gateway takes CONNECT and absolute-form requests, for
-	// programs that insist on a proxy.
+	// ProxyPort on the gateway accepts CONNECT and absolute-form requests, for programs that
+	// require a proxy.
 	ProxyPort = 3128
-	// MTU of the link.
+	// MTU of an attachment.
 	MTU = 65000
 )

@@ -13,7 +13,7 @@ func TestEffectsAreOrdered(t *testing.T) {
 	}{
 		{egress.Deny, egress.Ask, true}, {egress.Ask, egress.Allow, true}, {egress.Deny, egress.Allow, true},
 		{egress.Allow, egress.Ask, false}, {egress.Ask, egress.Deny, false}, {egress.Deny, egress.Deny, false},
-		// What is no effect denies.
+		// An invalid effect denies.
 		{"", egress.Ask, true}, {"maybe", egress.Deny, false}, {egress.Deny, "maybe", false},
 	} {
 		if got := test.a.Stricter(test.b); got != test.want {

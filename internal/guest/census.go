@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// census answers with what runs here and where it listens.
+// census answers with the list of processes and listening ports.
 func (g *Guest) census(w http.ResponseWriter) {
 	c, err := census.Take("/proc")
 	if err != nil {
@@ -29,14 +29,13 @@ func (g *Guest) census(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, c)
 }
 
-// signal signals what a caller had run, with all of its group, or another
-// process alone.
+// signal signals a process: a command that a caller started with its whole group, any other alone.
 func (g *Guest) signal(w http.ResponseWriter, r *http.Request) {
 	var s census.Signal
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate))
 	body.DisallowUnknownFields()
-	// The first process is the guest: its end is the sandbox's, and not asked
-	// for this way. Numbers below one name groups, or everybody.
+	// The first process is the guest: its end is the sandbox's, and must not be requested this way.
+	// Numbers below one name groups, or all processes.
 	if err := body.Decode(&s); err != nil || s.PID <= 1 || s.Signal < 1 || s.Signal > 31 {
 		fail(w, http.StatusBadRequest, "malformed signal")
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// The daemon is told what runs, and may signal any process but the first.
+// The server is told what runs, and may signal any process but the first.
 func TestCensusAndSignal(t *testing.T) {
 	b := newBox(t, nil)
 	child := exec.CommandContext(t.Context(), "sleep", "60")

@@ -11,22 +11,22 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// maxUpdate bounds a control request's body.
+// maxUpdate limits a control request's body.
 const maxUpdate = 1 << 20
 
-// maxPaths bounds a request about many files.
+// maxPaths limits a request about many files.
 const maxPaths = 64 << 20
 
-// maxTick is the longest that the end is not looked at. Timers count time
-// that passed for the machine, and EndAt is a time of day: the two differ
-// after the machine slept or its clock was set.
+// maxTick is the longest time between checks of the end. Timers count time that the machine was
+// running, while EndAt is a time of day: the two differ after the machine was suspended or its
+// clock was set.
 const maxTick = time.Minute
 
-// grace is how long the end waits for another one, or for Hold. A sandbox that
-// was restored sees that its end is long past before it is told that it was.
+// grace is how long to wait, once the end has passed, for a new end or for Hold. A restored sandbox
+// notices that its end has passed before it learns that it was restored.
 const grace = 2 * time.Second
 
-// control answers the daemon. To everybody else these paths do not exist.
+// control serves the server's requests. For everybody else these paths do not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	if !sameToken(r.Header.Get(ControlHeader), g.controlToken()) {
 		files.Hurry(w)
@@ -37,7 +37,7 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == PathReady && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.opts.Asked != nil:
-		// The header is sent by then: a caller that left is no error of ours.
+		// The header is sent by then, so a caller that left is not an error.
 		_ = json.NewEncoder(w).Encode(g.opts.Asked())
 	case r.URL.Path == PathUpdate && r.Method == http.MethodPost:
 		g.update(w, r)
@@ -66,7 +66,7 @@ func (g *Guest) update(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// claim gives a sandbox that waits to its first user.
+// claim gives a warm sandbox to its first user.
 func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
 	cfg, _, err := Decode(http.MaxBytesReader(w, r.Body, maxConfig))
 	if err != nil || cfg.Renew != Claimed || cfg.Archive {
@@ -80,7 +80,7 @@ func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// stream answers with what lies in the files of the sandbox.
+// stream answers with the files of the sandbox.
 func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(context.Context, io.Writer, R) error) {
 	var req R
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPaths))
@@ -91,18 +91,18 @@ func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(
 	}
 	out := &begun{w: w}
 	if err := write(r.Context(), out, req); err != nil {
-		g.log.Warn("files were not told", "err", err)
+		g.log.Warn("files were not sent", "err", err)
 		if !out.yes {
 			fail(w, http.StatusConflict, err.Error())
 			return
 		}
-		// The status is out, so that the stream is cut: it has no end by which
-		// the daemon would take it for whole.
+		// The status is sent already, so the stream is cut: without its end the server does not
+		// take it for complete.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// begun notes whether anything was written.
+// begun records whether anything was written.
 type begun struct {
 	w   io.Writer
 	yes bool
@@ -129,9 +129,8 @@ func (g *Guest) Apply(u Update) {
 	}
 }
 
-// Hold keeps the sandbox from ending by itself until Renew says when it does.
-// Who has just been restored has the end of another time, and may need long
-// until all that comes before Renew is done.
+// Hold keeps the sandbox from ending by itself until Renew sets a new end. A sandbox that has just
+// been restored has an old end, and may need long until everything that precedes Renew is done.
 func (g *Guest) Hold() { g.setEnd(time.Time{}) }
 
 // setEnd replaces the time of the end; zero is never.
@@ -174,7 +173,7 @@ func (g *Guest) tick() {
 	g.opts.End()
 }
 
-// tick returns how long to wait before looking at the clock again.
+// tick returns how long to wait before checking the clock again.
 func tick(at time.Time) time.Duration {
 	return min(time.Until(at.Round(0)), maxTick)
 }

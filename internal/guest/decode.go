@@ -8,16 +8,15 @@ import (
 	"io"
 )
 
-// maxConfig bounds a configuration. What follows it is not counted.
+// maxConfig limits the size of a configuration, not counting what follows it.
 const maxConfig = 4 << 20
 
-// Unknown is the beginning of the error for a configuration with a field that this
-// version does not know.
+// Unknown is the beginning of the error for a configuration with an unknown field.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode reads a configuration, which ends with its line or with in. With Archive set, rest
-// is what follows the line. Without, nothing is waited for behind it: in may be a stream
-// that has no end, such as a serial port.
+// Decode decodes a configuration, which ends with its line or with in. With Archive set, rest is
+// what follows the line. Without, it does not read beyond the line: in may be a stream without an
+// end, such as a serial port.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()

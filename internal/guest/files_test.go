@@ -106,7 +106,7 @@ func TestDownloadForms(t *testing.T) {
 	if w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "0" {
 		t.Errorf("empty: %d %v", w.Code, w.Header())
 	}
-	// Files of /proc claim to be empty.
+	// Files of /proc report the size 0.
 	if w := b.download(t, "path=/proc/self/status"); !strings.Contains(w.Body.String(), "Name:") {
 		t.Errorf("proc: %d %q", w.Code, w.Body)
 	}

@@ -21,45 +21,42 @@ import (
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
-// OwnPrograms is a directory of ours inside, for names that callers write and
-// the machine's own programs do not have. It comes last, so that it never
-// stands before one of them.
+// OwnPrograms is our own directory inside, for programs that callers expect and the template does
+// not have. It comes last in PATH, so that it never hides one of the template's.
 const OwnPrograms = "/.crannog/bin"
 
-// DefaultPath is the PATH of processes where Options has none.
+// DefaultPath is the PATH of processes if Options has none.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + OwnPrograms
 
 // NpmConfig is the sandbox's own configuration of npm for all users. npm looks for such a file
-// beside the directory that it is installed in, which differs between systems, unless a variable
-// names it.
+// beside its own installation directory, which differs between systems, unless a variable names it.
 const NpmConfig = "/etc/npmrc"
 
-// PathOf is the PATH of a user with this home.
+// PathOf returns the PATH of a user with this home.
 func PathOf(home string) string { return identity.SearchPath(home, DefaultPath) }
 
-// Options say where the guest runs.
+// Options configure where the guest runs.
 type Options struct {
-	// Users finds accounts. It must be set.
+	// Users finds accounts. It is required.
 	Users identity.Users
-	// Switch says that the guest is root and does each request's work as the
-	// request's user. Without it everything happens as the current user.
+	// Switch is set if the guest is root and does each request's work as the request's user.
+	// Otherwise everything happens as the current user.
 	Switch bool
 	// Reaper waits for children; nil waits for each by itself.
 	Reaper reap.Reaper
-	// End is called once, on a goroutine of its own, when Config.EndAt has
-	// come. Without it EndAt has no effect.
+	// End is called once, on its own goroutine, when Config.EndAt has passed. Without it EndAt has
+	// no effect.
 	End func()
-	// Path is the PATH of processes behind the programs of their home; "" is DefaultPath.
+	// Path is the PATH of processes after the programs of their home; "" is DefaultPath.
 	Path string
 	// NpmConfig is npm's configuration for all users; "" leaves it to npm.
 	NpmConfig string
-	// Asked are the names that were asked for in vain; nil where there is a
-	// network.
+	// Asked returns the names that were looked up in vain; nil if there is a network.
 	Asked func() Asked
 	// Claim gives a warm sandbox to its new owner, or returns why that is not possible;
 	// it calls Renew. Nil where warm sandboxes are not supported.
 	Claim func(context.Context, Config) error
-	// Log gets what no answer tells; nil drops it.
+	// Log gets errors that no answer reports; nil drops them.
 	Log *slog.Logger
 }
 
@@ -79,7 +76,7 @@ type Guest struct {
 	endAt time.Time
 	timer *time.Timer
 	ended bool
-	// overdue says that the end was seen to be past once.
+	// overdue is set if the end was found to have passed once.
 	overdue bool
 	closed  bool
 }
@@ -110,10 +107,10 @@ func New(cfg Config, opts Options) (*Guest, error) {
 	return g, nil
 }
 
-// check refuses a configuration that nothing could be served with.
+// check rejects an incomplete configuration.
 func (c Config) check(users identity.Users) error {
 	if c.AccessToken == "" || c.ControlToken == "" {
-		// An empty token would be matched by a request that has none.
+		// An empty token would match a request without one.
 		return errors.New("guest: access token and control token are required")
 	}
 	if _, err := users.Lookup(c.DefaultUser); err != nil {
@@ -146,16 +143,16 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 	}
 }
 
-// take makes the tokens, variables and names those of cfg.
+// take sets the tokens, variables and names of cfg.
 func (g *Guest) take(cfg Config) {
-	cfg.Files = nil // they are large, and written by now
+	cfg.Files = nil // they are large, and were written already
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.cfg, g.env = cfg, environment(cfg, cfg.Env)
 }
 
-// Renew makes g the guest of another configuration, as if it had been made
-// from it. Processes and watchers stay, and so do requests that run.
+// Renew gives g another configuration, as if it had been made from it. Processes, watchers and
+// requests in progress continue.
 func (g *Guest) Renew(cfg Config) error {
 	if err := cfg.check(g.opts.Users); err != nil {
 		return err
@@ -170,7 +167,7 @@ func (g *Guest) Renew(cfg Config) error {
 	return nil
 }
 
-// environment is what the sandbox sets for every process.
+// environment returns what the sandbox sets for every process.
 func environment(cfg Config, env map[string]string) map[string]string {
 	all := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": cfg.SandboxID, "E2B_TEMPLATE_ID": cfg.TemplateID}
 	maps.Copy(all, env)
@@ -187,7 +184,7 @@ func (g *Guest) Env() map[string]string {
 	return g.env
 }
 
-// AccessToken returns what opens the data plane at this time.
+// AccessToken returns the present token of the data plane.
 func (g *Guest) AccessToken() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,8 +197,7 @@ func (g *Guest) controlToken() string {
 	return g.cfg.ControlToken
 }
 
-// Command starts a process of the guest's own as the default user, with the
-// variables that cmd has.
+// Command starts a process of the guest's own as the default user, with the variables in cmd.
 func (g *Guest) Command(cmd *exec.Cmd) (*process.Command, error) {
 	user, err := g.defaultUser()
 	if err != nil {
@@ -232,7 +228,7 @@ func (g *Guest) defaultUser() (identity.User, error) {
 	return user, err
 }
 
-// Close cuts all streams and kills every process. Closing twice is fine.
+// Close cuts all streams and kills every process. It may be called twice.
 func (g *Guest) Close() error {
 	g.mu.Lock()
 	g.closed = true

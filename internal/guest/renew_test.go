@@ -67,7 +67,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// A configuration that nothing could be served with changes nothing.
+// An incomplete configuration changes nothing.
 func TestRenewRefuses(t *testing.T) {
 	b := newBox(t, nil)
 	for name, change := range map[string]func(*guest.Config){
@@ -148,8 +148,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A sandbox that was saved for long sees on its return that its end is past,
-// a moment before it hears of its new one.
+// A sandbox that was saved for long notices on its return that its end has passed, a moment before
+// it gets its new one.
 func TestTheEndWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
@@ -196,7 +196,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%.40q was accepted", bad)
 		}
 	}
-	// A later version recognizes that by its words.
+	// A later version recognizes that by its text.
 	if _, _, err := guest.Decode(strings.NewReader(`{"unknown":1}`)); !strings.HasPrefix(err.Error(), guest.Unknown) {
 		t.Error(err)
 	}

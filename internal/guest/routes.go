@@ -13,13 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// maxMessage bounds one message of a service, which is held in memory.
+// maxMessage limits one message of a service, which is held in memory.
 const maxMessage = 64 << 20
 
 // unauthorized is the text that clients know.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
-// routes puts all that the guest serves behind the checks.
+// routes puts everything that the guest serves behind its checks.
 func (g *Guest) routes() http.Handler {
 	options := codec.Options(maxMessage)
 	closed := http.NewServeMux() // needs the access token
@@ -33,7 +33,7 @@ func (g *Guest) routes() http.Handler {
 	closed.HandleFunc("GET /metrics", g.serveMetrics)
 	closed.HandleFunc("/", notFound)
 
-	open := http.NewServeMux() // checks by itself, or has nothing to hide
+	open := http.NewServeMux() // makes its own checks, or is public
 	open.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	open.HandleFunc("GET /files", g.files.Download)
 	open.HandleFunc("POST /files", g.files.Upload)
@@ -49,7 +49,7 @@ func (g *Guest) routes() http.Handler {
 	return crossOrigin(open)
 }
 
-// guarded asks for the access token.
+// guarded requires the access token.
 func (g *Guest) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameToken(r.Header.Get(files.TokenHeader), g.AccessToken()) {
@@ -61,8 +61,8 @@ func (g *Guest) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// crossOrigin lets pages of any origin call. The access token is what
-// protects the sandbox: browsers do not add it by themselves.
+// crossOrigin lets pages of any origin send requests. The access token is what protects the
+// sandbox: browsers do not add it by themselves.
 func crossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, controlPrefix) {
@@ -77,7 +77,7 @@ func crossOrigin(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
-		// A star does not cover Authorization, so what is asked for is named.
+		// A star does not cover Authorization, so the requested headers are listed.
 		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 			h.Set("Access-Control-Allow-Headers", asked)
 		}
@@ -113,8 +113,8 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// sameToken compares in a time that does not tell how much of a guess is
-// right. An empty token matches nothing.
+// sameToken compares in constant time, which does not reveal how much of a guess is right. An empty
+// token matches nothing.
 func sameToken(given, want string) bool {
 	x, y := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
 	return want != "" && subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -56,7 +56,8 @@ func TestFilesAreTold(t *testing.T) {
 	}
 }
 
-// What cannot be listed is an error, or cut off so that no client takes it for complete.
+// A directory that cannot be listed is an error, or the list is cut off so that no client takes it
+// for complete.
 func TestWhatCannotBeToldIsNotToldInPart(t *testing.T) {
 	b, dir := newBox(t, nil), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<20), 0o600); err != nil {

@@ -8,46 +8,46 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Net is how a sandbox is connected as a whole.
+// Net is the kind of network that a sandbox gets.
 type Net string
 
-// The kinds of networks. NetDefault is NetPolicy where something asks for a
-// network, and NetNone otherwise.
+// The kinds of networks. NetDefault stands for NetPolicy where the request names hosts or has a
+// policy document with network rules, and for NetNone otherwise.
 const (
 	NetDefault Net = ""
-	NetNone    Net = "none"   // no link at all
+	NetNone    Net = "none"   // no network attachment
 	NetDev     Net = "dev"    // package registries, git forges, model APIs
-	NetOpen    Net = "open"   // every public host; the floor still holds
-	NetPolicy  Net = "policy" // what the policy says
+	NetOpen    Net = "open"   // every public host; the built-in denials still apply
+	NetPolicy  Net = "policy" // what the policy allows
 )
 
-// Access is what a sandbox may reach and change, as it was asked for. It is
-// kept, so that the policy can be made again after a restart.
+// Access is the request for what a sandbox may reach and change. It is stored, so that the policy
+// can be compiled again after a restart.
 type Access struct {
 	Level string   `json:"level,omitempty"`
 	Net   Net      `json:"net,omitempty"`
 	Allow []string `json:"allow,omitempty"`
-	// Documents are the task's own, each of which can only be tighter than
-	// the layers above.
+	// Documents are policy documents of the sandbox itself. Each can only be stricter than the
+	// layers above.
 	Documents []policy.Document `json:"documents,omitempty"`
-	// Lists are what E2B's wire asked for, which its document is made of.
+	// Lists are the network fields of E2B's API; a document is made of them.
 	Lists *Lists `json:"lists,omitempty"`
-	// Values are those of the documents' bindings that belong to this sandbox
-	// alone. They are sealed at once and never kept here; Own names them.
+	// Values are secret values for the documents' bindings that belong to this sandbox alone. They
+	// are sealed at once and never stored here; Own names them.
 	Values map[string]config.Secret `json:"-"`
 	Own    string                   `json:"own,omitempty"`
 }
 
-// Lists are the network fields of E2B's wire as they were given, to be shown
-// again. Rules have no fixed values: those are sealed.
+// Lists are the network fields of E2B's API as they were given, so that they can be shown again.
+// Rules have no secret values here: those are sealed.
 type Lists struct {
 	AllowOut []string          `json:"allow_out,omitempty"`
 	DenyOut  []string          `json:"deny_out,omitempty"`
 	Rules    policy.Transforms `json:"rules,omitempty"`
 }
 
-// With adds what a caller wrote: a policy document, and globs of what alone may
-// come out of the workspace. Neither is there if it is empty.
+// With adds what a caller wrote: a policy document, and the globs of the only paths that may be
+// exported from the workspace. Each is ignored if it is empty.
 func (a Access) With(document string, artifacts []string) (Access, error) {
 	a.Allow, a.Documents = slices.Clone(a.Allow), slices.Clone(a.Documents)
 	if document != "" {
@@ -98,7 +98,7 @@ func (a Access) Settled() Access {
 	return a
 }
 
-// Network is the kind of network that the request comes to.
+// Network returns the kind of network that the request results in.
 func (a Access) Network() Net {
 	switch {
 	case !a.Linked():
@@ -109,9 +109,8 @@ func (a Access) Network() Net {
 	return a.Net
 }
 
-// Compile lays the documents over each other: the organisation's, the
-// project's, and what the task asks for. The strictest level that any of them
-// names counts.
+// Compile combines the documents as layers: the organisation's, the project's, and those of the
+// request. The strictest level that any of them names applies.
 func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
 	task, err := a.Settled().task(settings.WithDefaults().Level)
 	if err != nil {
@@ -130,9 +129,9 @@ func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, er
 	return policy.Compile(layers...)
 }
 
-// Closed is what is left of an access whose network is taken away while the
-// sandbox runs. Its link is part of its machine and stays, so everything that
-// could pass it goes: a level's own network may let people be asked.
+// Closed returns the access without a network, for a running sandbox. Its network attachment is
+// part of its instance and stays, so everything that could pass must be denied: a level's own
+// network may let people be asked.
 func (a Access) Closed() Access {
 	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}}
 	for _, d := range a.Documents {
@@ -142,7 +141,7 @@ func (a Access) Closed() Access {
 	return out
 }
 
-// task are the documents of what was asked for.
+// task returns the documents of the request.
 func (a Access) task(usual string) ([]policy.Document, error) {
 	named := a.Level != "" || slices.ContainsFunc(a.Documents, func(d policy.Document) bool { return d.Level != "" })
 	var task []policy.Document
@@ -181,7 +180,7 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.Network.Unlisted = "" // what settled said
+		d.Network.Unlisted = "" // settled has excluded the others
 		task = append(task, d)
 	}
 	level := a.Level
@@ -194,8 +193,8 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 	return append(task, a.Documents...), nil
 }
 
-// butNetwork is what the usual level says of all but the network: who asks for
-// an open network has not asked for the loosest of everything else.
+// butNetwork returns what the default level says about everything but the network: a request for an
+// open network is not a request for the loosest setting of everything else.
 func butNetwork(usual, name string) (policy.Document, error) {
 	level, err := policy.Level(usual)
 	return policy.Document{

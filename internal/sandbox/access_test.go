@@ -8,8 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What a list of hosts says about all the others depends on what is said
-// beside it.
+// What a list of hosts means for all other hosts depends on the rest of the request.
 func TestListedHosts(t *testing.T) {
 	t.Parallel()
 	listed := []string{"listed.example"}

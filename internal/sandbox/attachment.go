@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// Gateway is the egress gateway: the process in which all sandbox networks end. It outlives
-// this process, as sandboxes do.
+// Gateway is the egress gateway: the process in which all sandbox networks end. Like sandboxes, it
+// outlives this process.
 type Gateway interface {
-	// Attach connects a sandbox, whose traffic the policy decides about.
+	// Attach connects a sandbox. The policy decides about its traffic.
 	Attach(ctx context.Context, a Attachment) (Link, error)
 	// Update replaces the policy and secrets of an attached sandbox. Connections that
 	// are no longer allowed are closed. If the sandbox is not attached any more, the
 	// error has the code egress.CodeNotAttached.
 	Update(ctx context.Context, a Attachment) error
-	// Detach ends an attachment. An unknown sandbox is success.
+	// Detach ends an attachment. It succeeds for an unknown sandbox.
 	Detach(ctx context.Context, sandbox string) error
-	// Adopt takes over the attachments that an earlier process made, and returns the
-	// sandboxes that have none any more.
+	// Adopt takes over the attachments that an earlier process made, and returns the sandboxes that
+	// have lost theirs.
 	Adopt(ctx context.Context, sandboxes []string) (lost []string, err error)
 }
 
@@ -33,8 +33,7 @@ type Attachment struct {
 	Owner   string
 	Policy  *policy.Policy
 	Secrets []egress.Secret
-	// Looks says that this update is followed by the readiness probe, which tries the
-	// policy from inside.
+	// Looks is set if the readiness probe, which tries the policy from inside, follows this update.
 	Looks bool
 	// Kind is how the sandbox is connected; none is packets. End is the gateway's end of a
 	// kind that is made where the sandbox is, and stays the caller's.
@@ -47,43 +46,42 @@ type Link struct {
 	// Box is the sandbox's end. The caller closes it. It is nil where the caller gave the
 	// gateway's end.
 	Box *os.File
-	// Files and Env make the programs inside trust the causeway and ask its
-	// name server.
+	// Files and Env make the programs inside trust the gateway's certificates and use its name
+	// server.
 	Files []guest.File
 	Env   map[string]string
 }
 
-// Holder is whose bindings are resolved.
+// Holder identifies the owner of the secrets that bindings may name.
 type Holder struct {
 	Owner string
-	Local bool // the owner may name resources of this host
-	// Sandbox has values of its own where Own names them.
+	Local bool // bindings may name resources of this host
+	// Sandbox has values of its own, stored under Own.
 	Sandbox, Own string
 }
 
-// Sealed keeps values and resolves what a policy binds.
+// Sealed stores secret values and resolves a policy's bindings.
 type Sealed interface {
 	// Resolve returns the values of a policy's bindings for a sandbox.
 	Resolve(ctx context.Context, h Holder, p *policy.Policy) ([]egress.Secret, error)
-	// Keep seals values of a sandbox's own under a name that is new.
+	// Keep seals a sandbox's own values under a new name.
 	Keep(ctx context.Context, sandbox, name string, values map[string]config.Secret) error
-	// Drop forgets what was kept for a sandbox, but for one name.
+	// Drop removes a sandbox's own values, except those under one name.
 	Drop(ctx context.Context, sandbox, but string) error
 }
 
-// Questions are what sandboxes have asked people.
+// Questions are the approval requests of sandboxes.
 type Questions interface {
-	// Retire ends the open questions of a sandbox that another policy than
-	// keep has asked; "" ends all.
+	// Retire ends the open questions of a sandbox except those of the policy keep; "" ends all.
 	Retire(ctx context.Context, sandbox, keep, reason string) error
 	egress.Asker
 }
 
-// Wanted is a host that somebody asks people to let a running sandbox reach.
+// Wanted is a request to let a running sandbox reach a host.
 type Wanted struct {
 	Host   string
 	Port   int
 	Reason string // text of the requesting program, not verified
-	// Wait is how long to wait for an answer.
+	// Wait is how long to wait for a decision.
 	Wait time.Duration
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// ChangesRequest says which changes are meant. The zero value is all of the
-// workspace since the sandbox's start.
+// ChangesRequest selects what to compare. The zero value selects the whole workspace since the
+// sandbox's start.
 type ChangesRequest struct {
 	Since string // "start" or a snapshot, by ID or name; "" is "start"
 	Dir   string // inside; "" is /workspace
@@ -17,7 +17,7 @@ type ChangesRequest struct {
 	Text  bool
 }
 
-// ChangeSet is what is not as it was.
+// ChangeSet is the set of files that differ.
 type ChangeSet struct {
 	Sandbox string
 	Since   string
@@ -25,10 +25,9 @@ type ChangeSet struct {
 	TakenAt time.Time
 	Changes []changeset.Change
 	Digest  string
-	// Truncated says that there are more than fit in one answer. The digest
-	// is over all of them.
+	// Truncated is set if not all changes fit into the answer. The digest covers all of them.
 	Truncated bool
-	// Kept says that the sandbox has ended.
+	// Kept is set if the sandbox has ended.
 	Kept           bool
 	Files          int
 	Added, Removed int
@@ -37,22 +36,22 @@ type ChangeSet struct {
 // ApplyRequest selects the changes to write into the workspace's host directory.
 type ApplyRequest struct {
 	Paths     []string
-	Digest    string // "" is whatever there is
+	Digest    string // "" accepts any change set
 	Protected bool
 	Overwrite bool
 	DryRun    bool
-	// Provenance asks for a signed statement about the files.
+	// Provenance requests a signed statement about the files.
 	Provenance bool
 }
 
-// Applied is what came of it.
+// Applied is the result of an apply.
 type Applied struct {
 	Applied, Skipped []changeset.Change
 	Digest           string
 	Approval         string
 	DryRun           bool
 	Decision         egress.Decision
-	// Provenance is the envelope that was asked for.
+	// Provenance is the signed statement, if requested.
 	Provenance []byte
 }
 
@@ -62,25 +61,25 @@ type ExportRequest struct {
 	Format    string // tar or patch
 	Protected bool
 	Digest    string
-	// Provenance asks for a signed statement about the file.
+	// Provenance requests a signed statement about the file.
 	Provenance bool
 }
 
-// Exported is a file of known size, which Close removes.
+// Exported is a file of known size. Close removes it.
 type Exported struct {
 	io.ReadCloser
 	Size   int64
 	Digest string
 	Files  int
-	// Masked is in how many of them values of secrets were masked.
+	// Masked is the number of files in which secrets were redacted.
 	Masked int
-	// Provenance is the envelope that was asked for.
+	// Provenance is the signed statement, if requested.
 	Provenance []byte
 
 	SHA256 string // SHA-256, hexadecimal
 }
 
-// KeptChanges are what an ended sandbox left to decide about.
+// KeptChanges are the retained changes of an ended sandbox.
 type KeptChanges struct {
 	ID                 string
 	Workspace          string

@@ -34,9 +34,9 @@ func NotRunning(r Row) error {
 	return fault.Newf(fault.NotFound, CodeNotRunning, "Sandbox \"%s\" is not running (%s)", r.ID, why)
 }
 
-// Codes of what a Store refuses because there are too many sandboxes.
+// Codes of errors when a Store has too many sandboxes.
 const (
-	CodeTooMany       = "too_many_sandboxes" // that are live
+	CodeTooMany       = "too_many_sandboxes" // live ones
 	CodeTooManyPaused = "too_many_paused"
 )
 

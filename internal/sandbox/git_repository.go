@@ -5,36 +5,35 @@ import (
 	"strings"
 )
 
-// Repo is a git repository of a workspace that tracks files which the policy hides.
-// Its history holds them, and so shows them inside.
+// Repo is a git repository in a workspace that tracks files which the policy hides. Its history
+// contains them, and so shows them inside.
 type Repo struct {
 	Top   string `json:"top"`   // the work tree, by its path inside
 	Index string `json:"index"` // by its path inside
-	// Hidden are the hidden files and directories that hold tracked files, relative
-	// to Top.
+	// Hidden are the hidden files, and directories with tracked files, relative to Top.
 	Hidden []string `json:"hidden"`
 	// Tracked counts the hidden files that git tracks; Names are the first of them.
 	Tracked int      `json:"tracked"`
 	Names   []string `json:"names,omitempty"`
-	// Without says that the repository is hidden with them.
+	// Without is set if the repository is hidden too.
 	Without bool `json:"without,omitempty"`
 }
 
-// Tracked are hidden files that git tracks, of many the first few. Their contents
-// can be read inside, from the history of their repositories, unless that is hidden too.
+// Tracked lists hidden files that git tracks, at most the first few. Their contents can be read
+// inside, from the history of their repositories, unless that is hidden too.
 type Tracked struct {
 	Count int
 	Names []string // relative to the workspace
-	// Without says that their repositories are hidden.
+	// Without is set if their repositories are hidden.
 	Without bool
 }
 
-// tracked are those of all repositories.
+// tracked returns those of all repositories.
 func (b Base) tracked() Tracked {
 	var t Tracked
 	for _, r := range b.Repos {
 		t.Count += r.Tracked
-		t.Without = r.Without // it is one policy's word for all
+		t.Without = r.Without // one policy applies to all of them
 		for _, name := range r.Names {
 			if len(t.Names) < MaxNamed {
 				t.Names = append(t.Names, strings.TrimPrefix(path.Join(r.Top, name), WorkspaceDir+"/"))
@@ -44,8 +43,8 @@ func (b Base) tracked() Tracked {
 	return t
 }
 
-// Shared is the repository of a workspace that is a linked work tree or a submodule. It
-// lies outside of the workspace, and is shown where the work tree's .git looks for it.
+// Shared is the repository of a workspace that is a linked work tree or a submodule. It lies
+// outside of the workspace, and is mounted where the work tree's .git refers to.
 type Shared struct {
 	Source string `json:"source"` // on the host
 	Target string `json:"target"` // inside
@@ -53,5 +52,5 @@ type Shared struct {
 	Worktree string `json:"worktree,omitempty"`
 }
 
-// MaxNamed bounds the hidden files that a start names.
+// MaxNamed limits the number of hidden files that a start names.
 const MaxNamed = 20

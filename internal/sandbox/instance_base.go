@@ -8,13 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// Base is what a sandbox's machine was made of. It is kept, because every
-// later machine of the sandbox, and of what is copied from it, must be made of
-// the same: memory that was saved refers to it.
+// Base describes what a sandbox's instance was made from. It is stored, because every later
+// instance of the sandbox and of its copies must be made from the same: saved memory refers to it.
 type Base struct {
-	// Image is stored under the name that it had when there was one kind.
+	// Image keeps the stored name from the time when there was only one kind.
 	Image engine.Image `json:"root"`
-	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user is root.
+	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user inside is root.
 	Hide     []string `json:"hide,omitempty"`
 	Absent   []string `json:"absent,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
@@ -23,19 +22,18 @@ type Base struct {
 	Repos []Repo `json:"repos,omitempty"`
 	// Keys are files of the workspace that looked like keys when it was created.
 	Keys Keys `json:"keys,omitzero"`
-	// Tools are the directories of version managers that are shown.
+	// Tools are the directories of version managers that are mounted.
 	Tools []hosttools.Tree `json:"tools,omitempty"`
-	// Copy is the sandbox for which the workspace was copied, "" if the
-	// caller's own directory is shown.
+	// Copy is the sandbox for which the workspace was copied, or "" if the caller's own directory
+	// is mounted.
 	Copy string `json:"copy,omitempty"`
-	// Mounts and Links are what is shown of the host beside the workspace, Git the
-	// repository among it that the workspace belongs to. Notes are what is not
-	// shown, for people.
+	// Mounts and Links are what else of the host is mounted, and Git is the repository among it
+	// that the workspace belongs to. Notes name what is not mounted, for people.
 	Mounts []Mount       `json:"mounts,omitempty"`
 	Links  []engine.Link `json:"links,omitempty"`
 	Git    *Shared       `json:"git,omitempty"`
 	Notes  []string      `json:"notes,omitempty"`
-	// Of the template.
+	// Properties of the template.
 	Env         map[string]string `json:"env,omitempty"`
 	DefaultUser string            `json:"default_user,omitempty"`
 	DefaultDir  string            `json:"default_dir,omitempty"`
@@ -43,13 +41,13 @@ type Base struct {
 	ImageDigest string            `json:"image_digest,omitempty"`
 	// Needs is what the memory of a snapshot refers to; a sandbox has none.
 	Needs *Needs `json:"needs,omitempty"`
-	// Knows counts what its guest has learnt to check, up to GuestKnows.
+	// Knows is the version of its guest's checks, up to GuestKnows.
 	Knows int `json:"knows,omitempty"`
 }
 
-// GuestKnows is what the guest of this version has learnt: since 1 it tries ports, places for new
-// files, and limits of files and processes. A guest that continues from saved memory is asked for
-// no more than it knows, and no more is claimed to hold.
+// GuestKnows is the version of the checks of this version's guest: since 1 it tries ports, places
+// for new files, and limits of files and processes. A guest that was restored from memory is asked
+// only for the checks that it knows, and the server claims no more than these.
 const GuestKnows = 1
 
 // sameRoot reports whether two instances start from the same files.
@@ -63,11 +61,11 @@ type Saved struct {
 	Sum       string `json:"sum,omitempty"`
 	FilesOnly bool   `json:"files_only,omitempty"`
 	Format    string `json:"format,omitempty"`
-	// Needs is what its memory refers to. Nil is not known.
+	// Needs is what its memory refers to. Nil means unknown.
 	Needs *Needs `json:"needs,omitempty"`
 }
 
-// HostBinds returns the files of the host that the engine is asked to show.
+// HostBinds returns the files of the host that the engine has to mount.
 func (b Base) HostBinds() []engine.Bind {
 	var out []engine.Bind
 	for _, m := range b.Mounts {
@@ -81,7 +79,7 @@ func (b Base) sameMounts(o Base) bool {
 	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links)
 }
 
-// WithMountsOf returns b with what another shows of the host beside its workspace.
+// WithMountsOf returns b with the other's mounts of the host beside the workspace.
 func (b Base) WithMountsOf(from Base) Base {
 	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
 	return b
@@ -95,20 +93,20 @@ func (b Base) toolsShown() (shown []Tool) {
 	return shown
 }
 
-// Tool is a directory of a version manager that a sandbox is shown.
+// Tool is a directory of a version manager that is mounted in a sandbox.
 type Tool struct {
 	Manager string
 	Dir     string   // on the host and inside
 	Bin     []string // directories of programs
 }
 
-// CheckRebuildable refuses a sandbox of which too little was kept to make its instance
+// CheckRebuildable refuses a sandbox whose row has too little information to make its instance
 // again.
 func (b Base) CheckRebuildable() error {
 	if b.Image.Kind() != "" {
 		return nil
 	}
-	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which stored too little about it to save its state").
 		WithHint("make a new sandbox; this one runs until its end")
 }
 
@@ -156,10 +154,10 @@ func (b Base) Difference(saved Base) string {
 		}
 	}
 	if b.NoRoot != saved.NoRoot {
-		return "it decides otherwise whether anybody is root"
+		return "they differ in whether a user inside is root"
 	}
 	if (b.Copy != "") != (saved.Copy != "") {
-		return "it decides otherwise whether the workspace is copied"
+		return "they differ in whether the workspace is a copy"
 	}
 	return ""
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What rows and snapshots of versions hold whose sandboxes started from host
-// directories alone.
+// Rows and snapshots of versions whose sandboxes started only from host directories.
 func TestBaseOfBeforeIsRead(t *testing.T) {
 	const old = `{"root":{"Dir":"/state/templates/host-1","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/state/guest/1","Target":"/.crannog/crannog-guest"}],` +
 		`"Guest":"/.crannog/crannog-guest"},"hide":["/workspace/.env"],"revision":"r","knows":1}`
@@ -31,7 +30,7 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	if data, err := json.Marshal(base); err != nil || !strings.HasPrefix(string(data), old[:len(old)-len(`,"knows":1}`)]) {
 		t.Errorf("stored as %s, %v", data, err)
 	}
-	// Still earlier versions kept nothing of it.
+	// Still earlier versions stored nothing of it.
 	for _, none := range []string{`{}`, `{"root":{"Dir":"","Binds":null,"Guest":""}}`} {
 		var base sandbox.Base
 		if err := json.Unmarshal([]byte(none), &base); err != nil || fault.CodeOf(base.CheckRebuildable()) != "sandbox_too_old" {

@@ -10,25 +10,22 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// DefaultLimits are used for every field that is zero. A command is bounded
-// by the longest life that a key may ask for, so a server that a client
-// starts in the background lives as long as its sandbox.
+// DefaultLimits are used for fields that are zero. A command may run for the longest life that a
+// key may request, so a server that a client starts in the background lives as long as its sandbox.
 var DefaultLimits = Limits{
 	Limits:         engine.DefaultLimits,
 	CommandTimeout: 24 * time.Hour,
 	OutputBytes:    8 << 20,
 }
 
-// LeastLimits is what a sandbox needs to be usable.
+// LeastLimits are the least limits with which a sandbox is usable.
 var LeastLimits = Limits{
 	Limits: engine.Limits{
-		// The sandbox's kernel, the guest and one Python with a few libraries use
-		// about 100 MiB; with less the sandbox dies of its limit before a program
-		// in it can report anything.
+		// The sandbox's kernel, the guest and one Python with a few libraries use about 100 MiB;
+		// with less the sandbox hits its limit before a program in it can report anything.
 		MemoryBytes: 128 << 20,
 		MilliCPU:    100,
-		// A login shell with a pipeline takes a dozen, the guest's threads as
-		// many.
+		// A login shell with a pipeline needs a dozen, and the guest's threads as many.
 		PIDs:       32,
 		DiskBytes:  16 << 20,
 		DiskInodes: 1000,
@@ -38,10 +35,10 @@ var LeastLimits = Limits{
 	OutputBytes:    1 << 10,
 }
 
-// LimitField is one limit of several, with its name and its unit.
+// LimitField is one of the limits, with its name and unit.
 type LimitField struct {
 	Name  string
-	Limit engine.Limit // what the engine must enforce, or "" for ours
+	Limit engine.Limit // the name of the limit that the engine must enforce, or "" for one that we enforce
 	Value *int64
 	Text  func(int64) string // in the units that callers write
 }
@@ -50,8 +47,8 @@ func countText(n int64) string { return strconv.FormatInt(n, 10) }
 
 func cpuText(milli int64) string { return config.FormatCPUs(milli) }
 
-// sizeText writes a size in the largest unit of which it has one, rounded
-// down to a tenth: a bound that is written is one that may be asked for.
+// sizeText writes a size in the largest unit that fits, rounded down to a tenth, so that a caller
+// may request the size as it is written.
 func sizeText(n int64) string {
 	if n != 0 && n%(1<<20) == 0 {
 		return config.FormatSize(n)
@@ -67,7 +64,7 @@ func sizeText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// Fields returns all limits, so that no rule forgets one.
+// Fields returns all limits, so that no check forgets one.
 func (l *Limits) Fields() []LimitField {
 	return []LimitField{
 		{"memory", engine.LimitMemory, &l.MemoryBytes, sizeText},

@@ -2,16 +2,16 @@ package sandbox
 
 import "strings"
 
-// GitDir is the name of a repository in its work tree. The files of a repository that
-// a workspace shares are named among its changes as if they were below it.
+// GitDir is the name of a repository in its work tree. The files of a repository that a workspace
+// shares are named among the changes as if they were below it.
 const GitDir = ".git"
 
-// Overlap reports whether two places are the same, or one is below the other.
+// Overlap reports whether two paths are equal, or one is below the other.
 func Overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
-// HiddenBelow returns of a tracked file the hidden path that it is or is below, or "".
+// HiddenBelow returns the hidden path that a tracked file equals or is below, or "".
 func HiddenBelow(hidden []string) func(name string) string {
 	set := make(map[string]bool, len(hidden))
 	for _, h := range hidden {

@@ -7,27 +7,26 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Principal is the caller of a request. It is an argument, never a context value, so that
-// forgetting it does not compile.
+// Principal is the caller of a request. It is always an argument and never a context value, so that
+// code that forgets it does not compile.
 type Principal struct {
-	// KeyID names the API key. Local callers have none.
+	// KeyID is the ID of the API key. Local callers have none.
 	KeyID string
-	// Local is true for a caller on this machine who could do the same
-	// without us: the process itself, or the Unix socket that only its user
-	// can open. Only a local caller may name host paths, and it sees the
-	// sandboxes of all keys.
+	// Local is true for a caller on this machine who could do the same without us: the process
+	// itself, or a client of the Unix socket that only its user can open. Only a local caller may
+	// name host paths, and it sees the sandboxes of all keys.
 	Local bool
-	// UID is a local caller's user, for the record. Nothing is decided by it.
+	// UID is a local caller's user ID, for the audit log. No decision depends on it.
 	UID int
-	// Session names the session of the web console in which a caller acts, who
-	// is also Local: it sees all sandboxes, but it sits elsewhere, so it names
-	// nothing of this host's that a sandbox does not have already.
+	// Session is the web console session of a caller, who is Local too: it sees all sandboxes, but
+	// its browser may be on another machine, so it may name nothing of this host that a sandbox
+	// does not have already.
 	Session string
-	// Person is whom that session was made for, or "".
+	// Person is the person for whom that session was created, or "".
 	Person string
-	// Tokenless says that a caller is not told the tokens of sandboxes: a page
-	// in a browser reaches into them through us, within its scope, and a token
-	// that it had seen would still open the sandbox afterwards.
+	// Tokenless is set if the caller must not get the tokens of sandboxes: a page in a browser
+	// reaches into sandboxes through us, within its session's scope, and a token that it had seen
+	// would still work after the session.
 	Tokenless bool
 }
 

@@ -10,16 +10,15 @@ import (
 	"syscall"
 )
 
-// Process identifies one run of one program on this host. The number alone
-// would not do: numbers are used again, and a stranger's process must not keep
-// a dead one's sandbox alive.
+// Process identifies one run of one program on this host. The process ID alone is not enough: IDs
+// are reused, and another process must not keep a dead one's sandbox alive.
 type Process struct {
 	PID int
-	// Start is the boot's identity and the start time in ticks since then.
+	// Start is the boot ID and the start time in ticks since boot.
 	Start string
 }
 
-// ThisProcess identifies the caller.
+// ThisProcess identifies the calling process.
 func ThisProcess() (Process, error) {
 	pid := os.Getpid()
 	start, err := processStart(pid)
@@ -29,16 +28,15 @@ func ThisProcess() (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// Alive reports whether the process still runs. What cannot be told counts
-// as alive, because a sandbox removed under its owner is worse than one that
-// waits for the next look.
+// Alive reports whether the process still runs. If that cannot be determined, it counts as alive:
+// removing a sandbox while its owner runs is worse than removing it at the next check.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
 	}
 	start, err := processStart(p.PID)
 	if err != nil {
-		// A process that ends while it is looked at answers ESRCH.
+		// A process that ends during the read gives ESRCH.
 		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 	}
 	return start == p.Start
@@ -53,8 +51,8 @@ func processStart(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The second field is the program's name in parentheses and may hold
-	// anything, also spaces and parentheses, so reading starts behind it.
+	// The second field is the program's name in parentheses and may contain anything, even spaces
+	// and parentheses, so parsing starts behind it.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
 		return "", fmt.Errorf("process %d: no name in stat", pid)
@@ -64,7 +62,7 @@ func processStart(pid int) (string, error) {
 	if len(fields) < 20 {
 		return "", fmt.Errorf("process %d: %d fields in stat", pid, len(fields))
 	}
-	// A zombie has ended: it holds nothing.
+	// A zombie has ended and holds nothing.
 	if fields[0] == "Z" || fields[0] == "X" {
 		return "", fs.ErrNotExist
 	}

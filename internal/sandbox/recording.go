@@ -9,23 +9,22 @@ import (
 // Recordings are of what commands in sandboxes printed; recording.Store has
 // them.
 type Recordings interface {
-	// List names the sandboxes of which something is kept.
+	// List returns the sandboxes with recordings.
 	List() ([]string, error)
-	// Remove drops all of one sandbox. None is success.
+	// Remove removes all recordings of one sandbox. It succeeds if there are none.
 	Remove(id string) error
-	// Release closes what is open of one sandbox, and keeps it.
+	// Release closes the open recordings of one sandbox, without removing them.
 	Release(id string) error
-	// Keep lets those of a sandbox outlive it, if there are any, and Let takes
-	// that back.
+	// Keep marks the recordings of a sandbox, if there are any, to outlive it; Let undoes that.
 	Keep(k recording.Kept) (bool, error)
 	Let(id string) error
-	// Kept reports whether they outlive it now, ListKept of which ones that was
-	// said at any time, the newest first.
+	// Kept reports whether they are marked now. ListKept returns the sandboxes that were ever
+	// marked, the newest first.
 	Kept(id string) (recording.Kept, bool)
 	ListKept() ([]recording.Kept, error)
 }
 
-// KeptRecordings are what is left of what commands in an ended sandbox printed.
+// KeptRecordings are the recordings of commands in an ended sandbox.
 type KeptRecordings struct {
 	ID                 string // of the sandbox
 	Workspace          string

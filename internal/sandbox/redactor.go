@@ -8,9 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// Mask is what must not be seen in what leaves one sandbox. It changes while
-// streams run: who holds one asks for its Redactors with each piece. The nil
-// Mask hides nothing.
+// Mask holds the redactors of one sandbox's output. It changes while streams are open, so code that
+// holds one calls it again for each piece. The nil Mask redacts nothing.
 type Mask struct {
 	now atomic.Pointer[redactors]
 
@@ -20,16 +19,15 @@ type Mask struct {
 	patterns bool
 }
 
-// redactors are of what leaves a sandbox, and of what the record is told of it:
-// no policy puts a value there.
+// redactors are the redactors of a sandbox's output and of its audit entries, in which no policy
+// shows a value.
 type redactors struct{ text, bytes, record *redact.Redactor }
 
-// MaskOptions say what a Mask hides beside the values of a sandbox's own.
+// MaskOptions configure what a Mask redacts beside the values.
 type MaskOptions struct {
-	// Outputs hides values at all.
+	// Outputs redacts values in output.
 	Outputs bool
-	// Patterns also hides what looks like a known kind of token, in text that
-	// programs print.
+	// Patterns also redacts text that looks like a known kind of token in the output of programs.
 	Patterns bool
 }
 
@@ -39,8 +37,8 @@ func NewMask(values []redact.Value, o MaskOptions) (*Mask, error) {
 	return m, m.Add(values, o)
 }
 
-// Text hides values and patterns in what programs print, under their names.
-// Nil hides nothing.
+// Text redacts values and patterns in the output of programs, and shows the secret's name instead.
+// Nil redacts nothing.
 func (m *Mask) Text() *redact.Redactor {
 	if m == nil {
 		return nil
@@ -48,9 +46,9 @@ func (m *Mask) Text() *redact.Redactor {
 	return m.now.Load().text
 }
 
-// Bytes hides values in all else, where lengths must stay. Patterns are not
-// looked for there: what only looks like a token may be a part of a file whose
-// hash somebody checks. Nil hides nothing.
+// Bytes redacts values in all other data, where lengths must stay. It does not look for patterns:
+// text that only looks like a token may be a part of a file whose hash is checked. Nil redacts
+// nothing.
 func (m *Mask) Bytes() *redact.Redactor {
 	if m == nil {
 		return nil
@@ -58,8 +56,8 @@ func (m *Mask) Bytes() *redact.Redactor {
 	return m.now.Load().bytes
 }
 
-// Record hides values and patterns in what the record is told, also values that
-// the policy shows in outputs. Nil hides nothing.
+// Record redacts values and patterns in audit entries, including values that the policy shows in
+// outputs. Nil redacts nothing.
 func (m *Mask) Record() *redact.Redactor {
 	if m == nil {
 		return nil
@@ -67,11 +65,11 @@ func (m *Mask) Record() *redact.Redactor {
 	return m.now.Load().record
 }
 
-// maxMasked bounds the values of one sandbox, whose tables are built anew
-// with each change. Of those that are no longer in use the oldest go first.
+// maxMasked limits the number of values of one sandbox, because each change builds their tables
+// again. Above it the oldest unused values are dropped first.
 const maxMasked = 256
 
-// Add hides more than before.
+// Add adds values to redact.
 func (m *Mask) Add(values []redact.Value, o MaskOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,14 +83,14 @@ func (m *Mask) Add(values []redact.Value, o MaskOptions) error {
 	return m.set(all, MaskOptions{Outputs: o.Outputs || m.outputs, Patterns: o.Patterns || m.patterns})
 }
 
-// Settle hides values and patterns only if the options still say so.
+// Settle stops redacting what the options do not include any more.
 func (m *Mask) Settle(o MaskOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.set(m.values, o)
 }
 
-// set is called with m.mu held.
+// set must be called with m.mu held.
 func (m *Mask) set(values []redact.Value, o MaskOptions) error {
 	next := &redactors{}
 	shown := values
@@ -124,7 +122,7 @@ func (m *Mask) set(values []redact.Value, o MaskOptions) error {
 	return nil
 }
 
-// patternsOnly is shared by all sandboxes that have no values.
+// patternsOnly is shared by all sandboxes without values.
 var patternsOnly = sync.OnceValues(func() (*redact.Redactor, error) {
 	return redact.New(nil, redact.Options{Patterns: true})
 })

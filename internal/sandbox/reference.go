@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// DefaultTag is the tag of a reference that names none.
+// DefaultTag is the tag of a reference without one.
 const DefaultTag = "default"
 
 // Reference names a template: [namespace/]name[:tag], in lower case.
@@ -25,9 +25,9 @@ var (
 	uuid       = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// ParseReference reads a template reference. What does not parse is Invalid.
+// ParseReference parses a template reference. The error is of kind Invalid.
 func ParseReference(s string) (Reference, error) {
-	// The text echoes the reference, so its length is bounded first.
+	// The error quotes the reference, so its length is checked first.
 	if len(s) > maxReference {
 		return Reference{}, fault.Newf(fault.Invalid, "template_reference_invalid",
 			"invalid template reference: longer than %d characters", maxReference)
@@ -62,7 +62,7 @@ func invalidReference(s string) error {
 		WithHint("a reference is [namespace/]name[:tag] of a-z, 0-9, - and _")
 }
 
-// Path is the reference without its tag.
+// Path returns the reference without its tag.
 func (r Reference) Path() string {
 	if r.Namespace == "" {
 		return r.Name
@@ -70,7 +70,7 @@ func (r Reference) Path() string {
 	return r.Namespace + "/" + r.Name
 }
 
-// String is the reference as a person would write it.
+// String returns the reference as a person would write it.
 func (r Reference) String() string {
 	if r.Tag == DefaultTag || r.Tag == "" {
 		return r.Path()

@@ -36,8 +36,8 @@ func TestParseReference(t *testing.T) {
 	}
 }
 
-// What parses is written back so that it parses to the same, and holds
-// nothing that a path or a query could misread.
+// A parsed reference is written so that it parses to the same value, and has no characters that a
+// path or a query could misread.
 func FuzzParseReference(f *testing.F) {
 	for _, seed := range []string{"base", "team/base:v1", "A/B:C", "a:b:c", "../..", "base:3f2504e0-4f89-11d3-9a0c-0305e82c3301", "ſ", "K"} {
 		f.Add(seed)

@@ -8,31 +8,30 @@ import (
 // Row is a sandbox as it is stored.
 type Row struct {
 	Sandbox
-	// ControlToken opens the guest's control service. It never leaves the
-	// daemon.
+	// ControlToken opens the guest's control service. It never leaves the server.
 	ControlToken string
 	// Process created the sandbox, and holds it if it is ephemeral.
 	Process Process
-	// Actor does what a state says that passes: pausing, resuming.
+	// Actor is the process that acts in a transitional state: pausing, resuming.
 	Actor Process
-	// CreateTimeout is the life that it was created with; zero is for ever.
+	// CreateTimeout is the lifetime that it was created with; zero is without end.
 	CreateTimeout time.Duration
-	// Run counts the sandbox's machines, so that who watches one does not take
-	// its end for that of the next.
+	// Run counts the sandbox's instances, so that code that watches one does not mistake its end
+	// for that of the next.
 	Run  int64
 	Base Base
 	// Saved is the state that a resume restores.
 	Saved Saved
-	// Pending is what replaces the instance of a running sandbox: ToStart, the ID
-	// of a snapshot, or "" if nothing does.
+	// Pending is what replaces the instance of a running sandbox: ToStart, the ID of a snapshot, or
+	// "" if there is no replacement.
 	Pending string
 }
 
-// ToStart is the Row.Pending of a sandbox that is put back to its template.
+// ToStart is the Row.Pending of a sandbox that is reset to its template.
 const ToStart = "start"
 
-// Shown returns the sandbox as callers see it. A paused sandbox has no end ahead, and
-// shows when it was paused. A sandbox that ended while paused shows only its end.
+// Shown returns the sandbox as callers see it. A paused sandbox has no end, and shows when it was
+// paused. A sandbox that ended while paused shows only its end.
 func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
@@ -50,14 +49,14 @@ func (r Row) Shown() Sandbox {
 	return r.Sandbox
 }
 
-// EndIn returns the end of a sandbox that gets d from now. Zero is the life that it was
-// created with, and the zero time is no end.
+// EndIn returns the end of a sandbox that lives for d from now. Zero stands for the lifetime that
+// it was created with, and the zero time for no end.
 func (r Row) EndIn(d time.Duration) time.Time {
 	if d == 0 {
 		d = r.CreateTimeout
 	}
 	if d == 0 {
-		return time.Time{} // made to live for ever
+		return time.Time{} // created without an end
 	}
 	return time.Now().UTC().Round(0).Add(d)
 }
@@ -79,11 +78,11 @@ func (r Row) Hostname() string {
 	return r.ID
 }
 
-// SuspendedStates are the states out of which traffic may bring a sandbox back.
+// SuspendedStates are the states in which traffic may resume a sandbox.
 var SuspendedStates = []State{Pausing, Paused, Resuming}
 
-// WakesOnTraffic reports whether traffic may resume the sandbox. A sandbox that was
-// paused without its memory would boot anew, which its owner decides and no request.
+// WakesOnTraffic reports whether traffic may resume the sandbox. A sandbox that was paused without
+// its memory would boot anew, which only its owner may decide.
 func (r Row) WakesOnTraffic() bool {
 	return r.OnEnd.Wake && !r.Saved.FilesOnly && slices.Contains(SuspendedStates, r.State)
 }

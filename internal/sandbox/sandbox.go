@@ -1,6 +1,6 @@
-// Package sandbox owns the vocabulary of sandboxes and its pure rules: what a
-// sandbox, a caller, a limit, an access and a stored row are, and which ports keep
-// them. It starts no goroutine and drives nothing; internal/sandbox/lifecycle does.
+// Package sandbox owns the vocabulary of sandboxes and its pure rules: sandboxes, callers, limits,
+// accesses and stored rows, and the ports that store them. It starts no goroutine and drives
+// nothing; internal/sandbox/lifecycle does.
 package sandbox
 
 import (
@@ -16,16 +16,16 @@ const (
 	Creating State = "creating"
 	Running  State = "running"
 	Stopping State = "stopping"
-	Stopped  State = "stopped" // ended, kept only for its record
+	Stopped  State = "stopped" // ended, only its row is kept
 )
 
-// Limits are the engine's limits and those that we keep ourselves. Zero in a
-// field is the default, never unlimited.
+// Limits are the engine's limits and those that we enforce ourselves. A zero field stands for the
+// default, never for unlimited.
 type Limits struct {
 	engine.Limits
-	// CommandTimeout bounds one command that asks for no limit itself.
+	// CommandTimeout limits a command that requests no limit itself.
 	CommandTimeout time.Duration
-	// OutputBytes bounds what one call that collects output returns.
+	// OutputBytes limits the answer of a call that collects output.
 	OutputBytes int64
 }
 
@@ -34,17 +34,17 @@ type Sandbox struct {
 	ID         string // "i" and 19 of [a-z0-9]
 	Name       string // given by the caller, unique among running ones, or ""
 	TemplateID string // 20 of [a-z0-9]
-	Template   string // the template's name, as it was asked for
+	Template   string // the template's name in the request
 	State      State
 	Owner      string // KeyID of the creator, "" for a local one
-	Ephemeral  bool   // ends with the process that made it
+	Ephemeral  bool   // ends with the process that created it
 
 	StartedAt time.Time
 	EndAt     time.Time // when it ends by itself; zero is never (local callers only)
 	StoppedAt time.Time // zero while it runs
 	PausedAt  time.Time // zero unless it is paused
 	FilesOnly bool      // it is paused without its memory
-	Needs     *Needs    // what its saved memory refers to; nil is not known
+	Needs     *Needs    // what its saved memory refers to; nil is unknown
 	Reason    string    // why it stopped: killed, timeout, oom, exited, crashed, lost
 
 	Metadata map[string]string
@@ -54,18 +54,18 @@ type Sandbox struct {
 	AccessToken  string
 	TrafficToken string // "" if ports are public
 
-	// MaskRequestHost replaces the Host header on the way to programs inside.
+	// MaskRequestHost replaces the Host header of requests to programs inside.
 	MaskRequestHost string
 	Workspace       string
-	// Mounts are what it shows beside the workspace, also the repository that this
-	// belongs to. Notes say what it does not show, and what would help.
+	// Mounts are the mounts beside the workspace, including the repository that the workspace
+	// belongs to. Notes say what is not mounted, and what would help.
 	Mounts []Mount
 	Notes  []string
-	// Tracked are hidden files that git tracks: its history shows them.
+	// Tracked are hidden files that git tracks: git's history shows them.
 	Tracked Tracked
 	// ImageDigest is the digest of the OCI image that it started from, or "".
 	ImageDigest string
-	// Tools are the directories of version managers that it is shown.
+	// Tools are the directories of version managers that are mounted.
 	Tools []Tool
 	// Keys are files of the workspace whose contents look like keys.
 	Keys     Keys
@@ -74,20 +74,20 @@ type Sandbox struct {
 	// Enforced lists the limits that the engine enforces on this host.
 	Enforced []engine.Limit
 
-	// Access is what was asked for, PolicyLevel and PolicyDigest what it came
-	// to.
+	// Access is the request, and PolicyLevel and PolicyDigest describe the policy that it was
+	// compiled to.
 	Access       Access
 	PolicyLevel  string
 	PolicyDigest string
 	// Checked is what the sandbox's first process tried before it was ready.
 	Checked []string
-	// Unlinked is set when the process that held the sandbox's link has died.
+	// Unlinked is set if the process that held the sandbox's network attachment has died.
 	Unlinked bool
 
-	// OnEnd is what happens when its time is up.
+	// OnEnd is what happens when the sandbox's time is up.
 	OnEnd OnEnd
-	// Origin is the snapshot that it was made of, At the one that it came from
-	// last; "" is the template.
+	// Origin is the snapshot that it was made from, At the one that it last came from; "" is the
+	// template.
 	Origin, At string
 	// Parent is the sandbox that it is a copy of, or "".
 	Parent string
@@ -107,22 +107,22 @@ type CreateRequest struct {
 	// Image is an OCI image to start from, in place of Template, or "".
 	Image string
 	Name  string // optional
-	// RequestID is what the caller calls this request, or "". It is shown while
-	// the request waits in the queue.
+	// RequestID is the caller's name for this request, or "". It is shown while the request waits
+	// in the queue.
 	RequestID string
 	Timeout   time.Duration // until it ends by itself; zero is the default
-	// Forever asks for a sandbox without an end. Only local callers may.
+	// Forever requests a sandbox without an end. Only local callers may.
 	Forever         bool
 	Ephemeral       bool // local callers only
 	Metadata        map[string]string
 	Env             map[string]string
 	Limits          Limits
-	Engine          string   // what isolates it; "" lets the service choose
+	Engine          string   // the engine; "" lets the service choose
 	Workspace       string   // host directory, local callers only
-	Mounts          []Mount  // by their sources for local callers only
+	Mounts          []Mount  // by their sources only for local callers
 	Programs        []string // host files and directories shown copy-on-write, local callers only
 	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
-	PrivatePorts    bool     // programs' ports need the traffic token
+	PrivatePorts    bool     // ports of programs need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
@@ -145,7 +145,7 @@ type Filter struct {
 type Page struct {
 	Sandboxes []Sandbox
 	More      bool
-	Running   int // how many run in all, whatever the filter's page
+	Running   int // number of running sandboxes, whatever the filter's page
 }
 
 // Metric is one sample.
@@ -161,7 +161,7 @@ type Metric struct {
 	PIDs       int64
 }
 
-// LogEntry is one line of a sandbox's log: its lifecycle, as we saw it.
+// LogEntry is one line of a sandbox's log about its lifecycle.
 type LogEntry struct {
 	At      time.Time
 	Level   string // debug, info, warn, error

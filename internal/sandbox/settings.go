@@ -7,33 +7,32 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// Settings are the rules that an operator may change. Zero in a field is the
-// default.
+// Settings are the rules that an operator may change. A zero field stands for the default.
 type Settings struct {
 	MaxLive        int           // sandboxes alive at once
 	MaxPaused      int           // sandboxes paused at once
-	DefaultTimeout time.Duration // life of a sandbox that asks for none
-	MaxTimeout     time.Duration // longest life that a key may ask for
-	Retention      time.Duration // how long the record of a stopped one is kept
-	// SnapshotRetention is how long snapshots are kept; zero is until somebody
-	// removes them. The budget of the disk bounds them in any case.
+	DefaultTimeout time.Duration // lifetime of a sandbox that requests none
+	MaxTimeout     time.Duration // longest lifetime that a key may request
+	Retention      time.Duration // how long the row of a stopped one is kept
+	// SnapshotRetention is how long snapshots are kept; zero is until they are removed. The disk
+	// budget limits them in any case.
 	SnapshotRetention time.Duration
-	// SnapshotBudget is how much of the disk saved states may take. The caller that
-	// opens Images uses it; zero is their default.
+	// SnapshotBudget is how much disk saved states may take. The caller that opens Images uses it;
+	// zero is their default.
 	SnapshotBudget int64
-	Max            Limits // most that one sandbox may ask for; zero is the host's
-	Level          string // the level of a sandbox that asks for none
-	// Organisation bounds what any sandbox may reach, Project what those of
-	// this state directory may. Nil is no further bound.
+	Max            Limits // largest that one sandbox may request; zero is the host's
+	Level          string // the level of a sandbox that requests none
+	// Organisation limits what any sandbox may reach, Project what the sandboxes of this state
+	// directory may. Nil is no further limit.
 	Organisation, Project *policy.Document
-	// AgentsAnswer lets the key that asks for access for its sandbox answer
-	// that question too, which an agent's host may do without asking anybody.
+	// AgentsAnswer lets the key that requests access for its sandbox also approve it. An agent's
+	// host program may then do so without asking a person.
 	AgentsAnswer bool
-	// Tools is where version managers are looked for; without a home none is found.
+	// Tools is where version managers are looked for; without a home directory none is found.
 	Tools hosttools.Host
 	// Mounts are directories of the host that callers may mount by name.
 	Mounts map[string]Mount
-	// AnyBoundary accepts an engine without a wall: for tests only.
+	// AnyBoundary accepts an engine without a boundary: for tests only.
 	AnyBoundary bool
 }
 
@@ -60,5 +59,5 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// defaultLevel is the level of a sandbox that asks for none.
+// defaultLevel is the level of a sandbox that requests none.
 const defaultLevel = "standard"

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// States of a sandbox whose memory and files are on disk, or on their way
-// there or back. A sandbox in one of them keeps its ID, tokens and name.
+// States of a sandbox whose memory and files are on disk, or are being written or read. A sandbox
+// in one of them keeps its ID, tokens and name.
 const (
 	Pausing  State = "pausing"
 	Paused   State = "paused"
@@ -15,24 +15,23 @@ const (
 // Snapshot is the state of a sandbox at one time, from which others start.
 type Snapshot struct {
 	ID      string // 20 of [a-z0-9]
-	Name    string // given by the caller, or ""; the newest of a name has it
+	Name    string // given by the caller, or ""; the newest snapshot with a name has it
 	Owner   string // KeyID, "" for a local one
-	Sandbox string // of which it was taken
-	// Parent is the snapshot that the sandbox came from: the one that it was
-	// made of, rolled back to or that was last taken of it; "" is its start.
+	Sandbox string // the sandbox that it was taken of
+	// Parent is the snapshot that the sandbox came from: the one that it was made from, rolled back
+	// to or that was last taken of it; "" is its start.
 	Parent     string
 	TemplateID string
 	Template   string
 	FilesOnly  bool
 	CreatedAt  time.Time
-	// Bytes is how much was written down, OwnBytes how much of the disk would
-	// be free without this one.
+	// Bytes is the size of the snapshot, OwnBytes how much disk removing it would free.
 	Bytes, OwnBytes int64
-	// Engine made it. Its memory is of no use to another engine.
+	// Engine saved it. Another engine cannot restore its memory.
 	Engine string
-	// Format is what can go on from it; "" for files only, which anything can.
+	// Format is the format of its memory; "" for files only, which any engine can start from.
 	Format string
-	// Needs is what its memory refers to; nil is not known.
+	// Needs is what its memory refers to; nil is unknown.
 	Needs *Needs
 }
 
@@ -69,7 +68,7 @@ type ForkRequest struct {
 	Ephemeral bool // local callers only
 }
 
-// Fork is one copy, or why there is none.
+// Fork is one copy, or the error that it failed with.
 type Fork struct {
 	Sandbox Sandbox
 	Err     error

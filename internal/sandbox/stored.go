@@ -5,8 +5,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Stored is a snapshot as it is stored: all that a sandbox made of it needs
-// to be equal.
+// Stored is a snapshot as it is stored, with all that a sandbox made from it must have in common.
 type Stored struct {
 	Snapshot
 	// Sum is the digest of its image. It is empty while the snapshot is still being
@@ -16,17 +15,17 @@ type Stored struct {
 	Limits    Limits
 	Workspace string
 	Access    Access
-	// Process writes it.
+	// Process is the process that writes it.
 	Process Process
 }
 
-// SavedState returns the state that a sandbox made of the snapshot restores.
+// SavedState returns the state that a sandbox made from the snapshot restores.
 func (n Stored) SavedState() Saved {
 	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format, Needs: n.Base.Needs}
 }
 
-// WorkspaceFor returns the workspace of a sandbox made of the snapshot. It refuses a
-// request that the saved instance cannot become.
+// WorkspaceFor returns the workspace of a sandbox made from the snapshot. It rejects a request that
+// does not fit the saved instance.
 func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 	if n == nil {
 		return workspace, nil
@@ -46,7 +45,7 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 	return n.Workspace, nil
 }
 
-// Inherit sets the snapshot's limits where the request asks for none.
+// Inherit sets the snapshot's limits where the request has none.
 func (n *Stored) Inherit(l *Limits, asked Limits) {
 	if n == nil {
 		return
@@ -65,7 +64,8 @@ func fixed(l engine.Limit) bool {
 	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes || l == engine.LimitShm
 }
 
-// CheckFits refuses to put a sandbox back to the snapshot of another kind of instance.
+// CheckFits returns an error if a sandbox cannot be rolled back to the snapshot because it was
+// taken of another kind of instance.
 func (n Stored) CheckFits(r Row) error {
 	why := ""
 	switch {
@@ -76,7 +76,7 @@ func (n Stored) CheckFits(r Row) error {
 	case n.Engine != r.Engine:
 		why = "its memory was saved by another engine"
 	case !n.Base.sameRoot(r.Base) || n.Workspace != r.Workspace || n.Base.Needs == nil && n.Base.Revision != r.Base.Revision:
-		why = "its files or programs are others"
+		why = "its files or programs differ"
 	default:
 		why = r.Base.Difference(n.Base)
 		have, saved := n.Limits, r.Limits
@@ -90,6 +90,6 @@ func (n Stored) CheckFits(r Row) error {
 	if why == "" {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be put back to snapshot %s: %s", n.ID, why).
-		WithHint("make a new sandbox of it: crannog run --from " + n.ID)
+	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be rolled back to snapshot %s: %s", n.ID, why).
+		WithHint("make a new sandbox from it: crannog run --from " + n.ID)
 }

@@ -1,12 +1,12 @@
 package sandbox
 
-// PerSandbox is what is kept for each sandbox, by its ID.
+// PerSandbox is a store with an entry for each sandbox, by its ID.
 type PerSandbox interface {
 	List() ([]string, error)
 	Remove(id string) error
 }
 
-// Sweep removes what is kept for sandboxes that need it no longer.
+// Sweep removes the entries of sandboxes that do not need them any more.
 func Sweep(of PerSandbox, needed func(id string) (bool, error)) error {
 	ids, err := of.List()
 	if err != nil {

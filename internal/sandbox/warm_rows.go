@@ -2,15 +2,14 @@ package sandbox
 
 import "context"
 
-// Waiting is a sandbox that is ready, or is being made, and has no owner yet. The
-// process that made it hands it out; if that process dies, the sandbox is removed.
+// Waiting is a warm sandbox, or one that is being made, without an owner. The process that made it
+// hands it out; if that process dies, the sandbox is removed.
 const Waiting State = "waiting"
 
-// Claims gives waiting sandboxes to callers.
+// Claims hands warm sandboxes to callers.
 type Claims interface {
-	// Claim turns a waiting row into that of the record, whose state is
-	// Running, and reports whether there was one. If max sandboxes are live
-	// already that is Exhausted; if the owner has a live one of that name,
-	// Exists. All is decided in one step.
+	// Claim turns the row of a warm sandbox into the given row, whose state is Running, and reports
+	// whether there was one. The error is Exhausted if max sandboxes are live already, and Exists
+	// if the owner has a live one of that name. All is done in one transaction.
 	Claim(ctx context.Context, r Row, max int) (bool, error)
 }

@@ -11,7 +11,7 @@ import (
 // attack is one thing that a hostile program or client does.
 type attack struct {
 	name string
-	// users inside who try it; nil is one that is not made inside.
+	// the users inside who try it; nil for an attack from outside
 	users   []string
 	options []crannog.CreateOption
 	run     func(t *testing.T, b *box)
@@ -23,8 +23,8 @@ var (
 	ordinary = []string{"user"}
 )
 
-// P45: whatever happens in one sandbox, or is sent by one client, the server
-// stays small, other sandboxes answer, and nothing is left.
+// P45: whatever happens in one sandbox, or one client sends, the server stays small, other
+// sandboxes answer, and nothing is left.
 func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	a := newArena(t)

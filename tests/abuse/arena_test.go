@@ -1,5 +1,5 @@
-// Package abuse_test lets hostile programs and clients loose on a real server
-// and checks whether anybody else notices.
+// Package abuse_test runs hostile programs and clients against a real server and checks whether
+// others are affected.
 package abuse_test
 
 import (
@@ -23,15 +23,15 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// mostMemory bounds what an attack may make the server hold. It is generous:
-// what it catches is a server that grows without end.
+// mostMemory limits the server's memory during an attack. It is generous: it only catches a server
+// that grows without end.
 const mostMemory = 200 << 20
 
-// commandLimit is the time limit of the sandboxes' commands. It only bounds a
-// hang: an attack that is to end earlier has a limit of its own.
+// commandLimit is the time limit of the sandboxes' commands. It only bounds a hang: an attack that
+// must end earlier has its own limit.
 var commandLimit = hosttest.Patience(hosttest.Hang)
 
-// arena is a server with a sandbox that attacks no one.
+// arena is a server with a sandbox that attacks nothing.
 type arena struct {
 	*servetest.Server
 	client  *crannog.Client
@@ -49,7 +49,7 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// close ends the server and looks for what is left.
+// close ends the server and checks what is left.
 func (a *arena) close(t *testing.T) {
 	t.Helper()
 	list, err := a.client.List(t.Context(), crannog.ListOptions{})
@@ -68,7 +68,7 @@ func (a *arena) close(t *testing.T) {
 	a.Stop(t)
 }
 
-// small keeps an attack cheap for the machine that the tests run on.
+// small keeps an attack cheap for the machine that runs the tests.
 var small = api.Limits{
 	MemoryBytes: 256 << 20, CPUMillis: 1000, PIDs: 64, DiskBytes: 64 << 20, CommandTimeoutSeconds: commandLimit.Seconds(),
 }
@@ -86,21 +86,21 @@ func (a *arena) create(t *testing.T, options ...crannog.CreateOption) *crannog.S
 	return sb
 }
 
-// box is the sandbox of one attack, seen as one of its users.
+// box is the sandbox of one attack, used as one of its users.
 type box struct {
 	*crannog.Sandbox
 	arena *arena
 	user  string
 }
 
-// box makes a sandbox that ends with the test, whatever was done to it.
+// box creates a sandbox that ends with the test, whatever the attack did to it.
 func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) *box {
 	t.Helper()
 	sb := a.create(t, options...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
-		// One that died of its attack is removed already, which is a success.
+		// If it died of its attack it is removed already, which is a success.
 		if err := sb.Kill(ctx); err != nil {
 			t.Errorf("remove the attacked sandbox: %v", err)
 		}
@@ -108,8 +108,8 @@ func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) 
 	return &box{Sandbox: sb, arena: a, user: user}
 }
 
-// exec runs a shell line within a time, which is scaled by the speed of the
-// machine, and returns how it ended.
+// exec runs a shell line within a time limit, which is scaled by the speed of the machine, and
+// returns how it ended.
 func (b *box) exec(t *testing.T, limit time.Duration, line string) (api.ExecResult, error) {
 	t.Helper()
 	return b.Exec(t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
@@ -125,7 +125,7 @@ func (b *box) sh(t *testing.T, line string) string {
 	return strings.TrimSpace(res.Stdout)
 }
 
-// python runs a program within a time, scaled in the same way.
+// python runs a program within a time limit, scaled in the same way.
 func (b *box) python(t *testing.T, limit time.Duration, text string) (api.ExecResult, error) {
 	t.Helper()
 	return b.Exec(t.Context(), api.Exec{Cmd: []string{"python3", "-c", text}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
@@ -142,7 +142,7 @@ func (b *box) number(t *testing.T, limit time.Duration, text string) int {
 	return n
 }
 
-// answers asserts that a sandbox does what it is told.
+// answers asserts that a sandbox executes commands.
 func answers(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
@@ -151,9 +151,9 @@ func answers(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// observe uses the sibling during an attack, and returns how to end that and
-// judge what it saw: every command is answered, and the server stays small. How
-// long an answer takes depends on the machine and is only logged.
+// observe uses the sibling during an attack, and returns a function that ends that and checks the
+// results: every command is answered, and the server stays small. How long an answer takes depends
+// on the machine and is only logged.
 func (a *arena) observe(t *testing.T) func() {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -183,7 +183,7 @@ func (a *arena) observe(t *testing.T) func() {
 		stop()
 		<-done
 		if len(latencies) == 0 {
-			return // it said why
+			return // it returned the reason
 		}
 		slices.Sort(latencies)
 		p95 := latencies[(len(latencies)-1)*95/100]
@@ -194,8 +194,8 @@ func (a *arena) observe(t *testing.T) func() {
 	}
 }
 
-// memory is what the server holds of its own. Pages of its program are the
-// system's, which takes them when it needs them.
+// memory returns the server's own memory. It leaves out the program's pages, which the system can
+// reclaim.
 func (a *arena) memory(t *testing.T) int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
 	if err != nil {
@@ -212,11 +212,11 @@ func (a *arena) memory(t *testing.T) int64 {
 	return 0
 }
 
-// settles waits until the server has no more open than it had, and a little.
+// settles waits until the server has about as many open files as before.
 func (a *arena) settles(t *testing.T, before int) {
 	t.Helper()
-	// What is kept on purpose: 16 idle connections to a sandbox, and 4 to its
-	// engine; and the sibling has some of its own.
+	// Kept on purpose: 16 idle connections to a sandbox, and 4 to its engine; and the sibling has
+	// some of its own.
 	const spare = 24
 	hosttest.EventuallyNoError(t, func() error {
 		if now := len(hosttest.Descriptors(t, a.PID())); now > before+spare {

@@ -26,11 +26,11 @@ func (b *box) inside(method, path string) string {
 		method, path, info.ID, info.AccessToken)
 }
 
-// stream is a raw request that opens a stream of the guest's.
+// stream is a raw request that opens a stream of the guest.
 func (b *box) stream(path, message string) string {
 	var frame bytes.Buffer
 	frame.WriteByte(0)
-	_ = binary.Write(&frame, binary.BigEndian, uint32(len(message))) // a buffer takes everything
+	_ = binary.Write(&frame, binary.BigEndian, uint32(len(message))) // a buffer accepts everything
 	frame.WriteString(message)
 	return b.inside("POST", path) + fmt.Sprintf("Content-Type: application/connect+json\r\nConnect-Protocol-Version: 1\r\nContent-Length: %d\r\n\r\n%s",
 		frame.Len(), frame.String())
@@ -41,7 +41,7 @@ func (b *box) shell(line string) string {
 	return b.stream("/process.Process/Start", fmt.Sprintf(`{"process":{"cmd":"sh","args":["-c",%q]},"stdin":false}`, line))
 }
 
-// vanish breaks connections off in the middle of everything that takes time.
+// vanish closes connections in the middle of everything that takes time.
 func vanish(t *testing.T, b *box) {
 	b.sh(t, "truncate -s 1G /tmp/large; mkdir -p /tmp/watched")
 	half := strings.Repeat("x", 100_000)
@@ -57,7 +57,7 @@ func vanish(t *testing.T, b *box) {
 		for range 10 {
 			conns = append(conns, b.arena.send(t, text))
 		}
-		// Downloads and streams are under way once something came.
+		// Downloads and streams have begun once data arrived.
 		if name == "download" || name == "output" || name == "watch" {
 			for _, conn := range conns {
 				_ = conn.SetReadDeadline(hosttest.Deadline())
@@ -71,7 +71,7 @@ func vanish(t *testing.T, b *box) {
 			conn.Close()
 		}
 	}
-	// A command that was started by exec has no caller left to report to.
+	// A command of exec has no caller left to report to.
 	hosttest.EventuallyNoError(t, func() error {
 		if n := b.sh(t, "pgrep -fc '^sleep 601' | cat"); n != "0" {
 			return fmt.Errorf("%s commands of callers that left still run", n)
@@ -83,8 +83,8 @@ func vanish(t *testing.T, b *box) {
 	}
 }
 
-// deaf starts commands that print without end and reads nothing of it: what
-// is under way is bounded, and the commands wait.
+// deaf starts commands that print without end and reads none of it: the buffered output is limited,
+// and the commands wait.
 func deaf(t *testing.T, b *box) {
 	var conns []*net.TCPConn
 	for range 20 {

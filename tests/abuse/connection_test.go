@@ -21,7 +21,7 @@ var connectionAttacks = []attack{
 	{name: "slow bodies", run: slowBodies},
 }
 
-// dial opens a connection to the server without a client's help.
+// dial opens a connection to the server without a client library.
 func (a *arena) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.URL, "http://"))
@@ -42,7 +42,7 @@ func (a *arena) send(t *testing.T, text string) *net.TCPConn {
 	return conn
 }
 
-// ask sends a raw request and reads its answer with its body.
+// ask sends a raw request and reads the answer with its body.
 func (a *arena) ask(t *testing.T, text string) (*http.Response, string) {
 	t.Helper()
 	conn := a.send(t, text)
@@ -73,7 +73,7 @@ func letsGo(t *testing.T, conns []*net.TCPConn) {
 			_ = conn.SetReadDeadline(deadline)
 			said, err := io.ReadAll(conn)
 			if held[i] = errors.Is(err, os.ErrDeadlineExceeded); held[i] {
-				t.Logf("connection %d is held; it heard %.300q", i, said)
+				t.Logf("connection %d is held; it received %.300q", i, said)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func letsGo(t *testing.T, conns []*net.TCPConn) {
 	}
 }
 
-// halfOpen opens connections that say nothing, or never end what they say.
+// halfOpen opens connections that send nothing, or never end a request.
 func halfOpen(t *testing.T, b *box) {
 	var conns []*net.TCPConn
 	for i := range 500 {
@@ -106,13 +106,13 @@ func halfOpen(t *testing.T, b *box) {
 	}
 	stop := make(chan struct{})
 	var drip sync.WaitGroup
-	drip.Go(func() { // a byte now and then is no progress
+	drip.Go(func() { // a byte now and then does not count as progress
 		for _, conn := range conns {
 			select {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				_, _ = conn.Write([]byte("x")) // it may be closed, which is what is asked for
+				_, _ = conn.Write([]byte("x")) // it may be closed, as intended
 			}
 		}
 	})
@@ -122,8 +122,8 @@ func halfOpen(t *testing.T, b *box) {
 	drip.Wait()
 }
 
-// slowBodies announces a body to every door, without a key or token that
-// counts, and does not send it.
+// slowBodies announces a body on every listener, without a valid key or token, and does not send
+// it.
 func slowBodies(t *testing.T, b *box) {
 	var conns []*net.TCPConn
 	for _, head := range []string{

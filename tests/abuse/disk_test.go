@@ -23,7 +23,7 @@ var diskAttacks = []attack{
 	{name: "gzip bomb", users: ordinary, run: gzipBomb},
 }
 
-// fillDisk writes until the limit, which a smaller file keeps.
+// fillDisk writes up to the limit; files below it are kept.
 func fillDisk(t *testing.T, b *box) {
 	b.sh(t, "head -c 16777216 /dev/zero > /tmp/control")
 	res, err := b.exec(t, 30*time.Second, "head -c 1G /dev/zero > /tmp/fill")
@@ -37,7 +37,7 @@ func fillDisk(t *testing.T, b *box) {
 	b.sh(t, "rm /tmp/fill; head -c 16777216 /dev/zero > /tmp/again")
 }
 
-// sparse makes a file that is larger than any disk and holds nothing.
+// sparse creates a file that is larger than any disk and has only holes.
 func sparse(t *testing.T, b *box) {
 	b.sh(t, "truncate -s 1T /tmp/sparse")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path=/tmp/sparse", nil)
@@ -54,7 +54,7 @@ func sparse(t *testing.T, b *box) {
 	if data, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusPartialContent || len(data) != 10 {
 		t.Errorf("%s %d bytes %v", resp.Status, len(data), err)
 	}
-	// A download of all of it continues until its reader leaves.
+	// A download of it continues until its reader leaves.
 	f, err := b.FS().WithContext(t.Context()).Open("tmp/sparse")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func sparse(t *testing.T, b *box) {
 	answers(t, b.Sandbox)
 }
 
-// deep nests directories as far as a path reaches, and beyond.
+// deep nests directories as deep as a path allows, and deeper.
 func deep(t *testing.T, b *box) {
 	const depth = 2000
 	res, err := b.python(t, 30*time.Second, fmt.Sprintf(`
@@ -99,8 +99,7 @@ os.mknod("bottom")
 	answers(t, b.Sandbox)
 }
 
-// bombSize is what the gzip bomb unpacks to, and bombPart what one of its
-// members does.
+// bombSize is the uncompressed size of the gzip bomb, and bombPart that of one of its members.
 const (
 	bombSize = 10 << 30
 	bombPart = 64 << 20
@@ -141,7 +140,7 @@ func gzipped(t *testing.T, text string) []byte {
 	return buf.Bytes()
 }
 
-// zeros has no end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -167,7 +166,7 @@ func (b *box) upload(t *testing.T, path string, body io.Reader) *http.Response {
 	return resp
 }
 
-// address aims a request at the sandbox's guest.
+// address addresses a request to the sandbox's guest.
 func (b *box) address(r *http.Request) {
 	info := b.Info()
 	r.Header.Set("E2b-Sandbox-Id", info.ID)

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// The server of a flood test has few descriptors, so that a few hundred
-// connections are as bad for it as ten thousand are for another one.
+// The server of a flood test has few descriptors, so that a few hundred connections affect it like
+// ten thousand another one.
 const (
 	floodFiles      = 300 // descriptors of the server
 	floodReserve    = 100
@@ -30,7 +30,7 @@ const (
 	floodPerAddress = 12
 )
 
-// flooded is a server that strangers without a key connect to.
+// flooded is a server to which strangers without a key connect.
 type flooded struct {
 	*servetest.Server
 	addr string
@@ -50,7 +50,7 @@ func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
 	return &flooded{s, strings.TrimPrefix(s.URL, "http://")}
 }
 
-// small bounds, for a server that needs many connections to be full otherwise.
+// small limits, for a server that otherwise needs many connections to be full.
 func floodSettings(idle string) map[string]string {
 	return map[string]string{
 		"MAX_CONNECTIONS": strconv.Itoa(floodTotal), "MAX_CONNECTIONS_PER_ADDRESS": strconv.Itoa(floodPerAddress),
@@ -58,9 +58,8 @@ func floodSettings(idle string) map[string]string {
 	}
 }
 
-// dial connects from an address of the loopback, all of which are this
-// machine's: 127.0.0.N stands for another client for each N.
-// A connection that is refused at once may be reset before it is made here.
+// dial connects from an address of the loopback: 127.0.0.N stands for another client for each N. A
+// connection that is refused at once may be reset before dial returns.
 func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}}
@@ -80,8 +79,7 @@ func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
 
 const healthRequest = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
-// health asks for an answer on a new connection, and returns its status and
-// Retry-After.
+// health makes a request on a new connection, and returns its status and Retry-After.
 func (f *flooded) health(t *testing.T, from int) (status int, after string, err error) {
 	t.Helper()
 	conn, err := f.dial(t, from)
@@ -123,8 +121,8 @@ func held(t *testing.T, conns []*net.TCPConn) (n int) {
 	return n
 }
 
-// works asserts that the server still serves its own user, the database and the
-// record, and that nothing of it ran out of descriptors.
+// works asserts that the server still serves its own user, the database and the audit log, and has
+// not run out of descriptors.
 func (f *flooded) works(t *testing.T) {
 	t.Helper()
 	made, err := f.Local(t).NewKey(hosttest.Context(t), "flood")
@@ -140,8 +138,7 @@ func (f *flooded) works(t *testing.T) {
 	}
 }
 
-// P49, S3: connections that say nothing, from one address, are bounded, and others
-// are answered.
+// P49, S3: silent connections from one address are limited, and others are answered.
 func TestS3IdleConnections(t *testing.T) {
 	f := newFlooded(t, floodFiles, floodSettings("5m"))
 	var conns []*net.TCPConn
@@ -150,7 +147,7 @@ func TestS3IdleConnections(t *testing.T) {
 			conns = append(conns, conn)
 		}
 	}
-	// The flood fills the places in which a refused connection is told so, too.
+	// The flood also fills the places in which a refused connection gets an answer.
 	hosttest.Eventually(t, "the address is answered, or told to try again", func() bool {
 		status, after, err := f.health(t, 1)
 		return err == nil && (status == http.StatusOK || status == http.StatusTooManyRequests && after != "")
@@ -169,9 +166,8 @@ func TestS3IdleConnections(t *testing.T) {
 	})
 }
 
-// S3, attack 1: connections that were answered once, and then wait for their
-// next request for as long as that may take, from as many addresses as fill the
-// server without any having too many.
+// S3, attack 1: connections that were answered once, and then idle as long as allowed, from as many
+// addresses as fill the server without any having too many.
 func TestS3AnsweredAndIdle(t *testing.T) {
 	f := newFlooded(t, floodFiles, floodSettings("1h"))
 	for i := range 2 * floodFiles {
@@ -193,8 +189,8 @@ func TestS3AnsweredAndIdle(t *testing.T) {
 	f.works(t)
 }
 
-// S3, attack 2: requests whose answers are not read. Such a connection is never
-// idle for the server, which waits until it can write on.
+// S3, attack 2: requests whose answers are not read. Such a connection never counts as idle,
+// because the server waits until it can write on.
 func TestS3AnswersNotRead(t *testing.T) {
 	f := newFlooded(t, floodFiles, floodSettings(hosttest.Patience(2*time.Second).String()))
 	requests := []byte(strings.Repeat("GET /llms.txt HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
@@ -208,7 +204,7 @@ func TestS3AnswersNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Go(func() {
-			for { // until the server lets go, or hangs
+			for { // until the server closes it, or hangs
 				if _, err := conn.Write(requests); err != nil {
 					if errors.Is(err, os.ErrDeadlineExceeded) {
 						t.Errorf("the server holds a connection that reads nothing")
@@ -226,9 +222,8 @@ func TestS3AnswersNotRead(t *testing.T) {
 	group.Wait()
 }
 
-// S3, attack 3: more connections than there are descriptors for, where the
-// settings allow that many; and each has the server open another descriptor
-// into a sandbox, whose program never ends its answer.
+// S3, attack 3: more connections than descriptors, if the settings allow that many; and each makes
+// the server open another descriptor into a sandbox, whose program never ends its answer.
 func TestS3ConnectionsIntoASandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	const files = 1024 // starting a sandbox takes some hundreds
@@ -237,7 +232,7 @@ func TestS3ConnectionsIntoASandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As an SDK starts a server; it answers each request with the head alone.
+	// Started as an SDK starts a server; it answers each request with the head alone.
 	program := `
 import socket, sys
 s = socket.create_server(("127.0.0.1", 8080), backlog=1000)

@@ -17,8 +17,8 @@ var linkAttacks = []attack{
 	{name: "racing links", users: both, run: racingLinks},
 }
 
-// racingLinks exchanges what a name leads to a hundred thousand times, with a
-// place of the host's among them, while files go in and out by that name.
+// racingLinks replaces the target of a link a hundred thousand times, with a directory of the host
+// among the targets, while files are transferred in and out through the link.
 func racingLinks(t *testing.T, b *box) {
 	const canary = "the host's own"
 	outside := t.TempDir()
@@ -56,7 +56,7 @@ print('raced')`, outside))
 			}
 		default:
 		}
-		// What the name leads to at that moment decides whether it works.
+		// The present target of the link decides whether it works.
 		if b.upload(t, "/tmp/race/at/f", bytes.NewReader(packed.Bytes())).StatusCode == http.StatusOK {
 			in++
 		}
@@ -67,7 +67,7 @@ print('raced')`, outside))
 		}
 	}
 	if in == 0 || out == 0 {
-		t.Errorf("control: %d files went in, %d out", in, out)
+		t.Errorf("control: %d files were sent in, %d out", in, out)
 	}
 	if got := b.sh(t, "cmp /tmp/race/one/f /tmp/race/two/f && cat /tmp/race/one/f"); got != "a caller's" {
 		t.Errorf("control: the name did not lead to both: %q", got)
@@ -81,7 +81,7 @@ print('raced')`, outside))
 	}
 }
 
-// download reads a file by the server.
+// download reads a file through the server.
 func (b *box) download(t *testing.T, path string) ([]byte, int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path="+path, nil)
@@ -96,7 +96,7 @@ func (b *box) download(t *testing.T, path string) ([]byte, int) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, 0 // the file went while it was read
+		return nil, 0 // the file was removed while it was read
 	}
 	return data, resp.StatusCode
 }

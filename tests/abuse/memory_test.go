@@ -49,8 +49,8 @@ func diesOf(t *testing.T, b *box, reason string) {
 	})
 }
 
-// ends reports whether a sandbox took an attack in one of the two ways that are
-// allowed: the program was refused, or the sandbox ran out of its memory.
+// ends reports whether an attack ended in one of the two allowed ways: the program got an error, or
+// the sandbox ran out of memory.
 func ends(res api.ExecResult, err error, refusal string) bool {
 	if err != nil {
 		return errors.Is(err, crannog.ErrUnavailable)
@@ -58,7 +58,7 @@ func ends(res api.ExecResult, err error, refusal string) bool {
 	return res.Hit == api.HitOOM || res.ExitCode != 0 && strings.Contains(res.Stderr, refusal)
 }
 
-// fillSharedMemory writes to /dev/shm, which is memory and not the disk.
+// fillSharedMemory writes to /dev/shm, which counts as memory and not as disk.
 func fillSharedMemory(t *testing.T, b *box) {
 	var before, after unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &before); err != nil {
@@ -77,8 +77,8 @@ func fillSharedMemory(t *testing.T, b *box) {
 	}
 }
 
-// manyFiles makes files of no size until that fails, or for a time. They cost
-// the sandbox's own memory and no other sandbox's.
+// manyFiles creates empty files until that fails, or for a time. They cost the sandbox's own memory
+// and not another sandbox's.
 func manyFiles(t *testing.T, b *box) {
 	res, err := b.python(t, 8*time.Second, `
 import os
@@ -93,11 +93,10 @@ while True:
 	}
 }
 
-// listed is how many files largeListing makes. Each costs about a millisecond
-// on a busy machine.
+// listed is how many files largeListing creates. Each costs about a millisecond on a busy machine.
 const listed = 20_000
 
-// largeListing makes many files and lists them.
+// largeListing creates many files and lists them.
 func largeListing(t *testing.T, b *box) {
 	text := fmt.Sprintf(`
 import os

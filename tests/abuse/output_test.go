@@ -18,8 +18,7 @@ var outputAttacks = []attack{
 	{name: "terminal escapes", users: ordinary, run: escapes},
 }
 
-// endlessOutput prints for as long as it may, to each stream and without line
-// ends.
+// endlessOutput prints for as long as it may, to each stream and without line ends.
 func endlessOutput(t *testing.T, b *box) {
 	for _, line := range []string{"exec yes", "exec yes >&2", "exec cat /dev/zero", "yes & exec yes >&2"} {
 		res, err := b.exec(t, 4*time.Second, line)
@@ -35,8 +34,7 @@ type counter struct{ n int64 }
 
 func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
 
-// longLine sends one line of a gibibyte through the server to a client that
-// takes all of it.
+// longLine sends one line of a gibibyte through the server to a client that reads all of it.
 func longLine(t *testing.T, b *box) {
 	const size = 1 << 30
 	var got counter
@@ -49,9 +47,8 @@ func longLine(t *testing.T, b *box) {
 	t.Logf("%d MiB/s", size>>20*1000/max(time.Since(began).Milliseconds(), 1))
 }
 
-// escapes sets the terminal's title, its clipboard and its colours. A person
-// who asks for a program's output gets it as it is; a program that asks for
-// JSON gets text that no terminal obeys.
+// escapes sets the terminal's title, its clipboard and its colours. A person who runs a program
+// gets its output unchanged; a program that requests JSON gets text without terminal controls.
 func escapes(t *testing.T, b *box) {
 	const hostile = "\x1b]0;title\x07\x1b]52;c;Y21k\x07\x1b[2J\x1b[31m\x9b5n\x08\r"
 	args := []string{"--state", b.arena.State, "exec"}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peek looks at what a connection has received, without waiting.
+// peek returns what a connection has received, without waiting.
 func peek(fd int, p []byte) (int, error) {
 	n, _, err := unix.Recvfrom(fd, p, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return n, err

@@ -28,15 +28,15 @@ func limits(change func(*api.Limits)) []crannog.CreateOption {
 	return []crannog.CreateOption{crannog.Limits(l)}
 }
 
-// forkBomb takes every process that there is. The sandbox may be of no more use;
-// it can be removed, which its end checks.
+// forkBomb uses all processes. The sandbox may be unusable then; it can be removed, which its end
+// checks.
 func forkBomb(t *testing.T, b *box) {
 	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")
 	t.Logf("%v exit %d %q hit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
 }
 
-// forks counts how many processes there can be. A sandbox with a higher limit
-// shows that it is the limit that stops them.
+// forks counts how many processes there can be. A sandbox with a higher limit shows that the limit
+// is what stops them.
 func forks(t *testing.T, b *box) {
 	most := func(b *box) int {
 		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
@@ -60,8 +60,8 @@ func threads(t *testing.T, b *box) {
 	answers(t, b.Sandbox)
 }
 
-// countProcesses starts something again and again until it fails, and prints
-// how often it did not.
+// countProcesses starts something again and again until it fails, and prints how often it
+// succeeded.
 const countProcesses = `
 import os, threading, time
 n = 0
@@ -87,21 +87,21 @@ func orphans(t *testing.T, b *box) {
 	})
 }
 
-// spin uses the processor past the command's time.
+// spin uses the processor beyond the command's time limit.
 func spin(t *testing.T, b *box) {
 	began := time.Now()
 	res, err := b.python(t, time.Second, "while True: pass")
 	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
 		t.Errorf("%v %+v", err, res)
 	}
-	// Otherwise the sandbox's own limit of a command has ended it.
+	// Otherwise the sandbox's own time limit for commands has ended it.
 	if took := time.Since(began); took >= commandLimit {
 		t.Errorf("it took %v, and was ended by the sandbox's own limit", took)
 	}
 	answers(t, b.Sandbox)
 }
 
-// ignoredSignal does not end when it is asked to.
+// ignoredSignal does not end when asked to.
 func ignoredSignal(t *testing.T, b *box) {
 	res, err := b.exec(t, time.Second, "trap '' TERM INT HUP QUIT; while :; do sleep 0.1; done")
 	if err != nil || res.Hit != api.HitTimeout {
@@ -115,8 +115,8 @@ func ignoredSignal(t *testing.T, b *box) {
 	})
 }
 
-// daemon leaves its parent and its session. It is the sandbox's own affair
-// while that runs; servetest.NothingLeft looks for it afterwards.
+// daemon leaves its parent and its session. It may run as long as the sandbox does;
+// servetest.NothingLeft looks for it afterwards.
 func daemon(t *testing.T, b *box) {
 	res, err := b.python(t, 30*time.Second, `
 import os, time

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// S3, thought of without knowledge of how the finding was mended: every place of the server is taken
-// by strangers whose requests never come to their end, from as many addresses as it takes. Some of
-// them keep sending, a byte now and then, so that no connection of theirs is silent.
+// S3, designed without knowledge of the fix: strangers take every place of the server with requests
+// that never end, from as many addresses as necessary. Some keep sending a byte now and then, so
+// that their connections are not silent.
 func TestS3RedTeam(t *testing.T) {
 	f := newFlooded(t, floodFiles, floodSettings("1h"))
 	const body = "Content-Type: application/json\r\nContent-Length: 4000\r\n\r\n"
@@ -41,7 +41,7 @@ func TestS3RedTeam(t *testing.T) {
 		}
 		kind := kinds[i%len(kinds)]
 		if _, err := io.WriteString(conn, kind.head); err != nil {
-			continue // it is refused already
+			continue // it was refused already
 		}
 		conns = append(conns, conn)
 		drip.Go(func() {
@@ -59,7 +59,7 @@ func TestS3RedTeam(t *testing.T) {
 			}
 		})
 	}
-	// The control: so many do take all places, as far as none was refused at once.
+	// Control: so many do take all places, unless some were refused at once.
 	if len(conns) < floodTotal/2 {
 		t.Errorf("only %d of %d requests were begun", len(conns), floodTotal)
 	}

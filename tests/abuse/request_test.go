@@ -18,8 +18,8 @@ var requestAttacks = []attack{
 	{name: "path traversal", run: traversal},
 }
 
-// malformed sends what no client should, to both doors. The answer is a
-// refusal; a fault of the server's own would be one of 500.
+// malformed sends what no client should, to both listeners. The answer must be a refusal; 500 would
+// be an internal error.
 func malformed(t *testing.T, b *box) {
 	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n", b.arena.Key)
 	body := func(text string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text) }
@@ -31,7 +31,7 @@ func malformed(t *testing.T, b *box) {
 	} {
 		for _, path := range []string{"/sandboxes", "/v2/sandboxes", "/v1/sandboxes/" + b.ID() + "/exec", "/v1/sandboxes/" + b.ID() + "/timeout", "/sandboxes/" + b.ID() + "/timeout"} {
 			if strings.HasSuffix(path, "/timeout") && (text == "null" || strings.Contains(text, "templateID")) {
-				continue // no field is wrong, and no seconds are an end at once
+				continue // missing fields are not wrong, and no seconds mean an end at once
 			}
 			requests = append(requests, "POST "+path+" "+control+body(text))
 		}
@@ -56,9 +56,9 @@ func malformed(t *testing.T, b *box) {
 	}
 	for _, text := range requests {
 		resp, answer := b.arena.ask(t, text)
-		// Streams carry their errors in the answer's body.
+		// Streams have their errors in the answer's body.
 		inBody := resp.StatusCode == http.StatusOK && (strings.Contains(answer, `"error"`) || strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc"))
-		empty := strings.Contains(text, "application/proto\r\nContent-Length: 0") || strings.Contains(text, "/ListDir") // no field is the home
+		empty := strings.Contains(text, "application/proto\r\nContent-Length: 0") || strings.Contains(text, "/ListDir") // a missing field means the home
 		if (resp.StatusCode < 400 || resp.StatusCode >= 500) && !inBody && !empty && !strings.HasPrefix(text, "OPTIONS") {
 			t.Errorf("%.300q\n%s %.300q", text, resp.Status, answer)
 		}
@@ -66,7 +66,7 @@ func malformed(t *testing.T, b *box) {
 	answers(t, b.Sandbox)
 }
 
-// hostileNames uses every name that Linux takes, and some that it does not.
+// hostileNames uses every name that Linux accepts, and some that it does not.
 func hostileNames(t *testing.T, b *box) {
 	files := b.FS().WithContext(t.Context())
 	names := []string{
@@ -95,7 +95,7 @@ func hostileNames(t *testing.T, b *box) {
 			t.Errorf("%q: %v", e.Name(), err)
 		}
 	}
-	// A name that is no text is listed, so that what is there can be seen.
+	// A name that is not valid text is listed, so that the file can be seen.
 	b.sh(t, `printf x > "$(printf '/tmp/names/\377\376')"`)
 	if entries, err := files.ReadDir("tmp/names"); err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
@@ -108,14 +108,14 @@ func hostileNames(t *testing.T, b *box) {
 	}
 }
 
-// climbs lead up from anywhere, to readers that decode, clean or cut.
+// climbs lead up from anywhere, for readers that decode, clean or cut.
 var climbs = []string{
 	"../../../../../../..", "..%2f..%2f..%2f..%2f..%2f..", "%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e", "..%252f..%252f..%252f..", `..\..\..\..`,
 	"....//....//....//....", "./../.././../../..", "..;/..;/..;/..", "%c0%ae%c0%ae/%c0%ae%c0%ae", "/proc/1/root", "/proc/self/root/..",
 }
 
-// traversal looks for a file of the host's in every place that takes a path
-// or an ID. Raw requests are needed: clients clean the paths that they send.
+// traversal requests a file of the host in every field that takes a path or an ID. It sends raw
+// requests, because clients clean the paths that they send.
 func traversal(t *testing.T, b *box) {
 	const secret = "the host's own"
 	file := filepath.Join(t.TempDir(), "canary")
@@ -140,7 +140,7 @@ func traversal(t *testing.T, b *box) {
 			}
 		}
 	}
-	// The same way works inside, so it is the wall that kept the file.
+	// The same way works inside, so the boundary is what kept the file.
 	files := b.FS().WithContext(t.Context())
 	if err := files.WriteFile("tmp/canary", []byte("inside"), 0o644); err != nil {
 		t.Fatal(err)

@@ -23,8 +23,7 @@ var signalAttacks = []attack{
 	{name: "inotify", users: both, run: inotify},
 }
 
-// killEverybody ends all that it may. The guest is the first process, which
-// that spares.
+// killEverybody ends every process that it may. The guest is the first process, which that spares.
 func killEverybody(t *testing.T, b *box) {
 	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
 	res, err := b.exec(t, 20*time.Second, "kill -9 -1; sleep 1")
@@ -35,8 +34,8 @@ func killEverybody(t *testing.T, b *box) {
 	}
 }
 
-// killFirst signals the guest. A user may not; root may end its own sandbox and
-// no other one.
+// killFirst signals the guest. An ordinary user may not; root may end its own sandbox and no other
+// one.
 func killFirst(t *testing.T, b *box) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
@@ -54,8 +53,8 @@ func killFirst(t *testing.T, b *box) {
 	answers(t, b.Sandbox)
 }
 
-// stopFirst freezes the guest, which keeps the time limits. The command ends
-// all the same, and removing the sandbox needs no help from inside.
+// stopFirst freezes the guest, which enforces the time limits. The command ends all the same, and
+// removing the sandbox needs no help from inside.
 func stopFirst(t *testing.T, b *box) {
 	began := time.Now()
 	res, err := b.exec(t, time.Second, "kill -STOP 1; sleep 600")
@@ -70,8 +69,8 @@ func stopFirst(t *testing.T, b *box) {
 	}
 }
 
-// descriptors opens files until that fails, in one process and in many. Files
-// of the host's are held open outside too.
+// descriptors opens files until that fails, in one process and in many. Files of the host stay open
+// outside too.
 func descriptors(t *testing.T, b *box) {
 	n := b.number(t, 30*time.Second, `
 import os, subprocess
@@ -108,7 +107,7 @@ os.killpg(0, 9)
 	answers(t, b.Sandbox)
 }
 
-// clock tries to set the time, by every call that there is for it.
+// clock tries to set the time, with every system call for it.
 func clock(t *testing.T, b *box) {
 	before := time.Now()
 	res, err := b.python(t, 30*time.Second, `
@@ -144,14 +143,14 @@ print(time.time())
 	if at := time.UnixMilli(int64(inside * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
 		t.Errorf("inside it is %v, outside %v", at, time.Now())
 	}
-	// The host's clock moves on as the monotonic one does. A host may adjust it
-	// a little at the same time.
+	// The host's clock advances like the monotonic one. A host may adjust it a little at the same
+	// time.
 	if moved := time.Since(before.Round(0)) - time.Since(before); moved.Abs() > 30*time.Second {
 		t.Errorf("the host's clock was moved by %v", moved)
 	}
 }
 
-// inotify takes all the watchers it can get. The host's own stay free.
+// inotify takes all the watches it can get. The host's own stay free.
 func inotify(t *testing.T, b *box) {
 	res, err := b.python(t, 10*time.Second, `
 import ctypes, os

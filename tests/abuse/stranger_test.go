@@ -21,8 +21,7 @@ var strangerAttacks = []attack{
 
 var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 
-// strangers have no key or a wrong one. What exists and what does not must
-// look the same to them.
+// strangers have no key or a wrong one. Existing and missing things must look the same to them.
 func strangers(t *testing.T, b *box) {
 	nobody := strings.Repeat("a", len(b.ID()))
 	for _, header := range []string{
@@ -50,7 +49,7 @@ func strangers(t *testing.T, b *box) {
 	answers(t, b.Sandbox)
 }
 
-// anotherKey is a client's that has a good key and no right to the sandbox.
+// anotherKey is a client with a valid key and no right to the sandbox.
 func anotherKey(t *testing.T, b *box) {
 	made, err := b.arena.Local(t).NewKey(t.Context(), "other")
 	if err != nil {
@@ -85,7 +84,7 @@ func anotherKey(t *testing.T, b *box) {
 	}
 }
 
-// signedAddresses are used for what they were not made for.
+// signedAddresses are signed URLs that are used for something else.
 func signedAddresses(t *testing.T, b *box) {
 	b.sh(t, "echo mine > /tmp/signed; echo mine > /tmp/other")
 	token := b.Info().AccessToken

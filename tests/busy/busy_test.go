@@ -1,5 +1,5 @@
-// Package busy_test lets sandboxes burn every processor and checks whether the
-// server, other sandboxes and the busy ones still answer.
+// Package busy_test makes sandboxes use every processor and checks whether the server, other
+// sandboxes and the busy ones still answer.
 package busy_test
 
 import (
@@ -32,12 +32,12 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 const (
 	// burn is a program of two processes that never wait.
 	burn = "while :; do :; done & while :; do :; done"
-	// rounds is how often both states are compared at most, and samples how
-	// often each request is made in a round.
+	// rounds is how often both states are compared at most, and samples how often each request is
+	// made in a round.
 	rounds, samples = 10, 15
 )
 
-// crowd is a server with sandboxes that burn when they are told to.
+// crowd is a server with sandboxes that burn on request.
 type crowd struct {
 	*servetest.Server
 	t     *testing.T
@@ -63,7 +63,7 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// burn starts the programs that burn, and returns how to end them.
+// burn starts the busy programs, and returns a function that ends them.
 func (c *crowd) burn() (stop func()) {
 	c.t.Helper()
 	ctx, end := context.WithCancel(c.t.Context())
@@ -86,7 +86,7 @@ func (c *crowd) burn() (stop func()) {
 	}
 }
 
-// median is what a request takes.
+// median returns the median duration of a request.
 func (c *crowd) median(ask func() error) time.Duration {
 	c.t.Helper()
 	var all []time.Duration
@@ -122,8 +122,7 @@ func trueIn(sb *crannog.Sandbox) func() error {
 	return func() error { return sb.Command("true").Run() }
 }
 
-// P47: sandboxes that burn every processor slow the server and others by a
-// bounded factor.
+// P47: sandboxes that use every processor slow the server and others by a bounded factor.
 func TestP47Busy(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := newCrowd(t)
@@ -137,8 +136,8 @@ func TestP47Busy(t *testing.T) {
 		{"exec true in an idle sandbox", 10, trueIn(c.quiet)},
 		{"exec true in a busy sandbox", 10, trueIn(c.busy[0])},
 	}
-	// Whatever else the machine does falls on either state by chance, so each
-	// request has to be fast enough in one of the rounds.
+	// Other load of the machine affects either state by chance, so each request has to be fast
+	// enough in one of the rounds.
 	missed := map[string]bool{}
 	for _, q := range asked {
 		missed[q.name] = true
@@ -168,8 +167,8 @@ func TestP47Busy(t *testing.T) {
 	t.Errorf("in each of %d rounds these took more than they may: %v", rounds, missed)
 }
 
-// standsApart asserts that the server and its egress gateway are in no group of a
-// sandbox, and that no program of theirs is nicer than usual.
+// standsApart asserts that the server and its egress gateway are in no sandbox's group, and that
+// their processes have the usual nice value.
 func (c *crowd) standsApart() {
 	c.t.Helper()
 	egressPID := 0
@@ -198,8 +197,8 @@ func (c *crowd) standsApart() {
 	}
 }
 
-// standsBehind waits until each busy sandbox has a lower weight than the quiet
-// one, and asserts that programs are nicer than the kernel that serves them.
+// standsBehind waits until each busy sandbox has a lower weight than the quiet one, and asserts
+// that programs are nicer than the kernel that serves them.
 func (c *crowd) standsBehind() {
 	c.t.Helper()
 	behind := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// processes lists the host's.
+// processes lists the host's processes.
 func processes(t *testing.T) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -24,7 +24,7 @@ func processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// niceOf is the nice value of the nicest thread of a process.
+// niceOf returns the nice value of the nicest thread of a process.
 func niceOf(pid int) (int, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -59,7 +59,7 @@ func groupsOf(t *testing.T, pid int) []string {
 	return strings.Fields(string(data))
 }
 
-// weight is what the kernel has for a sandbox's group, in its version's units.
+// weight returns the weight of a sandbox's group, in its version's units.
 func weight(t *testing.T, id string) int {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/%s/cpu.weight", "/sys/fs/cgroup/cpu*/crannog/%s/cpu.shares"} {

@@ -71,7 +71,7 @@ func n10NamesOfForbiddenAddresses(t *testing.T, a *arena) {
 		name := fmt.Sprintf("own%d.n10.test", i)
 		a.resolves(name, o.(*net.IPNet).IP.String())
 		names = append(names, name)
-		// Private ranges are opened; what is our own stays closed.
+		// Private ranges are allowed; our own addresses stay denied.
 		hosts = append(hosts, "    - {host: "+name+", ports: [443, 80], cidrs: [10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 'fc00::/7'], rules: [{methods: [GET], do: allow}]}\n")
 	}
 	b := a.box(t, "network:\n  unlisted: deny\n  hosts:\n    - {host: api.n10.test, rules: [{methods: [GET], do: allow}]}\n"+
@@ -103,7 +103,7 @@ for name in %s:
 	}
 }
 
-// P18: what was checked is what is dialled.
+// P18: the checked address is the one that is dialled.
 func TestN11Rebinding(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestN11Rebinding(t *testing.T) {
 
 func n11Rebinding(t *testing.T, a *arena) {
 	api := a.web(t, 443, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // each request is a connection, and a look-up
+		w.Header().Set("Connection", "close") // each request is a connection, and a lookup
 	}, "api.n11.test")
 	victim := a.listenAt(t, "127.0.0.1", 443)
 	reached := make(chan struct{}, 16)
@@ -139,7 +139,7 @@ print(status(get('api.n11.test')))
 	if len(reached) > 0 || len(a.dials("127.0.0.1")) > 0 {
 		t.Error("loopback was dialled")
 	}
-	// A program that looks a name up again finds what it found before.
+	// A program that looks a name up again gets the same address.
 	b.wants(b.python("x = set(socket.gethostbyname('api.n11.test') for i in range(20)); print(len(x), list(x)[0].startswith('198.1'))"), "1 True")
 }
 
@@ -181,7 +181,7 @@ with ThreadPoolExecutor(8) as pool:
 	if len(got) != len(targets) || len(evil.seen()) > 0 || len(a.dials("")) != before {
 		t.Errorf("%d answers of %d, dialled %v", len(got), len(targets), a.dials("")[before:])
 	}
-	// One name has many spellings that mean the same, and they are the same.
+	// Spellings of a name that mean the same are treated as the same.
 	b.wants(b.python(`
 for n in ('api.n16.test', 'API.n16.test', 'api.n16.test.'):
     s, a = connect(n + ':443')

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// agentProgram stands where an agent's program is looked for. It does what one
-// does, and then looks for the key in all that it can see.
+// agentProgram replaces an agent's program. It does what an agent does, and then looks for the key
+// everywhere.
 const agentProgram = "#!/usr/bin/env python3\nimport os, json, sys, time, subprocess, urllib.request, urllib.error\n" + searches + `
 def found(k):
     own = {'environ'} if any(k in (n + '=' + v).encode() for n, v in os.environ.items()) else set()
@@ -71,8 +71,7 @@ func agentHome(t *testing.T) (home, project string) {
 	return home, project
 }
 
-// P40: an agent that is run by its name reaches its API with a key that never
-// is inside.
+// P40: an agent that is run by its name reaches its API with a key that is never inside.
 func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -147,7 +146,7 @@ func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(project, "made-inside")); err == nil {
 		t.Error("the agent wrote to the host's directory")
 	}
-	// As any other program it has neither key nor network, and is not shown.
+	// Run like any other program it has neither key nor network, and is not mounted.
 	if _, said, err := crannog("", "run", "--", "claude"); err == nil || !contains(said, "command_not_found") {
 		t.Errorf("behind -- it runs: %v %s", err, said)
 	}

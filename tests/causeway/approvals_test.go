@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// asking is a policy under which writes are asked about.
+// asking is a policy that asks about writes.
 func asking(host, more string) string {
 	return fmt.Sprintf("level: light\nnetwork: {unlisted: deny, hosts: [{host: %s, rules: [{methods: [GET], do: allow}, {methods: [POST, PUT], do: ask}]}]}\n%s", host, more)
 }
@@ -54,7 +54,7 @@ func (b *box) pending() api.Approval {
 	return found
 }
 
-// P21: an approval is for the bytes that were asked about, and for once.
+// P21: an approval is valid once, for exactly the bytes that were asked about.
 func TestA1ApprovedAndSentAnother(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -85,7 +85,7 @@ with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k
 	}
 }
 
-// P21: a grant ends with the value of the secret that it was given for.
+// P21: a grant ends with the value of the secret for which it was given.
 func TestA1ApprovedAndRotated(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -186,7 +186,7 @@ names = [k for k in os.environ if 'KEY' in k or 'TOKEN' in k or 'CRANNOG' in k]
 print(names)
 `, port, a.state, port, port)), "[False]", "False False", "403 403", "[]")
 	b.recorded("the attempt", func(r api.FlowRecord) bool { return r.Kind == "connect" && r.Host == "127.0.0.1" && r.Effect == "deny" })
-	// The sandbox's own tokens are no keys, in whatever header.
+	// The sandbox's own tokens do not work as keys, in any header.
 	info := b.Info()
 	for _, token := range []string{info.AccessToken, info.TrafficToken, ""} {
 		for _, header := range []string{"X-API-Key", "X-Access-Token", "Authorization", "E2B-Traffic-Access-Token"} {

@@ -7,17 +7,17 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Kinds of attachment in which the tests of this package run without an engine. The
-// tests by their own names run in sandboxes of gVisor, over packets.
+// Kinds of attachments with which the tests of this package run without an engine. Under their own
+// names the tests run in sandboxes of gVisor, over packets.
 var kernelForms = []attachmenttest.Form{
 	attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream, proxyForm,
 }
 
-// noInterface is why a test is not for a sandbox that has a socket alone.
+// noInterface is why a test does not apply to a sandbox that has only a socket.
 const noInterface = "a box without an interface has no packets and no connections but the proxy's"
 
-// kernelRows are the tests that are about the gateway and not about what an engine puts
-// around it. Each has its own positive control: an honest request that succeeds.
+// kernelRows are the tests about the gateway and not about the engine around it. Each has its own
+// control: an honest request that succeeds.
 var kernelRows = []struct {
 	name string
 	run  func(*testing.T, *arena)
@@ -41,18 +41,18 @@ var kernelRows = []struct {
 	{"N24HTTP2", n24HTTP2, ""},
 }
 
-// The tests that are not in the table are about more than the gateway. They run in
-// sandboxes alone, since no engine has another kind yet:
+// Tests outside the table are about more than the gateway. They run only in sandboxes, since no
+// engine has another kind yet:
 //
 //   - N2, N9, N12, N19, N20, N21, N22, N23: what root inside may do to the interface and
-//     what is beside it, the server's part in changes and ends, and two sandboxes.
+//     other devices, the server's part in changes and ends, and two sandboxes.
 //   - S, A and the others: the store of secrets, approvals, the audit log, copies.
 func TestAttachmentKinds(t *testing.T) {
 	need(t, openssl, hosttest.Program("nsenter"), hosttest.Program("unshare"), hosttest.Program("ip"))
 	t.Parallel()
 	for _, form := range kernelForms {
 		t.Run(string(form), func(t *testing.T) {
-			t.Parallel() // they wait most of the time, each with a gateway of its own
+			t.Parallel() // they mostly wait, each with a gateway of its own
 			a := kernelArena(t, form)
 			ran := 0
 			for _, row := range kernelRows {

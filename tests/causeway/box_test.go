@@ -23,7 +23,7 @@ type arena struct {
 	*world
 	state  string
 	client *crannog.Client
-	// kernels are set where sandboxes are made without an engine.
+	// kernels is set if sandboxes are made without an engine.
 	kernels *kernels
 }
 
@@ -76,7 +76,7 @@ func sharedArena() (*arena, error) {
 	return a, err
 }
 
-// ownArena is one for what ends its causeway, or looks at it from its start on.
+// ownArena returns an arena for a test that ends its gateway, or observes it from its start.
 func ownArena(t testing.TB) *arena {
 	t.Helper()
 	w, err := newWorld()
@@ -104,7 +104,7 @@ func closeShared() (err error) {
 	return err
 }
 
-// box is a sandbox that somebody hostile is in. It has one of the first and the last.
+// box is a sandbox with a hostile program inside. It has either the first or the last field.
 type box struct {
 	*crannog.Sandbox
 	t      testing.TB
@@ -127,12 +127,12 @@ func (b *box) end() {
 
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
-// box makes a sandbox under a policy document that ends with the test.
+// box creates a sandbox under a policy document. It ends with the test.
 func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOption) *box {
 	t.Helper()
 	if contains(document, "secrets:") && !contains(document, "level:") {
-		// The usual level asks about the first use of each secret, which is
-		// for TestS8 and the tests of approvals.
+		// The default level asks about the first use of each secret, which is for TestS8 and the
+		// tests of approvals.
 		document = "level: light\n" + document
 	}
 	if a.kernels != nil {
@@ -164,7 +164,7 @@ func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 	return b
 }
 
-// said is what the product and its causeway have logged.
+// said returns the log of the product and its gateway.
 func (a *arena) said() string {
 	var all strings.Builder
 	for _, name := range []string{"test.log", "causeway/log"} {
@@ -182,13 +182,13 @@ func logTo(state string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// sh runs a shell line and returns what it says, and its exit code.
+// sh runs a shell line and returns its output and exit code.
 func (b *box) sh(line string) (string, int) {
 	b.t.Helper()
 	return b.exec("", "", "sh", "-c", line)
 }
 
-// exec runs a program for at most as long as the limits of the sandbox allow.
+// exec runs a program within the sandbox's time limit.
 func (b *box) exec(user, stdin string, cmd ...string) (string, int) {
 	b.t.Helper()
 	if b.kernel != nil {
@@ -211,7 +211,7 @@ func (b *box) must(line string) string {
 	return out
 }
 
-// python runs a program with the tools at hand and returns its lines.
+// python runs a program with the tools module and returns its lines of output.
 func (b *box) python(text string) []string {
 	b.t.Helper()
 	return b.pythonAs("", text)
@@ -226,14 +226,14 @@ func (b *box) pythonAs(user, text string) []string {
 	return strings.Split(out, "\n")
 }
 
-// line runs a program that says one line.
+// line runs a program that prints one line.
 func (b *box) line(text string) string {
 	b.t.Helper()
 	return strings.Join(b.python(text), "\n")
 }
 
-// wants compares what was said line by line with patterns: one that ends in *
-// is the beginning, others are the whole.
+// wants compares lines of output with patterns: one that ends in * is a prefix, others are the
+// whole line.
 func (b *box) wants(got []string, want ...string) {
 	b.t.Helper()
 	if len(got) != len(want) {
@@ -248,8 +248,7 @@ func (b *box) wants(got []string, want ...string) {
 	}
 }
 
-// records are what is left of the sandbox's flows, of two with one number the
-// last.
+// records returns the sandbox's flow entries, of two with one number the last.
 func (b *box) records(kinds ...string) []api.FlowRecord {
 	b.t.Helper()
 	var list []api.FlowRecord
@@ -276,7 +275,7 @@ func (b *box) records(kinds ...string) []api.FlowRecord {
 	return list
 }
 
-// recorded waits for a record, which may come after the answer.
+// recorded waits for a flow entry, which may be written after the answer.
 func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord {
 	b.t.Helper()
 	var found api.FlowRecord
@@ -291,7 +290,7 @@ func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord
 	return found
 }
 
-// contains reports whether a text holds all of some others.
+// contains reports whether a text contains all of some others.
 func contains(text string, parts ...string) bool {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
@@ -301,5 +300,5 @@ func contains(text string, parts ...string) bool {
 	return true
 }
 
-// noContext is for what ends a test, whose own context is over then.
+// noContext is for the cleanup of a test, whose own context is over then.
 func noContext() context.Context { return context.Background() }

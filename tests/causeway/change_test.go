@@ -105,8 +105,8 @@ for name in sorted(flows): print(name, ends.get(name, 0))
 		if _, err := fmt.Sscan(line, &name, &at); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		// By itself only the one that asks for nothing would end: the others
-		// last for more than an hour.
+		// Only the connection without a request would end by itself: the others last for more than
+		// an hour.
 		if ended := at != 0; ended == (name == "kept") {
 			t.Errorf("%s has ended: %t", name, ended)
 		}

@@ -18,14 +18,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// goInside is Go where sandboxes see it too.
+// goInside is Go at a path that sandboxes see too.
 var goInside = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat("/usr/local/go/bin/go"); return err == nil }}
 
 // registries are where real programs get their packages.
 var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}
 
-// mirrored makes a sandbox that meets the real registries, through a causeway
-// without any world of the test's.
+// mirrored creates a sandbox that reaches the real registries, through a gateway without a test's
+// world.
 func mirrored(t *testing.T) *box {
 	t.Helper()
 	a := &arena{world: &world{}, state: hosttest.ShortDir(t)}
@@ -52,7 +52,7 @@ func mirrored(t *testing.T) *box {
 			t.Fatalf("this host cannot reach %s: %v", h, err)
 		}
 		for _, f := range found {
-			// A mirror of the host's network, which a rule must name.
+			// A mirror in the host's network, which a rule must name.
 			if names.CheckAddress(f.Unmap(), nil, nil) != nil {
 				cidrs = fmt.Sprintf("cidrs: [%s], ", netip.PrefixFrom(f.Unmap(), 32))
 			}
@@ -64,8 +64,7 @@ func mirrored(t *testing.T) *box {
 	return a.boxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
 }
 
-// retry does what needs servers of others up to three times: now and then one of
-// them does not answer.
+// retry tries up to three times, because other people's servers sometimes do not answer.
 func retry(t testing.TB, do func() error) error {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -77,7 +76,7 @@ func retry(t testing.TB, do func() error) error {
 	}
 }
 
-// downloads are shell lines and what each says if it got what it wants.
+// downloads are shell lines with the output of a success.
 var downloads = []struct{ name, user, line, want string }{
 	{"npm", "", `mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
 npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`, "true true"},
@@ -114,8 +113,7 @@ func TestRealRegistries(t *testing.T) {
 	}
 }
 
-// chatting is a WebSocket server that says again what it hears, and that wants
-// to hear in which language.
+// chatting is a WebSocket server that echoes, and that requires a subprotocol.
 func chatting(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/ws/chat" {
 		_, _ = io.WriteString(w, "hello from "+r.Host)
@@ -135,8 +133,8 @@ func chatting(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// webSocket is Node's own client of WebSockets, which Node 20 has behind a
-// flag: a text, a megabyte, and the end as both sides agree on it.
+// webSocket is Node's own WebSocket client, which Node 20 has behind a flag: a text, a megabyte,
+// and a clean close.
 const webSocket = `node --experimental-websocket -e '
 const s = new WebSocket(process.argv[1], "chat")
 s.binaryType = "arraybuffer"
@@ -150,7 +148,7 @@ s.onmessage = ({ data }) => {
 s.onclose = e => console.log(e.code, e.reason, e.wasClean)
 ' `
 
-// Libraries in their usual use trust the causeway without being told.
+// Libraries trust the gateway in their usual use, without configuration.
 func TestLibraries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, openssl)
 	t.Parallel()

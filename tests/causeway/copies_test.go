@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// ways is a policy with one allowed host, of which a path is denied, and
-// whatever secrets are bound.
+// ways is a policy with one allowed host, with a denied path, and bound secrets.
 func ways(bindings string) string {
 	return `
 level: light
@@ -21,13 +20,13 @@ network: {unlisted: deny, hosts: [{host: api.copies.test, rules: [{paths: ["/clo
 ` + bindings
 }
 
-// binding is what it binds: the header Authorization is a secret's value.
+// binding sets the header Authorization to a secret's value.
 func binding(secret string) string {
 	return "secrets: {bind: [{name: " + secret + `, host: api.copies.test, header: Authorization, format: "Bearer {}"}]}` + "\n"
 }
 
-// looking prints what a sandbox's link is, seen from inside. Its authority's sum
-// comes first, then the sums of all of our authorities that are trusted.
+// looking prints the sandbox's network, as seen from inside. First the digest of its authority,
+// then the digests of all our authorities that are trusted.
 const looking = finding + `
 import hashlib, subprocess
 OWN = '/etc/ssl/certs/crannog.pem'
@@ -55,20 +54,19 @@ child.kill()
 os.remove('/tmp/plant')
 `
 
-// newValue is what the secret becomes.
+// newValue is the secret's later value.
 const newValue = "sk-second-0a1b2c3d4e5f60718293"
 
-// copiesTest is the world in which copies are looked at.
+// copiesTest is the world in which copies are checked.
 type copiesTest struct {
 	*arena
 	t           testing.TB
 	up, evil    *web
-	authorities []string // the sums of all that there were
+	authorities []string // the digests of all authorities so far
 }
 
-// stands finds out that a sandbox has a link of its own, on which a value is set,
-// and that its authority is none of those before. It returns the sum of the
-// one that it has.
+// stands checks that a sandbox has its own attachment, on which a value is set, and that its
+// authority is none of the earlier ones. It returns the digest of its authority.
 func (c *copiesTest) stands(what string, b *box, auth string) {
 	c.t.Helper()
 	before := len(c.up.seen())
@@ -80,7 +78,7 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 		c.t.Errorf("%s: its authority is %s, and trusted are %q", what, got[0], got[1])
 	}
 	if slices.Contains(c.authorities, got[0]) {
-		c.t.Errorf("%s: the authority is that of another link", what)
+		c.t.Errorf("%s: the authority is that of another attachment", what)
 	}
 	c.authorities = append(c.authorities, got[0])
 	stand := "None"
@@ -114,8 +112,7 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 	}
 }
 
-// trusts reports whether a sandbox gets to the host when all that it trusts is some
-// authority.
+// trusts reports whether a sandbox reaches the host when it trusts only a certain authority.
 func (b *box) trusts(authority string) string {
 	b.t.Helper()
 	if err := b.FS().WithContext(b.t.Context()).WriteFile("tmp/other.pem", []byte(authority), 0o644); err != nil {
@@ -124,8 +121,8 @@ func (b *box) trusts(authority string) string {
 	return b.line("print(handshake('api.copies.test', ca='/tmp/other.pem'))")
 }
 
-// P26: a sandbox restored from a saved state, as itself or as another, has a
-// link of its own: its authority, its policy, and the secrets of now.
+// P26: a sandbox restored from a saved state, as itself or as another, has its own attachment: its
+// authority, its policy, and the present secrets.
 func TestLinksOfCopies(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -177,11 +174,11 @@ func TestLinksOfCopies(t *testing.T) {
 	made := a.box(t, ways(binding("COPIES")), from)
 	goesOn("a new one", made)
 	c.stands("a new one", made, "Bearer "+canary)
-	// What the snapshot's policy bound is not what another's sends.
+	// A sandbox does not send what the snapshot's policy bound.
 	bare := a.box(t, ways(""), from)
 	c.stands("a new one that binds nothing", bare, "")
 
-	// The source is as it was: what its link is has not moved.
+	// The source is unchanged: its attachment is the same.
 	if got := one.trusts(authority); got != "done" || one.must("cat /tmp/when") != "after" {
 		t.Errorf("the source, once copied: %s", got)
 	}
@@ -205,7 +202,7 @@ func TestLinksOfCopies(t *testing.T) {
 	late := a.box(t, ways(binding("COPIES")), from)
 	c.stands("a late one", late, "Bearer "+newValue)
 
-	// What one of them is given or loses from now on is its own.
+	// A later change of one sandbox affects only itself.
 	if err := one.SetAccess(t.Context(), accessOf(ways(""))); err != nil {
 		t.Fatal(err)
 	}
@@ -221,9 +218,8 @@ func lastOf(w *web) request {
 	return list[len(list)-1]
 }
 
-// P26: values that came with a sandbox are sealed for each fork of it, and for
-// nothing that is made of its snapshot; what becomes of one's is no matter of
-// another's.
+// P26: values that came with a sandbox are sealed for each fork of it, and not for sandboxes made
+// from its snapshot; later changes of one do not affect another.
 func TestOwnValuesOfCopies(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -265,7 +261,7 @@ func TestOwnValuesOfCopies(t *testing.T) {
 	if one, two, three := s.own(id), s.own(twin), s.own(made); one != 1 || two != 1 || three != 0 {
 		t.Errorf("values of its own: the source %d, its copy %d, one made of its snapshot %d", one, two, three)
 	}
-	// The source's becomes another, and goes with it.
+	// The source's value is changed, and removed with it.
 	s.call("PUT", "/sandboxes/"+id+"/network", network(newValue)[len(`"network":`):])
 	sends("the source, changed", id, newValue)
 	sends("its copy", twin, canary)

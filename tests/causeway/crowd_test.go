@@ -18,9 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// peak is the most memory that a process has had so far, and how many
-// descriptors it has open now. The causeway lets its own user look at neither its
-// memory nor its descriptors, so only root counts those.
+// peak returns the most memory that a process has had so far, and how many descriptors it has open
+// now. The gateway hides both from its own user, so only root counts them.
 func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -38,8 +37,8 @@ func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	return kib << 10, descriptors
 }
 
-// measured is a program that makes requests and says the 99th percentile of
-// their times in milliseconds.
+// measured is a program that makes requests and prints the 99th percentile of their times in
+// milliseconds.
 const measured = `
 c = tls('other.n22.test')
 times = []
@@ -51,14 +50,13 @@ for i in range(200):
 print(int(sorted(times)[-3] * 1000))
 `
 
-// bombSize is what a small answer becomes when it is unpacked. It is more than
-// the causeway may grow by.
+// bombSize is the uncompressed size of a small answer. It is more than the gateway may grow by.
 const (
 	bombSize = 256 << 20
 	mayGrow  = 160 << 20
 )
 
-// abuses are programs that say True for each thing that held.
+// abuses are programs that print True for each condition that held.
 var abuses = []struct{ name, text, want string }{
 	{"slow requests", `
 def stands(c): return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
@@ -148,8 +146,7 @@ print(any(query('api.n22.test', 1, seconds=1) == '0/1' for i in range(20)))
 `, "True True\nTrue"},
 }
 
-// What one sandbox does to the causeway, others do not notice, and it does
-// not grow.
+// One sandbox's abuse of the gateway does not affect others, and the gateway does not grow.
 func TestN22Abuse(t *testing.T) {
 	need(t)
 	a := ownArena(t)
@@ -179,7 +176,7 @@ func TestN22Abuse(t *testing.T) {
 	}, "other.n22.test")
 	a.seal(t, "N22", canary)
 	limits := small
-	limits.CommandTimeoutSeconds = 1800 // what does much takes long on a busy machine
+	limits.CommandTimeoutSeconds = 1800 // heavy work takes long on a busy machine
 	evil := a.box(t, `
 network: {unlisted: deny, hosts: [{host: api.n22.test, rules: [{methods: [GET], do: allow}]}]}
 secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
@@ -193,17 +190,17 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		return n
 	}
 	quiet := p99()
-	// The machine has two cores, and the attack takes one: what is looked for
-	// is a neighbour that has to wait for its turn.
+	// The machine has two cores, and the attack takes one: a neighbour may have to wait for its
+	// turn.
 	most := 20*quiet + int(400*hosttest.Slowness())
 	stall.Store(int64(time.Duration(most+100) * time.Millisecond))
 	if got := p99(); got <= most {
-		t.Fatalf("control: of requests that wait the p99 is %d ms", got)
+		t.Fatalf("control: with pauses the p99 of requests is %d ms", got)
 	}
 	stall.Store(0)
 	pid := servetest.CausewayPID(t, a.state)
-	// Something else on the machine may slow a neighbour down as well, but not
-	// at each of several tries.
+	// Other load of the machine may slow a neighbour down as well, but not at each of several
+	// tries.
 	const tries = 4
 	attack := func(abuse struct{ name, text, want string }, try int) (noticed bool) {
 		before, _ := peak(t, pid)
@@ -230,7 +227,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		for try := 1; try <= tries && attack(abuse, try); try++ {
 		}
 	}
-	// Of the flood of names the record has what was answered, and no more.
+	// The audit log has exactly the answered queries of the flood of names.
 	if n := len(evil.records("dns")); n == 0 || n > 2000 {
 		t.Errorf("%d records of names", n)
 	}
@@ -263,8 +260,7 @@ print(socket.gethostbyname('api.n23.test'))
 	one, two := first.python(program), second.python(program)
 	first.wants(one[:3], "200 403", "200 403", "200 403")
 	second.wants(two[:3], "403 200", "403 200", "403 200")
-	// Programs keep connections open between requests; so do we, for each
-	// sandbox its own.
+	// Programs keep connections open between requests; so do we, separately for each sandbox.
 	from := map[string]string{}
 	for _, r := range up.seen() {
 		key := "key-of-" + r.Path[1:2] + "-0123456789abcdef"

@@ -16,8 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// served is a server of the product in a world of the test's, to which
-// clients of E2B's wire talk.
+// served is a server of the product in a test's world, which E2B's clients use.
 type served struct {
 	*servetest.Server
 	*world
@@ -102,8 +101,8 @@ func (s *served) ends(id string) {
 	})
 }
 
-// curl asks for a page from inside. What passes unopened is vouched for by
-// the world, what is opened by the causeway.
+// curl requests a page from inside. The world's authority certifies what is not decrypted, the
+// gateway's what is.
 func (s *served) curl(id, url string, more ...string) (string, bool) {
 	s.t.Helper()
 	sb, err := s.Client(s.t).Get(s.t.Context(), id)
@@ -119,7 +118,7 @@ func (s *served) curl(id, url string, more ...string) (string, bool) {
 
 var unopened = []string{"--cacert", "/tmp/world.pem"}
 
-// own counts the values of a sandbox's own that are kept.
+// own counts the stored values that belong to one sandbox alone.
 func (s *served) own(id string) int {
 	s.t.Helper()
 	st, err := store.Open(s.t.Context(), s.state)
@@ -134,15 +133,15 @@ func (s *served) own(id string) int {
 	return len(list)
 }
 
-// holds lists the files of the state directory with a text in them.
+// holds lists the files of the state directory that contain a text.
 func (s *served) holds(text string) []string {
 	s.t.Helper()
 	return slices.DeleteFunc(hosttest.Holding(s.t, s.state, text), func(path string) bool { return filepath.Base(path) == worldFile })
 }
 
-// The headers of E2B's rules reach the host that they are for, and only it.
-// Their values are nowhere in the sandbox and nowhere in the clear, a restart
-// does not lose them, and they go with their rules and with their sandbox.
+// The headers of E2B's rules reach exactly the host that they are for. Their values are nowhere in
+// the sandbox and nowhere in plain text, survive a restart, and are removed with their rules and
+// with their sandbox.
 func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -169,13 +168,13 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 		if h.Get("Authorization") != auth || h.Get("X-Fixed") != fixed || h.Get("X-Team") != team {
 			t.Errorf("the host got %v", h)
 		}
-		// F26: what a transform injects comes back as stars, and what is too
-		// short for a secret as it is.
+		// F26: a value that a transform sets comes back as stars, or unchanged if it is too short
+		// for a secret.
 		stars := func(value string) string { return strings.Repeat("*", len(value)) }
 		scheme, key, _ := strings.Cut(auth, " ")
 		want := "got " + strings.TrimSpace(scheme+" "+stars(key)) + " and " + stars(fixed) + " and " + team
 		if strings.Contains(out, "canary") || strings.TrimSpace(out) != strings.TrimSpace(want) {
-			t.Errorf("the box reads %q, want %q", out, want)
+			t.Errorf("the sandbox reads %q, want %q", out, want)
 		}
 	}
 	arrives("Bearer "+sealed, fixed, "blue")
@@ -187,13 +186,13 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 			t.Errorf("the value is in %v", found)
 		}
 	}
-	// What is looked for would be found.
+	// Control: the search would find the value.
 	if len(s.holds("api.good.test")) == 0 {
 		t.Error("the search finds nothing at all")
 	}
 
-	// A server that knows nothing but the database finds all values again:
-	// the rotation of one sends each of them anew.
+	// A server with only the database finds all values again: the rotation of one sends each of
+	// them again.
 	s.Kill()
 	s.Server = servetest.Start(t, s.program, s.state)
 	s.call("POST", "/secrets/KEY", `{"value":"`+sealed+`-2"}`)
@@ -220,8 +219,8 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	}
 }
 
-// Lists hold from the next request on, for names by what they resolve to, and
-// a sandbox that was made without the internet can be given some of it.
+// Lists apply from the next request on, to names by the addresses they resolve to, and a sandbox
+// that was made without the internet can be given some of it.
 func TestE2BLists(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The findings of a review of the gateway, from inside one sandbox. Each row has
-// the attempt that must succeed beside those that must not.
+// The findings of a review of the gateway, from inside one sandbox. Each row has an attempt that
+// must succeed beside those that must not.
 func TestFindings(t *testing.T) {
 	need(t, hosttest.Git)
 	t.Parallel()
@@ -48,12 +48,11 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 	t.Run("S6", func(t *testing.T) { findingS6(t, b) })
 }
 
-// Finding S1: by a header or the end of its path, any request was a fetch, which
-// needs no leave to write, publishes nothing, and is asked about without its
-// method and body.
+// Finding S1: with a header or a suffix of its path, any request counted as a fetch, which needs no
+// permission to write, publishes nothing, and is asked about without its method and body.
 func findingS1(t *testing.T, b *box, p *people, forge, registry *web) {
-	// The control: git itself fetches and is not asked about, in all versions of
-	// the protocol, by both names of the repository, with a compressed request.
+	// Control: git itself fetches without an approval, in all versions of the protocol, by both
+	// names of the repository, with a compressed request.
 	b.must(`cd /tmp && for v in 0 1 2; do for name in pay.git pay; do rm -rf work && git -c protocol.version=$v clone -q https://git.f.test/acme/$name work || exit 1; done; done
 cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m $i || exit 1; done; git fetch -q origin`)
 	if n := len(p.asked()); n != 0 || len(forge.seen()) < 12 {
@@ -96,7 +95,7 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 	if len(forge.seen()) != before || len(registry.seen()) != reads {
 		t.Errorf("what reached them: %+v %+v", forge.seen()[before:], registry.seen()[reads:])
 	}
-	// What is approved is this request.
+	// The approval covers this request.
 	p.answer(func(q api.Approval) bool { return q.Kind == "pkg.publish" && q.Facts["method"] == http.MethodPut })
 	b.wants(b.python(text.String()[:strings.IndexByte(text.String(), '\n')+1]), "403") // it was denied before
 	b.wants(b.python("print(status(get('registry.f.test', '/api/v1/crates/new', method='PUT', body='crate 2')))"), "200")
@@ -105,8 +104,8 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 	}
 }
 
-// keeping is a server that keeps the last key that it was sent, and gives it back
-// on any path, in pieces if it is asked to.
+// keeping is a server that stores the last key that it was sent, and returns it on any path, in
+// parts if requested.
 func keeping(w http.ResponseWriter, r *http.Request) {
 	const text = "the key is " + canary + "."
 	if r.URL.Path == "/name" {
@@ -124,8 +123,8 @@ func keeping(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "key.txt", time.Time{}, strings.NewReader(text))
 }
 
-// Finding S5: on a path that the secret is not bound to, a program read it out
-// piece by piece, which no mask recognises.
+// Finding S5: on a path to which the secret is not bound, a program read it part by part, which
+// redaction does not recognise.
 func findingS5(t *testing.T, b *box) {
 	got := b.python(halves + `
 def read(host, path, header):
@@ -148,8 +147,7 @@ print(read('open.f.test', '/elsewhere', 'Range'))
 	}
 }
 
-// Finding S4: a header made another request of an approved one, or of one that is
-// only a read.
+// Finding S4: a header changed the meaning of an approved request, or of one that is only a read.
 func findingS4(t *testing.T, b *box, p *people) {
 	p.answer(func(q api.Approval) bool { return q.Facts["header_x-amz-target"] == "Ledger.Get" })
 	before := len(p.asked())

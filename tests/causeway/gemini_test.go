@@ -16,13 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// geminiPackage is the agent that a test takes from npm: of those that crannog
-// knows by name it is the one that is a program for node and needs nothing that
-// was compiled.
+// geminiPackage is the agent that a test takes from npm: of those that crannog knows it is the one
+// that is a program for node without compiled parts.
 const geminiPackage = "@google/gemini-cli@0.61.0"
 
-// geminiTurn answers as the model's API does: first with a call of a tool, then,
-// when it is told what came of it, with words.
+// geminiTurn answers like the model's API: first with a call of a tool and then, after its result,
+// with text.
 func geminiTurn(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -57,8 +56,8 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// P40: a real agent, as npm has it, works inside with a key that never is: it
-// asks its model, uses a tool, and what the tool made is in the copy alone.
+// P40: a real agent, installed by npm, works inside with a key that is never there: it asks its
+// model, uses a tool, and the tool's result is only in the copy.
 func TestARealAgentByName(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"))
 	t.Parallel()
@@ -118,7 +117,7 @@ func TestARealAgentByName(t *testing.T) {
 		}
 	}
 	if answered == 0 {
-		t.Errorf("the model never heard of its tool: %+v", api.seen())
+		t.Errorf("the model never got the result of its tool: %+v", api.seen())
 	}
 	if _, err := os.Stat(filepath.Join(project, "made.txt")); err == nil {
 		t.Error("the agent wrote to the host's directory")

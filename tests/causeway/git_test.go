@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// forge is a git server: the real git's own, behind HTTPS.
+// forge is a git server: git's own, behind HTTPS.
 func forge(t testing.TB, a *arena, hostname string) (bare string, s *web) {
 	t.Helper()
 	dir := hosttest.ShortDir(t)
@@ -65,7 +65,7 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 	if out, code := b.sh("cd /tmp/work && git push origin agent/x 2>&1"); code != 0 || !contains(refs(), "refs/heads/agent/x") {
 		t.Fatalf("an agent's branch: exit %d, %s", code, out)
 	}
-	// What moves a ref that is listed by its whole name is asked about.
+	// A change of a ref that is listed by its full name needs an approval.
 	p := newPeople(t, a)
 	p.answer(func(api.Approval) bool { return false })
 	before := host(t, bare, "git", "for-each-ref")
@@ -83,7 +83,7 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 			t.Errorf("%s: exit %d, %s", name, code, out)
 		}
 	}
-	// git itself compresses what a fetch sends; servers take a push so too.
+	// git itself compresses its fetch requests; servers accept compressed pushes too.
 	const compressed = `
 import gzip, subprocess
 def git(*args): return subprocess.run(('git', '-C', '/tmp/work') + args, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
@@ -112,13 +112,13 @@ print(status(a), 'unpack ok' in a, 'ok refs/heads/agent/packed' in a)
 	if !contains(refs(), "refs/heads/agent/packed\n") {
 		t.Errorf("compressed, an agent's branch: %s", refs())
 	}
-	// What was judged is what is sent, and not the bytes that it came out of.
+	// The decoded request that was judged is what is sent.
 	if r := s.seen()[len(s.seen())-1]; r.Header.Get("Content-Encoding") != "" || !contains(r.Body, "refs/heads/agent/packed\x00", "PACK") {
 		t.Errorf("what reached the server: %q %.100q", r.Header, r.Body)
 	}
 	b.recorded("a push", func(r api.FlowRecord) bool { return r.Kind == "git" && r.Effect == "deny" })
 
-	// Publishing is known by its request, whatever program sends it.
+	// A publication is recognised by its request, whatever program sends it.
 	publish := `
 print(status(get('registry.npmjs.org', '/left-pad', method='PUT', body='{"name":"left-pad","versions":{"1.0.0":{}},"_attachments":{}}', extra='Content-Type: application/json\r\n')))
 print(status(get('upload.pypi.org', '/legacy/', method='POST', body='--b\r\nContent-Disposition: form-data; name=":action"\r\n\r\nfile_upload\r\n--b--\r\n', extra='Content-Type: multipart/form-data; boundary=b\r\n')))

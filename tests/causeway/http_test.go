@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// upgrading answers WebSocket requests as a careless or hostile server does.
+// upgrading answers WebSocket requests like a careless or hostile server.
 func upgrading(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/ws/ignored":
@@ -112,8 +112,8 @@ with ThreadPoolExecutor(len(cases := %s)) as pool:
 	if len(got) != len(cases) {
 		t.Errorf("%d answers of %d", len(got), len(cases))
 	}
-	// What both ends may read in two ways is read in one, and what follows is
-	// a request of its own, or nothing.
+	// What the two ends could read in two ways is read in one, and what follows is either a request
+	// of its own or nothing.
 	b.python(`
 print(status(say('api.n15.test', 'POST /both HTTP/1.1\r\nHost: api.n15.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.n15.test\r\n\r\n')))
 print(status(say('api.n15.test', 'POST /obs HTTP/1.1\r\nHost: api.n15.test\r\nTransfer-Encoding:\x0bchunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.n15.test\r\n\r\n')))
@@ -132,7 +132,7 @@ print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-D
 			t.Errorf("headers of one hop: %v", r.Header)
 		}
 	}
-	// P22: what the world saw is what was recorded, one for one.
+	// P22: the world saw exactly the requests with entries.
 	allowed := func() (list []string) {
 		for _, r := range b.records("http") {
 			if r.Effect == "allow" {
@@ -144,7 +144,7 @@ print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-D
 	hosttest.Eventually(t, "as many records as requests", func() bool { return len(allowed()) == len(up.seen()) })
 	for i, r := range up.seen() {
 		if allowed()[i] != r.Method+" "+r.Path {
-			t.Errorf("record %s, and the world saw %s %s", allowed()[i], r.Method, r.Path)
+			t.Errorf("entry %s, and the world saw %s %s", allowed()[i], r.Method, r.Path)
 		}
 	}
 	if n := len(b.records("http", "tcp")); n < len(cases)+7 {
@@ -152,7 +152,7 @@ print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-D
 	}
 }
 
-// frames is what a program needs to speak HTTP/2 by hand.
+// frames are tools to speak HTTP/2 by hand.
 const frames = `
 def frame(kind, flags, stream, data=b''): return struct.pack('>I', len(data))[1:] + bytes([kind, flags]) + struct.pack('>I', stream) + data
 def field(name, value):
@@ -231,7 +231,7 @@ print(short(r[1]), '|', short(r[3]))
 			t.Errorf("the world saw %+v", r)
 		}
 	}
-	// Looked at inside: what a command says is masked once more on its way out.
+	// Checked inside, because a command's output is redacted once more.
 	for _, version := range []string{"--http2", "--http1.1"} {
 		b.must("curl -sS -m 300 -D /tmp/head -o /tmp/body " + version + " https://api.n24.test/trailer")
 		b.wants(b.python(halves+`

@@ -10,7 +10,7 @@ import (
 // canary is a secret's value, which must be nowhere inside.
 const canary = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
 
-// seal keeps a secret until the test ends.
+// seal stores a secret until the test ends.
 func (a *arena) seal(t testing.TB, name, value string) {
 	t.Helper()
 	if a.kernels != nil {
@@ -27,8 +27,8 @@ func (a *arena) seal(t testing.TB, name, value string) {
 	})
 }
 
-// P19: a connection has one identity: name, server name, Host, port and
-// certificate are one, or nothing is sent.
+// P19: a connection has one identity: name, server name, Host, port and certificate agree, or
+// nothing is sent.
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	need(t, openssl)
 	t.Parallel()

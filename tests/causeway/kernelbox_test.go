@@ -22,19 +22,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A kernelBox is a sandbox's network without the sandbox: programs of the host in a
-// network namespace of their own, on the host's kernel, whose only way out is an
-// attachment to the egress gateway. No engine is under test here, the gateway is.
+// A kernelBox is a sandbox's network without the sandbox: programs of the host in a network
+// namespace of their own, on the host's kernel, connected only to the egress gateway. The gateway
+// is tested here, not an engine.
 type kernelBox struct {
 	pid     int // of a process that holds the namespaces
 	dir     string
 	records string
 }
 
-// proxyForm is the one that is no interface: a socket.
+// proxyForm is the kind without an interface: a socket.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels are what an arena needs to make such sandboxes instead of sandboxes.
+// kernels is what an arena needs to make such sandboxes.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
@@ -44,7 +44,7 @@ type kernels struct {
 	last   int
 }
 
-// kernelArena is an arena whose sandboxes are kernel sandboxes.
+// kernelArena returns an arena of such sandboxes.
 func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
 	t.Helper()
 	w, err := newWorld()
@@ -70,7 +70,7 @@ func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
 	return a
 }
 
-// kernelBox makes a sandbox and gives it a network under a policy document.
+// kernelBox creates a sandbox and gives it a network under a policy document.
 func (a *arena) kernelBox(t testing.TB, document string) *box {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\nname: task\n" + document))
@@ -122,7 +122,7 @@ func (k *kernelBox) write(t testing.TB, name string, data []byte) {
 	}
 }
 
-// start makes the namespaces, and returns the gateway's end.
+// start creates the namespaces, and returns the gateway's end.
 func (k *kernelBox) start(t testing.TB, form attachmenttest.Form) *os.File {
 	t.Helper()
 	k.write(t, "resolv.conf", []byte("nameserver "+egress.Gateway.String()+"\n"))
@@ -145,7 +145,7 @@ func (k *kernelBox) start(t testing.TB, form attachmenttest.Form) *os.File {
 	if *rootless {
 		args = append(args, "--map-root-user")
 	}
-	// Each address is the namespace's own: what does not listen there refuses.
+	// Every address belongs to the namespace, so that addresses without a listener refuse.
 	holder := exec.Command("unshare", append(args, "sh", "-c", "ip link set lo up && ip route add local 0.0.0.0/0 dev lo && "+hold)...)
 	k.pid = run(t, holder)
 	ready()
@@ -197,7 +197,7 @@ func (k *kernelBox) exec(t testing.TB, form attachmenttest.Form, stdin string, p
 	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
 }
 
-// flows are the records so far, as a client of the product sees them.
+// flows returns the flow entries so far, as a client of the product sees them.
 func (k *kernelBox) flows(t testing.TB) (list []api.FlowRecord) {
 	t.Helper()
 	data, err := os.ReadFile(k.records)
@@ -230,8 +230,8 @@ func (k *kernels) bound(d policy.Document) (list []egress.Secret) {
 	return list
 }
 
-// bridge gives programs that know TCP and UDP what a sandbox with a socket alone needs of
-// its first process: the proxy's port and a name server, on every address.
+// bridge gives programs that use TCP and UDP what a sandbox with only a socket gets from its first
+// process: the proxy's port and a name server, on every address.
 const bridge = `
 import socket, struct, sys, threading
 def up():
@@ -282,8 +282,7 @@ for f, a in ((listen, (3128,)), (listen, (53,)), (names, ())):
     threading.Thread(target=f, args=a).start()
 `
 
-// throughTheProxy has the tools ask the proxy for connections, as a library with a
-// proxy's setting does.
+// throughTheProxy makes the tools connect through the proxy, like a library with a proxy setting.
 const throughTheProxy = `
 direct = socket.create_connection
 def create_connection(address, timeout=300, *a, **k):

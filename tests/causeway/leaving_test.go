@@ -17,8 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// telling gives a value away to every client that asks, as a server may that
-// was handed it by another.
+// telling returns a value to every client that asks, as a server may that got it from another.
 func telling(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/raw":
@@ -36,16 +35,14 @@ func telling(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tells reports whether a text has the value in a form that telling gives it,
-// or its second half.
+// tells reports whether a text has the value in a form of telling's, or its second half.
 func tells(text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + canary + "z"))
 	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(text, f) })
 }
 
-// P44: a value that a program has come by all the same leaves its sandbox on no
-// way: not by output, files, names, diffs, exports, or what is kept. The
-// control is a sandbox whose policy does not bind it.
+// P44: a value that a program has obtained leaves its sandbox in no way: not by output, files,
+// names, diffs, exports, or retained data. Control: a sandbox whose policy does not bind it.
 func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -124,7 +121,7 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	}
 }
 
-// leavesNothingElse looks at names of files and at recordings.
+// leavesNothingElse checks names of files and recordings.
 func (b *box) leavesNothingElse() {
 	b.t.Helper()
 	ctx := b.t.Context()

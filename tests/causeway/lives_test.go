@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P7: a server that is killed leaves its sandboxes their network, and the
-// next one takes them over, with what they may reach.
+// P7: if a server is killed, its sandboxes keep their network, and the next one takes them over,
+// with their access.
 func TestKilledServer(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestKilledServer(t *testing.T) {
 	if got := b.line("print(status(get('late.kill.test')))"); got != "200" {
 		t.Errorf("what the new server allows: %s", got)
 	}
-	// And when the causeway dies under the next server, that one knows.
+	// If the gateway dies under the next server, that server notices.
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,7 @@ func TestKilledServer(t *testing.T) {
 	b.end()
 }
 
-// state lists what is in a state directory, but for what a database needs
-// while it is open.
+// state lists the files of a state directory, except those of an open database.
 func state(t testing.TB, dir string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -91,8 +90,8 @@ func state(t testing.TB, dir string) (files []string) {
 	return files
 }
 
-// P8: fifty sandboxes with networks leave no process, socket, file or
-// goroutine, neither here nor in the causeway.
+// P8: fifty sandboxes with networks leave no process, socket, file or goroutine, neither here nor
+// in the gateway.
 func TestNothingIsLeft(t *testing.T) {
 	need(t)
 	w, err := newWorld()
@@ -127,7 +126,7 @@ func TestNothingIsLeft(t *testing.T) {
 		return [4]int{runtime.NumGoroutine(), len(hosttest.Descriptors(t, os.Getpid())), len(hosttest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
 	}
 	for range 3 {
-		one() // what is made once and kept is not a leak
+		one() // what is created once and kept is not a leak
 	}
 	var before [4]int
 	hosttest.Eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })

@@ -1,6 +1,5 @@
-// Package causeway_test is inside a sandbox and tries to get out of it, or at
-// what it must not have, through the product as it is assembled. The world
-// that it would meet outside is made of servers of the test.
+// Package causeway_test is inside a sandbox and tries to get out of it, or to reach what it must
+// not, through the whole product. The outside world consists of the tests' servers.
 package causeway_test
 
 import (
@@ -32,11 +31,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// programName is this test binary as crannog itself: all of the product, but
-// for the world that its causeway meets.
+// programName is this test binary in the role of crannog: the whole product, except for the world
+// of its gateway.
 const programName = "crannog"
 
-// rootless says that a user who owns nothing on this machine runs the tests.
+// rootless is set if a user without privileges runs the tests.
 var rootless = flag.Bool("rootless", false, "run as a user without rights, as TestRootless does")
 
 // atOnce is how many tests run at the same time at least.
@@ -63,13 +62,13 @@ func TestMain(m *testing.M) {
 }
 
 func runProgram() {
-	reexec.Dispatch() // no other role is this process's
+	reexec.Dispatch() // this process has no other role
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Vars: os.Environ(), Config: config.Host(), Version: "test",
 	}))
 }
 
-// program puts this binary below a directory under the product's name.
+// program puts this binary into a directory under the product's name.
 func program(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -83,7 +82,7 @@ func program(t testing.TB) string {
 	return path
 }
 
-// Programs that sandboxes see as they are on the host.
+// Programs that sandboxes see unchanged from the host.
 var (
 	boxes   = hosttest.Ability{Name: "root, or a call by TestRootless", Has: func() bool { return os.Geteuid() == 0 || *rootless }}
 	curl    = hosttest.Program("curl")
@@ -95,8 +94,7 @@ func need(t testing.TB, more ...hosttest.Ability) {
 	hosttest.Need(t, append([]hosttest.Ability{boxes, hosttest.Python, curl}, more...)...)
 }
 
-// awaitCauseway returns when a state directory's causeway has ended, which is
-// when its lock is free.
+// awaitCauseway returns when a state directory's gateway has ended and released its lock.
 func awaitCauseway(state string) error {
 	lock, err := os.Open(filepath.Join(state, "causeway", "lock"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +114,7 @@ func awaitCauseway(state string) error {
 	}
 }
 
-// local opens the product inside this process on a state directory.
+// local opens the product within this process on a state directory.
 func local(t testing.TB, state string, w *world) *crannog.Client {
 	t.Helper()
 	if err := w.write(state); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// P17: there is no way out but the causeway, which leads to what is listed.
+// P17: the only way out is the gateway, and it leads only to what is listed.
 func TestN1HostNotListed(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -96,8 +96,7 @@ for family, kind, proto in ((socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_INE
         print('nothing')
 `, evil.address, evil.address)), "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "nothing", "nothing", "nothing")
 	}
-	// Every address has the same way, which ends at us, and root cannot make
-	// another.
+	// Every address is reached through the gateway, and root cannot change that.
 	b.pythonAs("root", `
 import subprocess
 for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0.3'):
@@ -108,7 +107,7 @@ for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0
 	}
 }
 
-// P18: names are resolved by us only, once, when we dial.
+// P18: only the gateway resolves names, once, when it dials.
 func TestN3DNSTunnelling(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -135,7 +134,7 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 		t.Errorf("%d records of 103 queries", n)
 	}
 	if out, _ := b.sh("curl -sS -m 300 https://one.wild.n3.test/"); out != "hello from one.wild.n3.test" || len(wild.seen()) != 1 || len(a.lookedUp("one.wild.n3.test")) != 1 {
-		t.Errorf("the name below the wildcard: %s, look-ups %v", out, a.lookedUp("n3.test"))
+		t.Errorf("the name below the wildcard: %s, lookups %v", out, a.lookedUp("n3.test"))
 	}
 }
 
@@ -165,8 +164,8 @@ print(reach('10.199.0.1', 853), reach('1.1.1.1', 853), reach('8.8.8.8', 443))
 print(reach('dns.n4.test', 443))
 print(query('api.n4.test', 1), handshake('api.n4.test'))
 `), "0/0", "0/0", "0/0", "5/0", "5/0", "5/0", "5/0", "5/0", "ECONNREFUSED ECONNREFUSED ECONNREFUSED", "no-name", "0/1 done")
-	// A hello with a second, hidden name is answered by us, who cannot read
-	// that, or not at all; it never reaches the host, which could.
+	// The gateway answers a hello with a second, hidden name itself, or not at all; it never
+	// reaches the host, which could decrypt it.
 	for _, host := range []string{"api.n4.test", "pass.n4.test"} {
 		before := len(a.dials(""))
 		b.wants(b.python(fmt.Sprintf(`

@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// follower is `crannog net log -f` in a process of its own.
+// follower is `crannog net log -f` in another process.
 type follower struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	err   servetest.Output
-	lines chan string // closed when it says no more
+	lines chan string // closed when its output has ended
 	said  []string
 }
 
@@ -47,7 +47,7 @@ func follow(t testing.TB, a *arena, args ...string) *follower {
 	return f
 }
 
-// awaits reads on until a line has all of some parts.
+// awaits reads until a line contains all of some parts.
 func (f *follower) awaits(parts ...string) {
 	f.t.Helper()
 	late := hosttest.Late()
@@ -67,7 +67,7 @@ func (f *follower) awaits(parts ...string) {
 	}
 }
 
-// ends reads what is still said and returns the exit code.
+// ends reads the remaining output and returns the exit code.
 func (f *follower) ends() int {
 	f.t.Helper()
 	late := time.AfterFunc(hosttest.Patience(hosttest.Hang), func() { _ = f.cmd.Process.Kill() })
@@ -75,12 +75,11 @@ func (f *follower) ends() int {
 	for line := range f.lines {
 		f.said = append(f.said, line)
 	}
-	_ = f.cmd.Wait() // its code says it
+	_ = f.cmd.Wait() // its exit code shows it
 	return f.cmd.ProcessState.ExitCode()
 }
 
-// What a sandbox does is told while it happens, in the order in which it
-// happens, until the sandbox ends or who reads has enough.
+// Flow entries are shown as they happen and in order, until the sandbox ends or the reader leaves.
 func TestNetLogFollows(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -94,8 +93,8 @@ func TestNetLogFollows(t *testing.T) {
 			b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.follow.test, rules: [{id: read, methods: [GET], paths: [/open/*], do: allow}]}]}\n")
 			id := b.ID()
 			plain, denied, lines, left := follow(t, a, id), follow(t, a, id, "--denied"), follow(t, a, id, "--json"), follow(t, a, id)
-			// Each is there when it has told what was before: the link, and, of
-			// what is refused, what the sandbox itself has tried.
+			// A follower is connected when it has printed the earlier entries: the attachment and,
+			// among denials, the sandbox's own probes.
 			plain.awaits("link")
 			lines.awaits(`"kind":"link"`)
 			left.awaits("link")
@@ -108,7 +107,7 @@ func TestNetLogFollows(t *testing.T) {
 			plain.awaits("allow  http", "GET https://api.follow.test/open/three")
 			lines.awaits(`"path":"/open/three"`)
 
-			// Ctrl-C ends one and is no failure; the others go on.
+			// Ctrl-C ends one without an error; the others continue.
 			left.awaits("/open/three")
 			if err := left.cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)

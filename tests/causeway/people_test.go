@@ -9,12 +9,12 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// people answer what sandboxes ask.
+// people answer the questions of sandboxes.
 type people struct {
 	t     testing.TB
 	arena *arena
 	mu    sync.Mutex
-	yes   func(api.Approval) bool // nil answers nothing
+	yes   func(api.Approval) bool // nil leaves them open
 	list  []api.Approval
 }
 
@@ -53,14 +53,14 @@ func (p *people) met(ctx context.Context, q api.Approval) {
 	}
 }
 
-// answer sets how what comes is answered.
+// answer sets how questions are answered.
 func (p *people) answer(yes func(api.Approval) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.yes = yes
 }
 
-// asked are the questions so far.
+// asked returns the questions so far.
 func (p *people) asked() []api.Approval {
 	p.mu.Lock()
 	defer p.mu.Unlock()

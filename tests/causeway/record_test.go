@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// readRecord opens the record of a state directory, as another process does.
+// readRecord opens the audit log of a state directory, like another process.
 func readRecord(t testing.TB, state string) *audit.Log {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
@@ -31,8 +31,7 @@ func readRecord(t testing.TB, state string) *audit.Log {
 	return l
 }
 
-// P33: a script with known counts leaves exactly those entries, and the record
-// can be verified.
+// P33: a script with known counts leaves exactly those entries, and the audit log verifies.
 func TestKnownCounts(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -92,7 +91,7 @@ print('asked')
 		t.Fatal(err)
 	}
 	if len(up.seen()) != 100 || len(flows) != 100 || sum(flows) != 100 {
-		t.Errorf("%d requests at the server, %d in the record, of %d paths", len(up.seen()), sum(flows), len(flows))
+		t.Errorf("%d requests at the server, %d in the audit log, of %d paths", len(up.seen()), sum(flows), len(flows))
 	}
 	if len(files) != 2000 || sum(files) != 2000 {
 		t.Errorf("%d changes of %d files", sum(files), len(files))
@@ -122,9 +121,9 @@ func sum(m map[string]int) (n int) {
 	return n
 }
 
-// P34: the value of a secret is nowhere in the record, also if a caller or a
-// program puts it where a program's doings are seen, and in no spool once the
-// sandbox has ended. What stands for it is there, so the search would find it.
+// P34: a secret's value is nowhere in the audit log, even if a caller or a program puts it where
+// programs are observed, and in no event file once the sandbox has ended. Its replacement is there,
+// so the search would find it.
 func TestNoValueInTheRecord(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -136,7 +135,7 @@ func TestNoValueInTheRecord(t *testing.T) {
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
 	}
-	// A caller brings it inside, in all the ways that an entry could show.
+	// A caller brings it inside, in every way that an entry could show.
 	for _, cmd := range [][]string{
 		{"echo", canary}, {"sh", "-c", "true " + canary}, {"env", "NAME=" + canary, "true"},
 		{"sh", "-c", "mkdir -p /tmp/" + canary + "; echo " + canary + " > /tmp/" + canary + "/" + canary + "; cd /tmp/" + canary + "; ln -s " + canary + " link"},
@@ -161,6 +160,6 @@ func TestNoValueInTheRecord(t *testing.T) {
 		return nil
 	})
 	if err != nil || seen < 6 {
-		t.Errorf("%d entries say what was masked, %v", seen, err)
+		t.Errorf("%d entries have redacted values, %v", seen, err)
 	}
 }

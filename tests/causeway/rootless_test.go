@@ -13,22 +13,20 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// nobodySpecial is a user number that no passwd names.
+// nobodySpecial is a user ID that no passwd lists.
 const nobodySpecial = 61236
 
-// Rows of the way out, of secrets and of approvals that a user without root
-// repeats. allRows take as long as root's; what the gateway makes of a protocol is
-// the same code for every user. userRows are those in which the host's kernel has a
-// part: the link and what is beside it, the gateway's process and its end, two
-// sandboxes side by side, and what of the values and the state can be read. The kinds of
-// attachment are among both: their devices are made in a user namespace then.
+// Rows about the network, secrets and approvals that are repeated for a user without root. allRows
+// take as long as root's; the gateway's protocols use the same code for every user. userRows are
+// those in which the host's kernel has a part: the attachment and devices beside it, the gateway's
+// process and its end, two sandboxes side by side, and which values and state can be read. Both
+// include the kinds of attachments, whose devices are made in a user namespace then.
 const (
 	allRows  = "^Test([NSA][0-9]+[A-Z]|AttachmentKinds)"
 	userRows = "^Test(N1|N3|N5|N10|N17|N18|N19|N20|N23|S1|S4|A3)[A-Z]|^TestAttachmentKinds"
 )
 
-// P14, P17: a user who owns nothing on this machine gets the same walls: the
-// same tests, run by one.
+// P14, P17: a user without privileges gets the same protection: the same tests, run by one.
 func TestRootless(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, curl, openssl, hosttest.Program("unshare"), hosttest.Program("setpriv"))
 	dir, err := os.MkdirTemp("/var/tmp", "cw") // t.TempDir is below a directory of root's
@@ -47,7 +45,7 @@ func TestRootless(t *testing.T) {
 	if hosttest.Full() {
 		rows, least = allRows, 43
 	}
-	// Where no udev runs, the node of TUN devices is root's. Elsewhere all may open it.
+	// Without udev, the device node of TUN belongs to root. Elsewhere all may open it.
 	const asUser = `mknod -m 666 "$0" c 10 200 && mount --bind "$0" /dev/net/tun && exec setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"`
 	user := strconv.Itoa(nobodySpecial)
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-c", asUser, filepath.Join(dir, "tun"), user,

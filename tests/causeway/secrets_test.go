@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// halves is the canary for programs inside, which must not bring it there
-// themselves; leaks looks for it in the forms that a server gives it.
+// halves is the canary in parts, for programs inside, which must not bring it there themselves;
+// leaks looks for it in the forms in which a server returns it.
 const halves = `
 import base64
 K = 'sk-canary-4f9a' + '8b7c6d5e4f3a2b1c'
@@ -33,7 +33,7 @@ def leaks(text):
     return any(f in b for f in forms)
 `
 
-// searches look for bytes in what programs were started with, and in files.
+// searches look for bytes in programs' arguments and environments, and in files.
 const searches = halves + `
 import glob, stat
 def others(): return (d for d in glob.glob('/proc/[0-9]*') if d != '/proc/%d' % os.getpid())
@@ -56,8 +56,8 @@ def filed(k, *more):
     return set()
 `
 
-// finding looks for bytes in all that root sees inside: environments, command
-// lines and memory of programs, and files.
+// finding looks for bytes in everything that root sees inside: environments, command lines and
+// memory of programs, and files.
 const finding = searches + `
 def held(k):
     hits = set()
@@ -77,7 +77,7 @@ def held(k):
 def found(k): return sorted(started(k) | held(k) | filed(k))
 `
 
-// reflecting gives back what it was sent, as careless and hostile servers do.
+// reflecting echoes requests, like careless and hostile servers.
 func reflecting(w http.ResponseWriter, r *http.Request) {
 	value := r.Header.Get("Authorization")
 	flush := func() { _ = http.NewResponseController(w).Flush() }
@@ -114,7 +114,7 @@ func reflecting(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// P20: a secret is never inside, and nothing that comes back brings it there.
+// P20: a secret is never inside, and no response brings it there.
 func TestS1NotInside(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -148,7 +148,7 @@ print(os.environ.get('S1'))
 	}
 }
 
-// bound is a policy with one host and one secret of it.
+// bound is a policy with one host and one secret for it.
 func bound(secret, host string) string {
 	return fmt.Sprintf(`
 level: light
@@ -182,8 +182,8 @@ print(status(a), leaks(a), 'you' in a)
 	}
 	b.wants(got[len(got)-1:], "502 False False")
 	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 300 --compressed https://api.s2.test/$p; done; curl -sS -m 300 -D - -o /dev/null https://api.s2.test/header")
-	// A stream is not held up for a beginning that any text may have: of what
-	// comes byte by byte the first five pass.
+	// A stream is not held up by a beginning that any text may have: of what arrives byte by byte
+	// the first five pass.
 	masked := strings.Count(out, "[redacted:S2]") + strings.Count(out, strings.Repeat("*", len(canary)-5))
 	if masked < 5 || contains(out, canary[:6]) {
 		t.Errorf("masked: %s", out)
@@ -193,7 +193,7 @@ print(status(a), leaks(a), 'you' in a)
 			t.Errorf("%s carries %q", r.Path, r.auth())
 		}
 	}
-	// The command's own output is masked too, whatever made it.
+	// The command's own output is redacted too, whatever produced it.
 	if out, _ := b.sh("printf 'sk-canary-4f9a'; sleep 0.1; echo 8b7c6d5e4f3a2b1c"); contains(out, canary) || !contains(out, "redacted") {
 		t.Errorf("the output of a command: %s", out)
 	}
@@ -207,7 +207,7 @@ func TestS4NotInWhatIsKept(t *testing.T) {
 	a.web(t, 443, reflecting, "api.s4.test")
 	a.seal(t, "S4", canary)
 	b := a.box(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
-	// Errors of ours and of theirs, a host that does not answer, and a question.
+	// Our errors and the server's, a host that does not answer, and a question.
 	b.python(halves + `
 for p in ('/raw', '/error', '/br', '/location', '/%2e%2e/', '/header'): get('api.s4.test', p)
 get('api.s4.test', '/' + K)
@@ -217,7 +217,7 @@ query(K + '.s4.test', 1)
 connect(K + '.test:443')
 reach(K, 443)
 `)
-	// What commands print is kept, with what stands for the value.
+	// The output of commands is recorded, with a replacement for the value.
 	b.sh("echo 'marked-s4'; printf sk-canary-4f9a; echo 8b7c6d5e4f3a2b1c; curl -sS -m 300 https://api.s4.test/raw")
 	if tapes := filepath.Join(a.state, "recordings"); len(hosttest.Holding(t, tapes, "marked-s4")) == 0 || len(hosttest.Holding(t, tapes, "[redacted:S4]")) == 0 {
 		t.Error("control: what the command printed is in no recording")
@@ -261,7 +261,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 	if contains(all, canary) || strings.Count(all, "sealed-by-crannog-S5") != 5 || r.auth() != "Bearer "+canary {
 		t.Errorf("sent %s", all)
 	}
-	// What the program sets where the value goes is not what is sent.
+	// What the program sets in the secret's place is not sent.
 	b.must(`curl -sS -m 300 -H "Authorization: Bearer mine" https://api.s5.test/y`)
 	if got := up.seen()[1].Header.Values("Authorization"); len(got) != 1 || got[0] != "Bearer "+canary {
 		t.Errorf("sent %q", got)
@@ -361,7 +361,7 @@ secrets:
     - {name: S8, host: asked.s8.test, header: Authorization, approve: true}
 `)
 	b.wants(b.python("for i in range(4): print(status(get('uses.s8.test')))"), "200", "200", "403", "403")
-	// The second may be over before it is asked for the first time.
+	// The second may be over before the first try.
 	hosttest.Eventually(t, "the time is over", func() bool { return b.line("print(status(get('second.s8.test')))") == "403" })
 	if got := b.line("print(status(get('hour.s8.test')))"); got != "200" {
 		t.Errorf("with time left: %s", got)
@@ -389,8 +389,8 @@ func TestS10Streams(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := theArena(t)
-	// The server thinks until what it has said is seen inside, and no longer
-	// than it would take somebody to see that it is not.
+	// The server waits until its output was seen inside, and no longer than it takes to notice that
+	// it was not.
 	seen := make(chan struct{})
 	var late atomic.Bool
 	a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
@@ -428,7 +428,7 @@ while True:
 print(at, leaks(text), K[:6].encode() in text, b'redacted' in text or b'***' in text)
 `)
 	if late.Load() {
-		t.Error("what the server says before it thinks is not passed on")
+		t.Error("output before the server's pause is not passed on")
 	}
 	b.wants(got, "200 False False True")
 }

@@ -17,25 +17,24 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// worldFile is in a state directory whose causeway meets a world of the
-// test's. The product knows no such file: it is read by a role that only this
-// test binary plays. Without it the causeway meets the real world.
+// worldFile is in a state directory whose gateway uses a test's world. The product does not know
+// the file: only a role of this test binary reads it. Without it the gateway uses the real world.
 const worldFile = "world.json"
 
-// exchange says where the world is: at a listener of the test, which answers
-// what names mean and takes what is dialled.
+// exchange is the address of the world: a listener of the test, which resolves names and accepts
+// dials.
 type exchange struct {
 	Address string
 	Roots   []byte
 }
 
-// order is what the causeway wants of the exchange.
+// order is a request of the gateway to the exchange.
 type order struct {
 	Lookup string `json:",omitempty"`
 	Dial   string `json:",omitempty"`
 }
 
-// outcome is the exchange's answer. After that to a dial come the bytes.
+// outcome is the exchange's answer. After a dial the connection's bytes follow.
 type outcome struct {
 	Addresses []netip.Addr `json:",omitempty"`
 	Refused   bool         `json:",omitempty"`
@@ -107,18 +106,16 @@ func (x *exchange) ask(ctx context.Context, o order) (*net.TCPConn, outcome, err
 	return conn.(*net.TCPConn), out, nil
 }
 
-// dialled is a connection that came about where it was meant to go, as far as
-// the causeway can see.
+// dialled is a connection that, as far as the gateway can see, leads to the dialled address.
 type dialled struct {
 	*net.TCPConn
 	to net.Addr
 }
 
-// RemoteAddr is what the causeway checks again when a policy changes.
+// RemoteAddr is what the gateway checks again when a policy changes.
 func (d dialled) RemoteAddr() net.Addr { return d.to }
 
-// readLine reads a line and not a byte more, since what follows is the
-// connection's own.
+// readLine reads a line and not a byte more, since what follows is the connection's own.
 func readLine(conn net.Conn, into any) error {
 	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P20: who takes the database has nothing without the key.
+// P20: the database is useless to a thief without the key.
 func TestS9Theft(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestS9Theft(t *testing.T) {
 	if err := a.client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// steal copies the database, and the key if with says so.
+	// steal copies the database, and the key if with is set.
 	steal := func(with bool, change string) *arena {
 		to := hosttest.ShortDir(t)
 		files, err := filepath.Glob(filepath.Join(state, store.FileName+"*"))
@@ -95,7 +95,7 @@ func TestS9Theft(t *testing.T) {
 	if out, err := uses(steal(false, "")); err == nil {
 		t.Errorf("without the key: %s", out)
 	}
-	// One secret's sealed bytes in another's place, and an older version's.
+	// One secret's sealed bytes in place of another's, and an older version's.
 	swap := `UPDATE secret_versions SET (sealed, wrapped) = (SELECT v.sealed, v.wrapped FROM secret_versions v JOIN secrets s ON s.id = v.secret WHERE s.name = 'OTHER')
 		WHERE secret = (SELECT id FROM secrets WHERE name = 'S9')`
 	if out, err := uses(steal(true, swap)); err == nil {

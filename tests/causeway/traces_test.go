@@ -22,8 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// processes are all of this machine but this one, in whose memory the value
-// and what is planted are.
+// processes are all processes of this machine except this one, whose memory contains the value and
+// the planted text.
 func processes(t testing.TB) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -38,14 +38,14 @@ func processes(t testing.TB) (pids []int) {
 	return pids
 }
 
-// ofProcess is a file of /proc of a process that may have ended.
+// ofProcess reads a file of /proc of a process that may have ended.
 func ofProcess(pid int, name string) string {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	return string(data)
 }
 
-// remembers reports whether a process has bytes in its memory, also in files of
-// which it has no name, as gVisor keeps a sandbox's memory.
+// remembers reports whether a process has bytes in its memory, also in unnamed files, where gVisor
+// keeps a sandbox's memory.
 func remembers(t testing.TB, pid int, needle []byte) bool {
 	t.Helper()
 	for _, open := range openFiles(pid) {
@@ -60,7 +60,7 @@ func remembers(t testing.TB, pid int, needle []byte) bool {
 	defer mem.Close()
 	for line := range strings.Lines(ofProcess(pid, "maps")) {
 		fields := strings.Fields(line)
-		// Those of files were looked at, or are on disk.
+		// Mapped files are searched separately, or are on disk.
 		if fields[1][0] != 'r' || len(fields) > 5 && strings.HasPrefix(fields[5], "/") {
 			continue
 		}
@@ -84,7 +84,7 @@ func openFiles(pid int) (list []openFile) {
 	return list
 }
 
-// inFile looks where a file has bytes: to read its holes would fill them.
+// inFile returns where a file has bytes, without its holes, which reading would fill.
 func inFile(t testing.TB, path string, needle []byte) bool {
 	t.Helper()
 	f, err := os.Open(path)
@@ -122,10 +122,9 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 	return false
 }
 
-// P20, row S1 from the other side: neither the sandbox's memory, as the host sees
-// it, nor any environment or argument of a process, nor a file of the state,
-// the sandbox's own and a snapshot with its memory among them, has the value. What
-// is planted in each of these places is found there.
+// P20, row S1 from outside: the value is neither in the sandbox's memory, as the host sees it, nor
+// in any environment or argument of a process, nor in a file of the state, including the sandbox's
+// own and a snapshot with memory. Text that was planted in each of these places is found.
 func TestNoValueOnTheHost(t *testing.T) {
 	need(t, hosttest.Root)
 	t.Parallel()
@@ -168,7 +167,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 					places[name] = true
 				}
 			}
-			// Those of the sandbox, not what resolves its secrets.
+			// Those of the sandbox, not the one that resolves its secrets.
 			if line := ofProcess(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && remembers(t, p, []byte(text)) {
 				places["memory"] = true
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// shops answers as what programs get their packages from: a sparse registry of
-// cargo's, a proxy of Go modules, a repository of apt's. All are of one host.
+// shops answers like package registries: cargo's sparse registry, a proxy of Go modules, an apt
+// repository, all on one host.
 func shops(t testing.TB) http.HandlerFunc {
 	t.Helper()
 	const module, list = "/go/example.com/tiny/@v/", "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: a tiny one\nFilename: tiny.deb\nSize: 1\nSHA256: " +
@@ -54,7 +54,7 @@ func sum256(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// packed is a tar of some files, compressed.
+// packed returns a compressed tar of some files.
 func packed(t testing.TB, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -77,7 +77,7 @@ func packed(t testing.TB, files map[string]string) string {
 	return out.String()
 }
 
-// javaProgram gets a page with both of Java's clients.
+// javaProgram requests a page with both of Java's clients.
 const javaProgram = `
 import java.net.URI;
 import java.net.URL;
@@ -98,8 +98,8 @@ public class Get {
 }
 `
 
-// trusting are programs as people run them, none of which is told about a
-// certificate. Each starts from nothing, so that it asks again each time.
+// trusting are programs in their usual use, without a configured certificate. Each starts without a
+// cache, so that it makes a request each time.
 var trusting = []struct{ name, line, wants string }{
 	{"curl", "curl -sS -m 300 https://shop.trust.test/", "hello"},
 	{"Python", `python3 -c 'import urllib.request as u; print(u.urlopen("https://shop.trust.test/", timeout=300).read().decode())'`, "hello"},
@@ -118,8 +118,8 @@ apt-get -o Dir::Etc::sourcelist=$D/list -o Dir::Etc::sourceparts=/dev/null -o Di
 cat $D/lists/*Packages`, "Package: tiny"},
 }
 
-// Where TLS is opened, programs in their usual use trust the causeway, and do
-// so by what it put into the sandbox and nothing else.
+// If TLS is decrypted, programs trust the gateway in their usual use, only because of what it put
+// into the sandbox.
 func TestTrust(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, hosttest.Program("java"), hosttest.Program("cargo"), hosttest.Program("apt-get"), goInside)
 	t.Parallel()
@@ -151,7 +151,7 @@ git: {fetch: allow, remotes: [{host: git.trust.test, repo: acme/pay}]}
 			t.Errorf("%s: nothing reached the host", p.name)
 		}
 	}
-	// The control: with the roots that this host has and no other, none does.
+	// Control: with only this host's roots none does.
 	for _, path := range []string{certs.BundlePath, certs.JavaPath} {
 		roots, err := os.ReadFile(path)
 		if err != nil {

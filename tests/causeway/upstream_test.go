@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// echoes is a server that is no web server.
+// echoes is a server that does not speak HTTP.
 type echoes struct{ now, all atomic.Int64 }
 
 func (e *echoes) open() int64 { return e.now.Load() }

@@ -21,8 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// everywhere is the widest policy there is; what it does not open, nothing
-// does.
+// everywhere is the widest policy: nothing opens what it does not.
 const everywhere = "level: minimal\n"
 
 func TestN19WhatIsBesideIt(t *testing.T) {
@@ -65,7 +64,7 @@ func TestN19WhatIsBesideIt(t *testing.T) {
 		}
 	}
 	_, exchange, _ := net.SplitHostPort(a.Address)
-	// The sandbox itself has tried some of it before it was ready.
+	// The sandbox itself tried some of it before it was ready.
 	before := b.records()
 	tried := before[len(before)-1].Seq
 	for _, user := range []string{"user", "root"} {
@@ -96,7 +95,7 @@ print('listening', len(listening))
 	if len(met) > 0 {
 		t.Errorf("%d connections reached the host", len(met))
 	}
-	// As a proxy we lead there no more than as a router.
+	// As a proxy the gateway leads there no more than as a router.
 	b.wants(b.python(fmt.Sprintf(`
 s, a = connect('localhost:%s')
 print('HTTP/1.1 200 OK' in a + raw(s, 'GET / HTTP/1.1\r\nHost: localhost:%s\r\n\r\n'))
@@ -108,8 +107,7 @@ print(status(get('api.n19.test', ca='/tmp/world.pem')))
 	if len(met) > 0 || len(up.seen()) != 1 || len(a.dials("127."))+len(a.dials("10.199"))+len(a.dials("169.254.")) > 0 {
 		t.Errorf("dialled %v", a.dials(""))
 	}
-	// The record has each attempt with what decided it, and of what was let
-	// through nothing but the one request.
+	// The audit log has each attempt with what decided it, and only the one request as allowed.
 	wants := map[string]string{"169.254.169.254": "floor.address", "192.168.0.1": "floor.private", "198.18.0.0": "floor.name", "10.199.0.1": "floor.name"}
 	for _, h := range hostPorts {
 		if !netip.MustParseAddr(h).IsLoopback() {
@@ -132,9 +130,9 @@ print(status(get('api.n19.test', ca='/tmp/world.pem')))
 					n++
 				}
 			}
-			// A sandbox that was held up for a second asks once more by itself.
+			// A sandbox that was delayed for a second retries by itself.
 			if n < 2 {
-				t.Errorf("%d records of two attempts at %s:%d by %s", n, h, p, rule)
+				t.Errorf("%d entries of two attempts at %s:%d by %s", n, h, p, rule)
 			}
 		}
 	}
@@ -177,7 +175,7 @@ func unixListener(t testing.TB, name string) net.Listener {
 	return l
 }
 
-// P24: without the causeway nothing is reachable, and everybody can see that.
+// P24: without the gateway nothing is reachable, and everybody can see that.
 func TestN20TheCausewayDies(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -187,7 +185,7 @@ func TestN20TheCausewayDies(t *testing.T) {
 		_, _ = io.WriteString(w, "first")
 		if r.URL.Path == "/held" {
 			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done() // the causeway's end of the connection is gone
+			<-r.Context().Done() // the gateway's end of the connection is gone
 			ended <- struct{}{}
 		}
 	}, "api.n20.test")
@@ -243,14 +241,14 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 	if got := strings.Join(<-open, ""); got != "ended b''" && got != "silent b''" || len(api.seen()) != seen {
 		t.Errorf("the open connection: %s; the world saw %d", got, len(api.seen()))
 	}
-	// The sandbox itself works on, and a new one has a network again.
+	// The sandbox itself continues, and a new one has a network again.
 	b.must("echo fine > /tmp/file && cat /tmp/file")
 	next := a.box(t, document)
 	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || servetest.CausewayPID(t, a.state) == old {
 		t.Errorf("a new sandbox: %s", got)
 	}
 	if got := b.line("print(reach('api.n20.test', 443, 3))"); got == "open" {
-		t.Error("the lost link came back by itself")
+		t.Error("the lost attachment came back by itself")
 	}
 }
 
@@ -292,7 +290,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 	if n := kernelsOf(t, a.state); n != before {
 		t.Errorf("%d processes, and %d before", n, before)
 	}
-	// A change that cannot be read leaves what held.
+	// A change that cannot be read leaves the old policy in force.
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	if err := b.SetAccess(t.Context(), accessOf("network: {unlisted: allow, hosts: [{host: '*'}]}\n")); err == nil {
 		t.Error("a bad change was taken")

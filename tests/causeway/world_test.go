@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// world is what is outside: names, hosts with public addresses, and an
-// authority that vouches for them. All of it is in the test's process.
+// world is the outside: names, hosts with public addresses, and a certificate authority for them.
+// All of it is in the test's process.
 type world struct {
 	exchange
 	listener net.Listener
@@ -40,7 +40,7 @@ type world struct {
 	at      map[string]chan<- net.Conn
 	lookups []string
 	dialled []string
-	last    int // the last address that was given away
+	last    int // the last address that was assigned
 }
 
 func newWorld() (*world, error) {
@@ -89,7 +89,7 @@ func (w *world) write(state string) error {
 	return os.WriteFile(filepath.Join(state, worldFile), data, 0o600)
 }
 
-// serve carries out one order of a causeway.
+// serve answers one order of a gateway.
 func (w *world) serve(conn net.Conn) {
 	var o order
 	if err := readLine(conn, &o); err != nil {
@@ -123,8 +123,8 @@ func (w *world) lookup(name string) []netip.Addr {
 	return w.zone[name]
 }
 
-// lookedUp and dials are what the world was asked, so far, about names that
-// end so and addresses that begin so.
+// lookedUp and dials return the lookups and dials so far, of names with a suffix and of addresses
+// with a prefix.
 func (w *world) lookedUp(suffix string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,14 +137,14 @@ func (w *world) dials(prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(w.dialled), func(a string) bool { return !strings.HasPrefix(a, prefix) })
 }
 
-// resolves makes names have addresses.
+// resolves sets the addresses of names.
 func (w *world) resolves(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.zone[name] = parse(addresses)
 }
 
-// resolvesInTurn makes a name have other addresses at each look-up.
+// resolvesInTurn gives a name other addresses at each lookup.
 func (w *world) resolvesInTurn(name string, answers ...[]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,14 +181,14 @@ func (a *arrivals) Close() error { a.once.Do(func() { close(a.done) }); return n
 
 func (a *arrivals) Addr() net.Addr { return a.addr }
 
-// listen opens a port of hosts that have a public address of their own.
+// listen opens a port of hosts that have their own public address.
 func (w *world) listen(t testing.TB, port int, hostnames ...string) (net.Listener, string) {
 	t.Helper()
 	w.mu.Lock()
 	w.last++
 	address := fmt.Sprintf("93.184.%d.%d", w.last/250, w.last%250+1)
 	if len(hostnames) > 0 && len(w.zone[hostnames[0]]) > 0 {
-		address = w.zone[hostnames[0]][0].String() // another port of the same
+		address = w.zone[hostnames[0]][0].String() // another port of the same hosts
 	}
 	w.mu.Unlock()
 	for _, n := range hostnames {
@@ -228,7 +228,7 @@ func (w *world) listenAt(t testing.TB, address string, port int) net.Listener {
 	return a
 }
 
-// leaf is a certificate of the world's authority.
+// leaf returns a certificate of the world's authority.
 func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -245,7 +245,7 @@ func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 // request is what reached a web server.
 type request struct {
 	Method, Host, Path, Query, Proto, Body string
-	// From tells connections apart.
+	// From distinguishes connections.
 	From   string
 	Header http.Header
 	At     time.Time
@@ -253,7 +253,7 @@ type request struct {
 
 func (r request) auth() string { return r.Header.Get("Authorization") }
 
-// web is a web server of the world, with a list of what reached it.
+// web is a web server of the world, with a list of its requests.
 type web struct {
 	address string
 	mu      sync.Mutex
@@ -266,8 +266,8 @@ func (s *web) seen() []request {
 	return slices.Clone(s.list)
 }
 
-// web starts a web server on a port of some hosts, with TLS unless it is 80.
-// Without an answer it says hello.
+// web starts a web server on a port of some hosts, with TLS unless it is 80. Without a handler it
+// answers hello.
 func (w *world) web(t testing.TB, port int, answer http.HandlerFunc, hostnames ...string) *web {
 	t.Helper()
 	l, address := w.listen(t, port, hostnames...)

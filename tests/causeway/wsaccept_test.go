@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 )
 
-// accept is what a WebSocket server proves itself with.
+// accept computes a WebSocket server's proof.
 func accept(key string) string {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(sum[:])

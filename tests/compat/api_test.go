@@ -12,7 +12,7 @@ import (
 // description is a document that describes JSON: that of /v1, or of a policy.
 type description = map[string]any
 
-// stripped is a document without its texts for people.
+// stripped returns a document without its texts for people.
 func stripped(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -55,8 +55,8 @@ func earlierFile(t *testing.T, name, path string) description {
 	return golden(t, name, func(program) description { return stripped(read(t, filepath.Join(*earlier, path))).(description) })
 }
 
-// P51: each path, parameter and field of /v1 of the earlier version is there with the same type.
-// A request that was valid is valid, and what an answer always had it always has.
+// P51: each path, parameter and field of /v1 of the earlier version exists with the same type. A
+// request that was valid is valid, and fields that an answer always had are still always there.
 func TestAPI(t *testing.T) {
 	want := earlierFile(t, "openapi.json", "api/openapi.json")
 	text, err := v1.OpenAPI()
@@ -73,7 +73,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// P51: each key of a policy document of the earlier version is there with the same type and takes
+// P51: each key of a policy document of the earlier version exists with the same type and accepts
 // the same values.
 func TestPolicyKeys(t *testing.T) {
 	want := earlierFile(t, "policy.schema.json", "internal/causeway/policy/schema.json")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// option is a flag of a command as its help shows it.
+// option is a flag of a command in its help.
 type option struct {
 	Name      string `json:"name"`
 	Shorthand string `json:"shorthand,omitempty"`
@@ -23,7 +23,7 @@ var (
 	verbs       = regexp.MustCompile(`(?ms)^(?:Available Commands|Run):\n(.*?)(?:\n\nFlags:|\z)`)
 )
 
-// options returns all commands with their flags, by what is typed after crannog.
+// options returns all commands with their flags, by the words after crannog.
 func options(t *testing.T, run program) map[string][]option {
 	found := map[string][]option{}
 	var visit func(path ...string)
@@ -53,16 +53,15 @@ func options(t *testing.T, run program) map[string][]option {
 	return found
 }
 
-// changedDefaults are flags that mean another thing than they did when they are left out, with the
-// reason, by command and flag.
+// changedDefaults are flags whose default has changed, with the reason, by command and flag.
 var changedDefaults = map[string]string{
 	"cp --user": "files belong to the sandbox's user, which has no capabilities (CHANGELOG, F11); it was root",
 }
 
-// samples are values of which each flag reads one.
+// samples are values of which each flag accepts one.
 var samples = []string{"1", "1s", "1=1", "standard", "true"}
 
-// P51: every command and flag of the earlier version is accepted, under the same shorthand, with a
+// P51: every command and flag of the earlier version is accepted, with the same shorthand, with a
 // value or without one, and its default is the same.
 func TestCommandsAndFlags(t *testing.T) {
 	want := golden(t, "commands.json", func(p program) map[string][]option { return options(t, p) })
@@ -83,7 +82,7 @@ func TestCommandsAndFlags(t *testing.T) {
 			}
 			i := slices.IndexFunc(got[verb], func(g option) bool { return g.Name == o.Name })
 			if i < 0 {
-				continue // accepted, and no longer shown
+				continue // accepted, and not shown any more
 			}
 			g := got[verb][i]
 			if why := changedDefaults[verb+" --"+o.Name]; why != "" && g.Default != o.Default {
@@ -100,9 +99,9 @@ func TestCommandsAndFlags(t *testing.T) {
 	}
 }
 
-// accepts reports whether a command reads a flag. The flag for help is the last one, so that
-// nothing is done, and a value is in one word with its flag: as a word of its own it could be taken
-// for the command that a sandbox is to run.
+// accepts reports whether a command accepts a flag. The help flag comes last, so that nothing is
+// executed, and a value is in one word with its flag: as a separate word it could be taken for the
+// command that a sandbox is to run.
 func accepts(t *testing.T, path []string, o option) bool {
 	t.Helper()
 	forms := []string{"--" + o.Name + "="}
@@ -127,7 +126,7 @@ func accepts(t *testing.T, path []string, o option) bool {
 	return true
 }
 
-// The control: a flag that does not exist, and a shorthand that does not, are told apart.
+// Control: a missing flag, and a missing shorthand, are noticed.
 func TestOtherFlagsAreNotAccepted(t *testing.T) {
 	for _, o := range []option{
 		{Name: "no-such-flag"}, {Name: "memory", Shorthand: "Z", Value: true}, {Name: "detach", Shorthand: "Z"},

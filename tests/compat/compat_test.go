@@ -1,7 +1,7 @@
 // Package compat_test owns the lists of what an earlier version accepted: commands, flags,
 // settings, policy documents, paths and fields of /v1. Its tests prove that this version accepts
-// the same and means the same by it. The lists are of commit bcd05c0; tests/compat/update.sh
-// writes them anew.
+// the same with the same meaning. The lists are of commit bcd05c0; tests/compat/update.sh writes
+// them again.
 package compat_test
 
 import (
@@ -73,7 +73,7 @@ func golden[T any](t *testing.T, name string, list func(program) T) T {
 	return read
 }
 
-// decoded reads what a program printed as JSON.
+// decoded parses a program's JSON output.
 func decoded[T any](t *testing.T, text string) T {
 	t.Helper()
 	var v T

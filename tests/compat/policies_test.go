@@ -12,21 +12,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decision is what a policy says of one request.
+// decision is a policy's decision about one request.
 type decision struct {
 	Effect string `json:"effect"`
 	Rule   string `json:"rule"`
 	Layer  string `json:"layer"`
 }
 
-// finding is what policy check says of a document. Its words may change.
+// finding is a result of policy check for a document. Its words may change.
 type finding struct {
 	Line   int    `json:"line"`
 	Result string `json:"result"`
 	Field  string `json:"field"`
 }
 
-// reading is what a version makes of one document.
+// reading is a version's result for one document.
 type reading struct {
 	Findings []finding `json:"findings"`
 	// Decisions are effect, rule and layer, by request.
@@ -35,7 +35,7 @@ type reading struct {
 	Merged map[string]any `json:"merged"`
 }
 
-// requests are put to every document.
+// requests are decided under every document.
 func requests(t *testing.T) []string {
 	t.Helper()
 	f, err := os.Open("testdata/requests.txt")
@@ -92,7 +92,8 @@ func readPolicies(t *testing.T, run program) map[string]reading {
 }
 
 // P51: a policy document of the earlier version is valid, decides the same about each request and
-// file, by the same rule, and holds at least what it held: a level may hide more files, not fewer.
+// file, by the same rule, and has at least the same content: a level may hide more files, not
+// fewer.
 func TestPolicies(t *testing.T) {
 	want := golden(t, "policies.json", func(p program) map[string]reading { return readPolicies(t, p) })
 	got := readPolicies(t, current)
@@ -117,11 +118,11 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	if effects["allow"] < 100 || effects["ask"] < 100 || effects["deny"] < 100 {
-		t.Errorf("the documents tell too few effects apart: %v", effects)
+		t.Errorf("the documents show too few different effects: %v", effects)
 	}
 }
 
-// missing lists what of a merged document the other one lacks or has otherwise.
+// missing lists what the other merged document lacks or has changed.
 func missing(path string, want, got any) []string {
 	switch w := want.(type) {
 	case map[string]any:
@@ -148,7 +149,7 @@ func missing(path string, want, got any) []string {
 	}
 }
 
-// text writes a value so that a number is the same whatever type it was read into.
+// text formats a value so that a number is the same whatever type it was parsed into.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -157,7 +158,7 @@ func text(v any) string {
 	return string(data)
 }
 
-// The control: a document that lost an item or changed a value is found.
+// Control: a document with a lost item or a changed value is noticed.
 func TestMissingIsFound(t *testing.T) {
 	var a, b map[string]any
 	for text, v := range map[string]*map[string]any{"a: 1\nl: [x, y]\nm: {k: v}": &a, "a: 2\nl: [y, z]\nm: {k: v, n: 1}": &b} {

@@ -12,11 +12,11 @@ import (
 type direction bool
 
 const (
-	request direction = true // a client: it must not be refused
+	request direction = true // a client, which must not be refused
 	answer  direction = false
 )
 
-// comparison finds what of an earlier description does not hold in a later one.
+// comparison finds promises of an earlier description that a later one breaks.
 type comparison struct {
 	was, is  description
 	seen     map[string]bool
@@ -115,7 +115,7 @@ func (c *comparison) schema(where string, was, is description, d direction) {
 	was, name = resolve(c.was, was)
 	is, other = resolve(c.is, is)
 	if name != "" {
-		// Schemas may refer to themselves, and the same one need not be reported twice.
+		// Schemas may refer to themselves, and each need be reported only once.
 		key := fmt.Sprint(name, other, d)
 		if c.seen[key] {
 			return
@@ -155,7 +155,7 @@ func (c *comparison) schema(where string, was, is description, d direction) {
 	}
 }
 
-// values compares which values a schema lets through.
+// values compares the values that a schema allows.
 func (c *comparison) values(where string, was, is description, d direction) {
 	old, now := list(was["enum"]), list(is["enum"])
 	if now != nil && old == nil && d == request {
@@ -182,7 +182,7 @@ func list(v any) []any {
 	return l
 }
 
-// The control: each way in which a description can become narrower is found.
+// Control: each way in which a description can become narrower is noticed.
 func TestNarrowerIsFound(t *testing.T) {
 	const was = `{"paths":{"/a":{"get":{"parameters":[{"in":"query","name":"q","schema":{"type":"string"}}],
 		"responses":{"200":{"content":{"j":{"schema":{"$ref":"#/s/A"}}}}}},

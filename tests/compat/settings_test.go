@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hidden stands for a value that is a secret.
+// hidden replaces a secret value.
 const hidden = "[redacted]"
 
 // settingsFile has a value other than the default for each setting of the earlier version.
@@ -20,7 +20,7 @@ type setting struct {
 	Origin string `json:"origin"`
 }
 
-// settings are the defaults, and what a settings file makes of them.
+// settings are the defaults, and the values with a settings file.
 type settings struct {
 	Default []setting `json:"default"`
 	File    []setting `json:"file"`
@@ -45,7 +45,7 @@ func readSettings(t *testing.T, run program) settings {
 }
 
 // P51: every setting of the earlier version is read from a file, by its name, has the same default
-// and takes the same values.
+// and accepts the same values.
 func TestSettings(t *testing.T) {
 	want := golden(t, "settings.json", func(p program) settings { return readSettings(t, p) })
 	got := readSettings(t, current)
@@ -74,7 +74,7 @@ func compareSettings(t *testing.T, want, got []setting) {
 	}
 }
 
-// The control: a name that never was one is refused.
+// Control: a name that never existed is refused.
 func TestUnknownSettingIsRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(file, []byte("max_lives = 9\n"), 0o644); err != nil {

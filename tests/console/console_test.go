@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// make makes a sandbox that may reach nothing, and says which.
+// make creates a sandbox without network access, and returns its ID.
 func (b *browser) make() string {
 	b.t.Helper()
 	var made struct{ ID string }
@@ -38,8 +38,8 @@ func (b *browser) exec(id, line string) string {
 	return strings.TrimSpace(out.Stdout)
 }
 
-// A page sees a sandbox come, what is run in it, what it is refused and by
-// which rule, what it asks people, and that it goes.
+// A page sees a sandbox start, its commands, its denials with their rules, its questions, and its
+// end.
 func TestWatch(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -56,7 +56,7 @@ func TestWatch(t *testing.T) {
 	}
 	page.until("entry", `"command.started"`, "console:"+b.id, "6*7")
 	page.until("entry", `"command.ended"`, `"exit":0`)
-	fleet.until("fleet", id, `"exit_code":0`, `"denied":0`) // its own checks are no refusals
+	fleet.until("fleet", id, `"exit_code":0`, `"denied":0`) // its own checks are not denials
 
 	b.exec(id, "python3 -c 'import urllib.request as u; u.urlopen(\"http://169.254.169.254/latest\", timeout=5)'; true")
 	var flow struct{ Sandbox, Host, Effect, Rule, Kind string }
@@ -85,8 +85,8 @@ func TestWatch(t *testing.T) {
 	fleet.over()
 }
 
-// What a page does inside: files, processes with what they use, ports, cells,
-// and what was printed, to be played again.
+// A page's actions inside: files, processes with their usage, ports, cells, and recordings to be
+// played.
 func TestInside(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -177,8 +177,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// Two people look at one terminal. One takes control, types, and is displaced;
-// a third only looks.
+// Two people use one terminal. One takes control, types, and is displaced; a third only watches.
 func TestTerminal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -232,8 +231,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A page can look at and type into a terminal that an SDK opened. The program continues when the
-// page leaves.
+// A page can watch and use a terminal that an SDK opened. The program continues when the page
+// leaves.
 func TestTerminalOfAnSDK(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -291,9 +290,8 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 }
 
-// A server that is killed under a page comes back, and the page continues where
-// it was: no entry is lost, none comes twice, and the terminal that was open is
-// still there.
+// A server that is killed comes back, and the page continues where it was: no entry is lost or
+// repeated, and the open terminal still exists.
 func TestKilledUnderAPage(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -325,7 +323,7 @@ func TestKilledUnderAPage(t *testing.T) {
 			note(e)
 			last = e.id
 		}
-		// It is in the middle of telling when it dies.
+		// It dies in the middle of sending.
 		s.Kill()
 		page.stop()
 		s = servetest.Start(t, program, state)

@@ -1,5 +1,5 @@
-// Package console_test signs in to the console of the program as it is
-// installed, with real sandboxes, and sees and does what its pages see and do.
+// Package console_test signs in to the console of the installed program, with real sandboxes, and
+// does what its pages do.
 package console_test
 
 import (
@@ -34,7 +34,7 @@ type browser struct {
 	id     string
 }
 
-// signIn uses a one-time link as a page does.
+// signIn uses a one-time link like a page.
 func signIn(t *testing.T, s *servetest.Server, name, scope string) *browser {
 	t.Helper()
 	link, err := s.Local(t).ConsoleLink(t.Context(), name, scope, time.Hour)
@@ -98,7 +98,7 @@ func (b *browser) do(method, path, body string) (*http.Response, []byte) {
 	return res, data
 }
 
-// ask is do for what succeeds.
+// ask is do for a request that must succeed.
 func (b *browser) ask(method, path, body string, into any) []byte {
 	b.t.Helper()
 	res, data := b.do(method, path, body)

@@ -1,6 +1,5 @@
-// Package cost_test holds what operations cost the kernel against budgets: page
-// faults and context switches. They are counts and not times, so that a busy or
-// slow machine changes them little.
+// Package cost_test compares what operations cost the kernel with budgets: page faults and context
+// switches. They are counts and not times, so a busy or slow machine changes them little.
 package cost_test
 
 import (
@@ -23,7 +22,7 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// budget is the most that the median of some rounds may be.
+// budget is the highest allowed median of some rounds.
 type budget struct{ faults, switches int64 }
 
 // budgets are 15 to 25 % above the highest of several medians that
@@ -38,11 +37,11 @@ var budgets = map[string]budget{
 	"create cold, exec true, remove": {6400, 5700},
 }
 
-// rounds are measured after one that is not counted: it writes the programs that
-// the binary carries.
+// rounds are measured after one that is not counted, which writes the embedded programs.
 const rounds = 5
 
-// carried are the programs without which the binary starts itself again, for more.
+// carried are the embedded programs, without which the binary starts itself again, at a higher
+// cost.
 var carried = hosttest.Ability{Name: "the programs that make build puts into the binary", Has: func() bool {
 	for _, path := range []string{"../../internal/host/embedded/guestbin/bin/crannog-guest", "../../internal/host/embedded/runtimebin/bin/crannog-runtime"} {
 		if _, err := os.Stat(path); err != nil {
@@ -141,7 +140,7 @@ func (l life) step(name string, do func() error) error {
 	return err
 }
 
-// costs are what operations cost, by name.
+// costs are the costs of operations, by name.
 type costs map[string][]perfcount.Counts
 
 func (c costs) add(name string, counts perfcount.Counts) { c[name] = append(c[name], counts) }

@@ -17,9 +17,9 @@ type bed struct {
 	op    operation
 	state string
 	base  string   // a snapshot of it
-	ids   []string // of all sandboxes that there were, its own first
+	ids   []string // of all sandboxes so far, its own first
 
-	// As the server that runs now has them.
+	// Those of the present server.
 	s      *servetest.Server
 	client *crannog.Client
 	sb     *crannog.Sandbox
@@ -43,7 +43,7 @@ func newBed(t *testing.T, op operation) *bed {
 	if _, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{Name: b.base}); err != nil {
 		t.Fatal(err)
 	}
-	// Each operation is the first thing of its kind that its server does.
+	// Each operation is the first of its kind in its server.
 	b.s.Kill()
 	b.serve(t)
 	if b.sb, err = b.client.Get(t.Context(), b.sb.ID()); err != nil {
@@ -63,13 +63,13 @@ func (b *bed) waits(t *testing.T) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
 		if said := b.s.Stderr(); !strings.Contains(said, b.op.awaits) {
-			return fmt.Errorf("control: the server never said %q\n%s", b.op.awaits, said)
+			return fmt.Errorf("control: the server never logged %q\n%s", b.op.awaits, said)
 		}
 		return nil
 	})
 }
 
-// What a furnished sandbox has: number is what its program remembers.
+// The content of a furnished sandbox: number is what its program remembers.
 const (
 	number      = 4711
 	listWhole   = "file\nkeep.py"
@@ -82,8 +82,8 @@ func (b *bed) furnish(t *testing.T) {
 	output(t, b.sb, "echo precious > /home/user/file; sync")
 }
 
-// remember starts a program that keeps a number in memory alone, writes it to
-// a file on each SIGUSR1 and adds one on each SIGUSR2.
+// remember starts a program that keeps a number only in memory, writes it to a file on each SIGUSR1
+// and adds one on each SIGUSR2.
 func remember(t *testing.T, sb *crannog.Sandbox, number int) {
 	t.Helper()
 	output(t, sb, fmt.Sprintf(`rm -f /tmp/up; cat > keep.py <<'X'
@@ -109,8 +109,7 @@ func recall(t *testing.T, sb *crannog.Sandbox) string {
 	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
 }
 
-// holds checks whether a sandbox has its files and its memory, both of the same
-// time.
+// holds checks that a sandbox has its files and its memory, both of the same time.
 func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	want := number
@@ -130,12 +129,11 @@ func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// reconciled is what a server says that it has put in order.
+// reconciled is a server's report of its reconciliation.
 var reconciled = regexp.MustCompile(`(lost|abandoned|finished|orphans|left|mended)=[1-9]\d*`)
 
-// look starts the next server, checks whether nothing is half there, and lets
-// the sandbox run. done says that the operation was over. It returns what was
-// found.
+// look starts the next server, checks that nothing is half done, and lets the sandbox run. done is
+// set if the operation was over. It returns what was found.
 func (b *bed) look(t *testing.T, done bool) string {
 	t.Helper()
 	b.serve(t)
@@ -151,7 +149,7 @@ func (b *bed) look(t *testing.T, done bool) string {
 	if got := output(t, b.sb, "ls /home/user"); b.op.clears && got == "" {
 		found += " cleared"
 		if got := output(t, b.sb, "pgrep -c python3 || true"); got != "0" {
-			t.Errorf("put back to its start, it runs %s programs", got)
+			t.Errorf("reset to its start, it runs %s programs", got)
 		}
 	} else {
 		if done && (b.op.clears || b.op.undoes && got == listChanged) {
@@ -171,8 +169,7 @@ func (b *bed) look(t *testing.T, done bool) string {
 	return found
 }
 
-// settled finds the sandbox, and in which state it is once what the dead
-// server had begun is settled.
+// settled finds the sandbox, and its state once what the dead server had begun is settled.
 func (b *bed) settled(t *testing.T) string {
 	t.Helper()
 	var err error
@@ -185,7 +182,7 @@ func (b *bed) settled(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One whose end had come is paused by the next server at the latest.
+		// A sandbox whose end had come is paused by the next server at the latest.
 		if state = info.State; state == "paused" || state == "running" && !b.op.pauses {
 			return nil
 		}
@@ -194,8 +191,8 @@ func (b *bed) settled(t *testing.T) string {
 	return state
 }
 
-// others checks whether the sandboxes that the operation has made are usable,
-// ends them, and says how many they are.
+// others checks that the sandboxes that the operation has made are usable, ends them, and returns
+// their number.
 func (b *bed) others(t *testing.T, done bool) int {
 	t.Helper()
 	list, err := b.client.List(t.Context(), crannog.ListOptions{States: []string{"all"}})
@@ -232,7 +229,7 @@ func (b *bed) others(t *testing.T, done bool) int {
 	return n
 }
 
-// snapshots checks whether each that is listed can be used, and removes all.
+// snapshots checks that each listed snapshot can be used, and removes all.
 func (b *bed) snapshots(t *testing.T) {
 	t.Helper()
 	list, err := b.client.Snapshots(t.Context(), crannog.SnapshotOptions{})

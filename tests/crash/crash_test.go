@@ -1,5 +1,4 @@
-// Package crash_test ends servers and engines without warning and looks at
-// what is left.
+// Package crash_test ends servers and engines without warning and checks what is left.
 package crash_test
 
 import (
@@ -32,8 +31,8 @@ func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// P7: a server that was killed with 20 sandboxes finds all of them again, under
-// the same tokens, with what they hold; and the server may be another build.
+// P7: a server that was killed with 20 sandboxes finds all of them again, with the same tokens and
+// content; and the server may be another build.
 func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -51,7 +50,7 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	}
 	first.Kill()
 
-	// An upgrade replaces the program's file under running sandboxes.
+	// An upgrade replaces the program's file while sandboxes run.
 	upgraded := filepath.Join(filepath.Dir(program), "crannog-upgraded")
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -81,7 +80,7 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	second.Stop(t)
 }
 
-// P7: what expired while no server ran is gone after the next start.
+// P7: a sandbox that expired while no server ran is gone after the next start.
 func TestExpiredWhileNobodyWatched(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -90,7 +89,7 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its end comes after the kill, however slowly that is done.
+	// Its end comes after the kill, however slow that is.
 	if err := sb.SetTimeout(t.Context(), hosttest.Patience(10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,7 @@ func TestKilledWhileCreating(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				// It fails or succeeds as the kill wants it.
+				// It fails or succeeds, depending on the kill.
 				_, _ = client.Create(ctx, crannog.Timeout(time.Second))
 			})
 		}
@@ -141,8 +140,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	last.Stop(t)
 }
 
-// P8: an ephemeral sandbox does not outlive the command that made it, even if
-// that is killed.
+// P8: an ephemeral sandbox does not outlive the command that made it, even if that is killed.
 func TestKilledRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()

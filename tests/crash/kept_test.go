@@ -14,13 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// A run that is killed at any moment of its end leaves what it changed and what
-// it printed, or one of them, or nothing; each of them whole, and the next
-// command finds or removes it.
+// A run that is killed at any moment of its end leaves its changes and its output, or one of them,
+// or nothing; each of them complete, and the next command finds or removes it.
 func TestKilledAtTheEndOfARun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	found := map[string]int{}
-	// The last one lives.
+	// The last one is not killed.
 	const moments, step = 14, 10 * time.Millisecond
 	for i := range moments {
 		state, host := t.TempDir(), t.TempDir()

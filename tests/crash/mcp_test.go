@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// agent is a client of tools.
+// agent is a client of MCP tools.
 type agent struct {
 	t *testing.T
 	*mcp.ClientSession
@@ -30,11 +30,11 @@ func connected(t *testing.T, transport mcp.Transport) agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() }) // what it speaks with may be dead
+	t.Cleanup(func() { _ = s.Close() }) // the server may be dead
 	return agent{t, s}
 }
 
-// do calls a tool that must go well.
+// do calls a tool that must succeed.
 func (a agent) do(tool string, in map[string]any) string {
 	a.t.Helper()
 	r, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: in})
@@ -50,7 +50,7 @@ func (a agent) do(tool string, in map[string]any) string {
 
 type args = map[string]any
 
-// tools starts "crannog mcp" and returns what kills it.
+// tools starts "crannog mcp" and returns a function that kills it.
 func tools(t *testing.T, state string, flags ...string) (agent, func()) {
 	t.Helper()
 	cmd := exec.Command(program, append([]string{"mcp", "--state", state, "--no-workspace"}, flags...)...)
@@ -76,8 +76,8 @@ func listed(t *testing.T, state string) []api.Sandbox {
 	return list
 }
 
-// P8: tools that were killed leave no sandbox of theirs to the next that start,
-// and a named one with all that it had.
+// P8: tools that were killed leave none of their sandboxes to the next ones, and a named one with
+// all its content.
 func TestKilledTools(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
@@ -104,8 +104,8 @@ func TestKilledTools(t *testing.T) {
 	servetest.NothingLeft(t, state)
 }
 
-// What tools on this machine made at a server has a short end of its own, so
-// that it goes when the tools were killed.
+// A sandbox that tools on this machine created at a server has a short end of its own, so that it
+// is removed when the tools were killed.
 func TestKilledToolsOfAServer(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
@@ -123,7 +123,7 @@ func TestKilledToolsOfAServer(t *testing.T) {
 			t.Errorf("%s ends at %v", info.ID, info.EndsAt)
 			continue
 		}
-		// Its end, brought forward: no session is there to put it off.
+		// Its end, moved forward: there is no session to extend it.
 		sb, err := s.Local(t).Get(t.Context(), info.ID)
 		if err == nil {
 			err = sb.SetTimeout(t.Context(), time.Second)
@@ -144,7 +144,7 @@ func over(t *testing.T, s *servetest.Server) agent {
 	})
 }
 
-// shows is a key that is shown with each request.
+// shows is a key that is sent with each request.
 type shows string
 
 func (key shows) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -153,8 +153,8 @@ func (key shows) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// P8: a server that was killed under agents finds each one's sandbox again, and
-// has one for each, at whatever moment it was made.
+// P8: a server that was killed under agents finds each one's sandbox again, and has exactly one for
+// each, at whatever moment it was created.
 func TestKilledUnderAgents(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
@@ -174,7 +174,7 @@ func TestKilledUnderAgents(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			// It fails or succeeds as the kill wants it.
+			// It fails or succeeds, depending on the kill.
 			_, _ = a.CallTool(t.Context(), &mcp.CallToolParams{Name: "bash", Arguments: args{"command": "true"}})
 		}()
 		time.Sleep(time.Duration(i) * 20 * time.Millisecond) // another moment of the creation each time

@@ -10,36 +10,35 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// operation is what servers are killed in.
+// operation is one during which servers are killed.
 type operation struct {
 	name  string
 	flags []string // of the server
-	// awaits is what the server says once it is ready for the operation, and
-	// uses what it says of the operation; "" is nothing.
+	// awaits is the log line of a server that is ready for the operation, and uses the log line of
+	// the operation; "" is none.
 	awaits, uses string
 	onEnd        api.OnEnd // of the sandbox
 
-	// prepare brings about all that the operation needs.
+	// prepare prepares everything that the operation needs.
 	prepare func(t *testing.T, b *bed)
-	// act carries it out and calls began when the clock is to start.
+	// act executes it and calls began when the timer is to start.
 	act func(ctx context.Context, b *bed, began func()) error
 
-	// makes is how many sandboxes it makes; plain ones have nothing of ours.
+	// makes is how many sandboxes it makes; plain ones have none of our content.
 	makes int
 	plain bool
-	// keeps says that it writes files alone, clears that it puts the sandbox
-	// back to its template, undoes that it does so to the base, and pauses
-	// that the sandbox is paused in the end whatever is killed.
+	// keeps is set if it saves files only, clears if it resets the sandbox to its template, undoes
+	// if it rolls back to the base, and pauses if the sandbox is paused in the end whatever is
+	// killed.
 	keeps, clears, undoes, pauses bool
 }
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-const grace = 200 * time.Millisecond // until a sandbox's end comes by itself
+const grace = 200 * time.Millisecond // until a sandbox ends by itself
 
-// pooled are a server's flags under which a sandbox waits for callers, and a
-// spare kernel after a state was saved.
+// pooled are a server's flags for a warm sandbox, and a spare kernel after a state was saved.
 var pooled = []string{"--pool", "64m", "--verbose"}
 
 const (
@@ -79,7 +78,7 @@ func operations() []operation {
 		{name: "reset", prepare: furnished, clears: true, act: asks(func(ctx context.Context, b *bed) error { return b.sb.Reset(ctx) })},
 		{name: "pause at the end", prepare: running, onEnd: api.OnEnd{Pause: true}, pauses: true, act: awaitEnd},
 		{name: "wake", prepare: paused, onEnd: api.OnEnd{Pause: true, Wake: true}, act: asks(func(ctx context.Context, b *bed) error {
-			return b.sb.CommandContext(ctx, "true").Run() // is traffic
+			return b.sb.CommandContext(ctx, "true").Run() // it is traffic
 		})},
 		{
 			name: "claim", flags: pooled, awaits: poolFilled, uses: poolUsed, prepare: running, makes: 1, plain: true,
@@ -92,8 +91,7 @@ func operations() []operation {
 	}
 }
 
-// withSpare is the operation where a spare kernel waits for it: one does after
-// something was saved.
+// withSpare is the operation with a spare kernel, which there is after a save.
 func (op operation) withSpare() operation {
 	prepare := op.prepare
 	op.name, op.flags, op.awaits, op.uses = op.name+" with a spare kernel", pooled, spareWaits, spareTaken
@@ -113,8 +111,7 @@ func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed
 	}
 }
 
-// awaitEnd waits until the sandbox's time is up, an end that no caller asks
-// for.
+// awaitEnd waits until the sandbox's time is up, an end that no caller requests.
 func awaitEnd(ctx context.Context, b *bed, began func()) error {
 	if err := b.sb.SetTimeout(ctx, grace); err != nil {
 		return err
@@ -144,7 +141,7 @@ func paused(t *testing.T, b *bed) {
 	}
 }
 
-// saved is a sandbox of which this server has written something down.
+// saved is a sandbox of which this server has saved a state.
 func saved(t *testing.T, b *bed) {
 	t.Helper()
 	n, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: true})
@@ -160,7 +157,7 @@ func saved(t *testing.T, b *bed) {
 func changed(t *testing.T, b *bed) {
 	t.Helper()
 	if output(t, b.sb, "ls /home/user") == listChanged {
-		return // the kill came before it was put back
+		return // the kill came before the rollback
 	}
 	// Wait until the number was added: of two pending signals, Python handles the
 	// one with the lower number first.
@@ -168,7 +165,7 @@ func changed(t *testing.T, b *bed) {
 	b.holds(t, b.sb)
 }
 
-// furnished has the file and the program anew if it was put back to its start.
+// furnished has the file and the program again after a reset.
 func furnished(t *testing.T, b *bed) {
 	t.Helper()
 	if output(t, b.sb, "ls /home/user") == "" {

@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P7: without copies of what was mapped, an upgrade of the host's programs takes the
-// memory of a paused sandbox, and not its files. Where a program that ran is gone for
-// good nothing comes out, and nothing is lost.
+// P7: without copies of mapped files, an upgrade of the host's programs makes the memory of a
+// paused sandbox unusable, but not its files. If a program that ran is gone for good, the files
+// cannot be extracted, and nothing is lost.
 func TestAcrossOtherPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for name, gone := range map[string]bool{"replaced": false, "removed": true} {
@@ -68,7 +68,7 @@ func TestAcrossOtherPrograms(t *testing.T) {
 			if got := output(t, sb, "cat file; pgrep -f '^/.crannog/programs' || echo none"); got != "precious\nnone" {
 				t.Errorf("it has %q", got)
 			}
-			// It began anew, so its memory goes with the new programs.
+			// It booted anew, so its memory can be restored with the new programs.
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestAcrossOtherPrograms(t *testing.T) {
 	}
 }
 
-// emptied removes all that is in a directory.
+// emptied removes all files in a directory.
 func emptied(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -89,8 +89,8 @@ func emptied(dir string) error {
 	return err
 }
 
-// F24: a change of the host's programs changes nothing for a sandbox that was
-// saved: what its memory refers to is kept.
+// F24: a change of the host's programs does not affect a saved sandbox: copies are kept of what its
+// memory refers to.
 func TestF24OtherProgramsChange(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, programs := t.TempDir(), t.TempDir()
@@ -137,7 +137,7 @@ func TestF24OtherProgramsChange(t *testing.T) {
 			t.Errorf("%s: %q programs run", what, got)
 		}
 	}
-	// What is mapped is replaced, and the server killed, in either order.
+	// Mapped files are replaced, and the server killed, in either order.
 	refers := func(what string) {
 		t.Helper()
 		again, err := s.Local(t).Get(ctx, sb.ID())
@@ -186,7 +186,7 @@ func TestF24OtherProgramsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	refers("removed")
-	// Without a copy the memory cannot go on, and the file is named.
+	// Without a copy the memory cannot be restored, and the file is named.
 	copies := filepath.Join(state, "host-files")
 	if err := os.Rename(copies, copies+".away"); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestF24OtherProgramsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	again("with it again", func() {})
-	// Copies that nothing refers to any more go.
+	// Unreferenced copies are removed.
 	for _, b := range append(forks, sb) {
 		if err := b.Kill(ctx); err != nil {
 			t.Fatal(err)

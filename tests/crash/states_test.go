@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// moments are how many kills there are of each operation, spread from
-	// earliest to latest of what it takes.
+	// moments is how many kills there are of each operation, spread from the earliest to the latest
+	// of its duration.
 	moments          = 6
 	earliest, latest = 0.05, 0.95
-	// again is how often a moment is tried that was too late, by what the
-	// operation then took.
+	// again is how often a moment that was too late is retried, with the operation's new duration.
 	again = 2
-	// control is how many further kills there may be, each earlier than the
-	// one before, until one comes in time.
+	// control is how many further kills there may be, each earlier than the one before, until one
+	// comes in time.
 	control = 12
 )
 
-// longest is how long an operation may take that nothing kills.
+// longest is the longest allowed duration of an operation that is not killed.
 var longest = hosttest.Patience(hosttest.Hang)
 
-// P29: a server that is killed at any moment of a change of state leaves the
-// sandbox running or paused with all that it had, and no half snapshot or copy.
+// P29: a server that is killed at any moment of a change of state leaves the sandbox running or
+// paused with its whole state, and no partial snapshot or copy.
 func TestKilledWhileSaving(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	for _, op := range operations() {
@@ -51,7 +50,7 @@ func TestKilledWhileSaving(t *testing.T) {
 						hits++
 						break
 					}
-					took = k.took // it was measured while the machine had more to do
+					took = k.took // it was measured while the machine was busier
 				}
 			}
 			for at := took / 4; hits == 0 && len(strikes) < 1+again*moments+control; at /= 2 {
@@ -63,7 +62,7 @@ func TestKilledWhileSaving(t *testing.T) {
 			}
 			t.Log(strikes)
 			if hits == 0 {
-				t.Errorf("control: none of %d kills came while the operation was under way: %v", len(strikes)-1, strikes)
+				t.Errorf("control: none of %d kills came during the operation: %v", len(strikes)-1, strikes)
 			}
 			b.end(t)
 		})
@@ -72,10 +71,10 @@ func TestKilledWhileSaving(t *testing.T) {
 
 // strike is one kill of a server.
 type strike struct {
-	at     time.Duration // when it was to come
+	at     time.Duration // when it was planned
 	took   time.Duration // until it came or the operation was over
 	midway bool          // the operation had begun and was not over
-	found  string        // what the next server has found
+	found  string        // what the next server found
 }
 
 func (k strike) String() string {
@@ -86,8 +85,7 @@ func (k strike) String() string {
 	return fmt.Sprintf("\n%s: %s %s: %s", k.at.Round(10*time.Microsecond), when, k.took.Round(10*time.Microsecond), k.found)
 }
 
-// strike begins the operation, kills the server at a moment of it, and looks
-// at what the next one makes of it.
+// strike begins the operation, kills the server at a moment of it, and checks the next one.
 func (b *bed) strike(t *testing.T, at time.Duration) strike {
 	t.Helper()
 	b.op.prepare(t, b)
@@ -129,22 +127,21 @@ func (b *bed) strike(t *testing.T, at time.Duration) strike {
 		k.took = time.Since(start)
 		b.s.Kill()
 		cancel()
-		// What was over in time has its answer.
+		// An operation that was over in time has its answer.
 		k.midway = <-ended != nil
 	}
 	dead := b.s.Stderr()
 	if at == longest && !strings.Contains(dead, b.op.uses) {
-		t.Errorf("control: the operation did without %q\n%s", b.op.uses, dead)
+		t.Errorf("control: the operation did not use %q\n%s", b.op.uses, dead)
 	}
 	k.found = b.look(t, !k.midway)
 	if t.Failed() {
-		t.Fatalf("after a kill %s\nthe dead server said: %s", k, dead)
+		t.Fatalf("after a kill %s\nthe dead server's log: %s", k, dead)
 	}
 	return k
 }
 
-// end removes all that the kills have left, and checks whether anything is
-// left that cannot be removed.
+// end removes everything that the kills have left, and checks that nothing else is left.
 func (b *bed) end(t *testing.T) {
 	t.Helper()
 	b.snapshots(t)

@@ -28,8 +28,7 @@ func altered(t *testing.T, alter func([]byte) []byte) string {
 	return name
 }
 
-// otherGVisor is the program with another version of gVisor in it, by what it
-// knows of its modules.
+// otherGVisor is the program with another version of gVisor in its module list.
 func otherGVisor(t *testing.T) string {
 	t.Helper()
 	return altered(t, func(data []byte) []byte {
@@ -45,8 +44,8 @@ func otherGVisor(t *testing.T) string {
 	})
 }
 
-// P7: memory that another version of gVisor saved is refused, and not lost; files
-// go on under any.
+// P7: memory that another version of gVisor saved is refused, and not lost; files start with any
+// version.
 func TestAcrossAnotherGVisor(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	state := t.TempDir()
@@ -98,7 +97,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("resume", sb.Resume(t.Context(), life))
-	// Files that are saved with memory are a part of it.
+	// A state with memory includes files.
 	refused("resume of its files", sb.ResumeFiles(t.Context(), life))
 	fresh, err := client.Create(t.Context(), crannog.Template(files.ID))
 	if err != nil {
@@ -119,7 +118,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	}
 	second.Stop(t)
 
-	// What was refused resumes under the version that saved it.
+	// The refused state resumes with the version that saved it.
 	third := servetest.Start(t, program, state)
 	if sb, err = third.Client(t).Get(t.Context(), saved[0]); err != nil {
 		t.Fatal(err)
@@ -133,7 +132,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	third.Stop(t)
 }
 
-// P7: what was paused under one build of the program resumes under another.
+// P7: a sandbox that was paused by one build of the program resumes with another.
 func TestPausedAcrossAnUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	state := t.TempDir()

@@ -11,9 +11,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// P8: of as many as may be alive at once, asked for at the same time, each is its
-// own: it answers for itself and has what was written into it. One more is refused,
-// and nothing is left of any.
+// P8: of the greatest number of sandboxes, requested at once, each is separate: it answers for
+// itself and has its own content. One more is refused, and nothing is left of any.
 func TestCrowd(t *testing.T) {
 	s := start(t)
 	crowd := number(200) - 1 // beside the one that runs all the time

@@ -1,6 +1,5 @@
-// Package cycles_test makes sandboxes by the hundred at a server, ends them,
-// and counts what of them is left: in the server, which is this very process,
-// in the causeway, and on this machine.
+// Package cycles_test creates and ends sandboxes by the hundred at a server, and counts what is
+// left of them: in the server, which is this process, in the gateway, and on this machine.
 package cycles_test
 
 import (
@@ -31,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// number is how many sandboxes a test makes: all in make test-full, and else as
-// many as show what each of them leaves.
+// number is how many sandboxes a test makes: all in make test-full, and otherwise enough to show
+// what each leaves.
 func number(all int) int {
 	if hosttest.Full() {
 		return all
@@ -40,11 +39,11 @@ func number(all int) int {
 	return all / 10
 }
 
-// policy gives a sandbox a link.
+// policy gives a sandbox a network.
 const policy = "policy: v1\nname: cycles\nnetwork: {unlisted: deny, hosts: [{host: api.cycles.test, rules: [{methods: [GET], do: allow}]}]}\n"
 
-// server is one in this process, with what it writes in directories of its own.
-// A sandbox with a link runs in it all the time, so that there is a causeway.
+// server is a server in this process, with directories of its own. A sandbox with a network runs in
+// it all the time, so that there is a gateway.
 type server struct {
 	state, tmp string
 	sibling    string
@@ -82,7 +81,7 @@ func start(t *testing.T) server {
 			t.Error(err)
 		}
 	})
-	// A server that answers here listens on the socket, too.
+	// When a server answers here, it listens on the socket too.
 	answer, err := http.Get("http://" + l.Addr().String() + "/health")
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +105,7 @@ func start(t *testing.T) server {
 	return s
 }
 
-// client is one that asks over the server's socket, and whose connections end
-// with it.
+// client is one that uses the server's socket, and whose connections end with it.
 func (s server) client(t *testing.T) *crannog.Client {
 	t.Helper()
 	c, err := crannog.New(crannog.Socket(filepath.Join(s.state, "crannog.sock")))
@@ -117,7 +115,7 @@ func (s server) client(t *testing.T) *crannog.Client {
 	return c
 }
 
-// turns has as many turns, some at a time, and forgets what has ended.
+// turns makes so many turns, some at a time, and removes what has ended.
 func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
 	t.Helper()
 	c := s.client(t)
@@ -137,20 +135,20 @@ func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *c
 	}
 }
 
-// causewayFiles is what the causeway has open.
+// causewayFiles returns the open files of the gateway.
 const causewayFiles = "descriptors of the causeway"
 
-// count is all that could be left.
+// count counts everything that could be left.
 func (s server) count(t *testing.T) map[string]int {
 	t.Helper()
 	n := hosttest.Host(t, s.state)
 	maps.Copy(n, gvisortest.Residue(t, s.state))
 	n[causewayFiles] = len(hosttest.Descriptors(t, s.causeway))
 	for _, pattern := range []string{filepath.Join(s.tmp, "*"), gvisortest.Temporary} {
-		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
+		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns
 		n["temporary files"] += len(found)
 	}
-	// It grows by what happened, and has a bound of its own.
+	// It grows with each event, and has a limit of its own.
 	delete(n, "files: record")
 	return n
 }
@@ -168,11 +166,10 @@ func (s server) calm(t *testing.T) (n map[string]int) {
 	return nil
 }
 
-// leavesNothing has turns, and wants no more to be there after many than after
-// a few.
+// leavesNothing makes turns, and checks that no more is left after many than after a few.
 func (s server) leavesNothing(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
 	t.Helper()
-	s.turns(t, 2*atOnce, atOnce, turn) // what is made once and kept is not left
+	s.turns(t, 2*atOnce, atOnce, turn) // what is created once and kept is not a leak
 	before := s.calm(t)
 	s.seesOne(t, before)
 	began := time.Now()
@@ -186,7 +183,7 @@ func (s server) leavesNothing(t *testing.T, n, atOnce int, turn func(context.Con
 	})
 }
 
-// seesOne is the control: one sandbox that is not ended is in the count.
+// seesOne is the control: one sandbox that is not ended is counted.
 func (s server) seesOne(t *testing.T, before map[string]int) {
 	t.Helper()
 	c := s.client(t)
@@ -206,7 +203,7 @@ func (s server) seesOne(t *testing.T, before map[string]int) {
 	s.turns(t, 1, 1, func(ctx context.Context, c *crannog.Client) error { return end(ctx, c, sb.ID()) })
 }
 
-// run has a program run, which sees whether the sandbox has a link.
+// run runs a program that checks whether the sandbox has a network.
 func run(ctx context.Context, sb *crannog.Sandbox) error {
 	out, err := sb.CommandContext(ctx, "grep", "-o", "eth0", "/proc/net/dev").CombinedOutput()
 	if err != nil || string(out) != "eth0\n" {
@@ -223,7 +220,7 @@ func end(ctx context.Context, c *crannog.Client, id string) error {
 	return sb.Kill(ctx)
 }
 
-// P8: what is made, used and removed leaves nothing.
+// P8: sandboxes that are created, used and removed leave nothing.
 func TestCreated(t *testing.T) {
 	s := start(t)
 	s.leavesNothing(t, number(500), 4, func(ctx context.Context, c *crannog.Client) error {
@@ -239,7 +236,7 @@ func TestCreated(t *testing.T) {
 	})
 }
 
-// P8: neither do copies with links of their own.
+// P8: neither do copies with networks of their own.
 func TestForked(t *testing.T) {
 	s := start(t)
 	const together = 10

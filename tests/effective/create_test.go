@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// tree is a workspace with something to hide and to protect.
+// tree is a workspace with files to hide and to protect.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-// listed is a policy with a host, and one that is denied by name.
+// listed is a policy with an allowed host, and one that is denied by name.
 const listed = `policy: v1
 name: task
 network:
@@ -37,7 +37,7 @@ network:
     - {host: denied.example, rules: [{do: deny}]}
 `
 
-// judgedBy gives a machine a link that another policy judges.
+// judgedBy gives an instance a network under another policy.
 func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		d, err := policy.Parse([]byte(document))
@@ -67,12 +67,12 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 	}
 }
 
-// leaky is a link whose fault may stay unseen: a port that says nothing for half
-// a second counts as closed, and so does one behind a link that is held up.
+// leaky is a network whose fault may go unnoticed: a port that is silent for half a second counts
+// as closed, and so does one behind a delayed network.
 const leaky = "a link that lets all ports through"
 
-// P23: a sandbox whose machine is not what was asked for is never ready, and
-// nothing of it is left. The same machine unbent is the control.
+// P23: a sandbox whose instance is not the requested one is never ready, and nothing of it is left.
+// Control: the same instance unchanged.
 func TestDisagreementAtCreation(t *testing.T) {
 	r := newRig(t)
 	bend := func(do func(*engine.Spec)) func(*engine.Spec) error {
@@ -88,10 +88,10 @@ func TestDisagreementAtCreation(t *testing.T) {
 		how  func(*engine.Spec) error
 		want string
 	}{
-		{"a way out", nil, r.wayOut(), "there is a way out"},
+		{"a way out", nil, r.wayOut(), "there is a route out"},
 		{"a hidden file is shown", shown, bend(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
-		{"a read-only directory can be written", fixed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace/.git/hooks takes new files"},
-		{"a sealed directory can be written", sealed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace takes new files"},
+		{"a read-only directory can be written", fixed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace/.git/hooks"},
+		{"a sealed directory can be written", sealed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace"},
 		{"more memory", nil, bend(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
 		{"more disk", nil, bend(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
 		{"more files", nil, bend(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},

@@ -12,13 +12,13 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// on is a sandbox under a policy about files.
+// on creates a sandbox under a policy about files.
 func (r *rig) on(document string, opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	return r.must(append(opts, crannog.Policy("policy: v1\nname: task\n"+document))...)
 }
 
-// says is what a shell line prints, and whether it succeeds.
+// says returns what a shell line prints, and whether it succeeds.
 func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
 	r.t.Helper()
 	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: user, TimeoutSeconds: 1200})
@@ -28,8 +28,7 @@ func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
 	return strings.TrimSpace(res.Stdout), res.ExitCode == 0
 }
 
-// writes wants that a user can make a file in some directories and in no
-// others.
+// writes checks that a user can create a file in exactly these directories.
 func (r *rig) writes(sb *crannog.Sandbox, user, yes, no string) {
 	r.t.Helper()
 	for dir := range strings.FieldsSeq(yes) {
@@ -44,7 +43,7 @@ func (r *rig) writes(sb *crannog.Sandbox, user, yes, no string) {
 	}
 }
 
-// nobodyIsRoot finds out that nothing can be done as root.
+// nobodyIsRoot checks that nothing can be done as root.
 func (r *rig) nobodyIsRoot(sb *crannog.Sandbox) {
 	r.t.Helper()
 	_, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"true"}, User: "root"})
@@ -53,7 +52,7 @@ func (r *rig) nobodyIsRoot(sb *crannog.Sandbox) {
 	}
 }
 
-// P4: what a policy does not let be written is not written, by anybody.
+// P4: no user can write what a policy does not allow to be written.
 func TestWhatMayBeWritten(t *testing.T) {
 	r := newRig(t)
 	const all = "/workspace /tmp /var/tmp /home/user"
@@ -66,7 +65,7 @@ func TestWhatMayBeWritten(t *testing.T) {
 	r.writes(sb, "", "/workspace /tmp /tmp/../workspace", "/var/tmp /home/user /usr /usr/local /etc / /tmp/../usr")
 	r.nobodyIsRoot(sb)
 
-	// The same holds with a workspace, whose files are the user's (F11).
+	// The same holds with a workspace, whose files belong to the user (F11).
 	ws := tree(t)
 	shown := r.on("", crannog.Workspace(ws))
 	r.writes(shown, "root", "/workspace /usr", "")
@@ -82,7 +81,7 @@ func TestWhatMayBeWritten(t *testing.T) {
 	r.writes(sb, "", "/tmp /home/user", "/workspace /workspace/.git")
 	r.writes(sb, "root", "/tmp /usr", "/workspace /workspace/.git")
 
-	// A part of what is all the user's own cannot be given alone.
+	// A part of the user's own directory cannot be listed alone.
 	for _, path := range []string{"/workspace/out", "/home/user/x/y"} {
 		_, err := r.create(crannog.Policy("policy: v1\nname: task\nfilesystem: {write: [/tmp, " + path + "]}\n"))
 		var e *crannog.Error
@@ -90,7 +89,7 @@ func TestWhatMayBeWritten(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	// A path that climbs is none.
+	// A path with .. is invalid.
 	for _, list := range []string{"[/workspace/../etc]", "[workspace]", "[/tmp/.]"} {
 		if _, err := r.create(crannog.Policy("policy: v1\nname: task\nfilesystem: {write: " + list + "}\n")); !errors.Is(err, crannog.ErrInvalid) {
 			t.Errorf("%s: %v", list, err)
@@ -101,7 +100,7 @@ func TestWhatMayBeWritten(t *testing.T) {
 	}
 }
 
-// P4: what a policy does not let be read shows nothing.
+// P4: paths that a policy does not allow to be read show nothing.
 func TestWhatMayBeRead(t *testing.T) {
 	r := newRig(t)
 	const look = "ls -A /usr/share | wc -l; ls -A /usr/share/../share | wc -l; test -d /usr/bin && echo programs"
@@ -130,8 +129,7 @@ func TestWhatMayBeRead(t *testing.T) {
 	}
 }
 
-// secrets is a workspace with a secret in each file that denied names, and what
-// leads there.
+// secrets is a workspace with a secret in each file that denied names, and links to them.
 func secrets(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -156,11 +154,10 @@ func secrets(t *testing.T) string {
 	return dir
 }
 
-// denied are globs of secrets, of which the last two name what is behind a
-// link.
+// denied are globs of secrets, of which the last two name the target of a link.
 const denied = `deny: ["**/.env", "**/keys/**", "**/.netrc", "**/.aws/**", "**/alias/secret", "/workspace/plain/again/deep/**", "**/later.key"]`
 
-// P4: what a policy denies of a workspace is not there, by whatever way.
+// P4: denied files of a workspace do not exist inside, by any path.
 func TestWhatIsDenied(t *testing.T) {
 	r := newRig(t)
 	ways := []string{
@@ -185,15 +182,15 @@ func TestWhatIsDenied(t *testing.T) {
 		if got := r.sh(sb, "cat /workspace/plain/canary-here"); got != "canary-58" {
 			t.Errorf("%s: what is not denied: %q", mode, got)
 		}
-		// What is not there yet may be made inside, which is the sandbox's own.
+		// A missing file may be created inside, and belongs to the sandbox.
 		if got := r.sh(sb, "cd /workspace && echo own > later.key && cat later.key"); got != "own" {
 			t.Errorf("%s: what is made inside: %q", mode, got)
 		}
 	}
 }
 
-// What a policy denies and what is protected after a look may have come to the
-// host's directory since: of a copy nothing of it is seen.
+// Denied and protected files may appear in the host's directory after the check: a copy shows none
+// of them.
 func TestWhatComesLater(t *testing.T) {
 	r := newRig(t)
 	ws := secrets(t)
@@ -212,8 +209,8 @@ func TestWhatComesLater(t *testing.T) {
 	}
 }
 
-// P4: what a policy makes read-only is read and not changed. What it only protects is
-// the sandbox's own copy.
+// P4: files that a policy makes read-only can be read and not changed. A file that it only protects
+// can be changed in the sandbox's own copy.
 func TestWhatIsReadOnly(t *testing.T) {
 	r := newRig(t)
 	ws := tree(t)
@@ -229,7 +226,7 @@ func TestWhatIsReadOnly(t *testing.T) {
 	if got := r.sh(own, "cd /workspace && echo x >> .envrc && mv .envrc away && echo y > .git/hooks/new && cat away .git/hooks/new"); got != "use nixx\ny" {
 		t.Errorf("a copy that is protected: %q", got)
 	}
-	// What is hidden in a directory that is read-only is hidden.
+	// A hidden file in a read-only directory is hidden.
 	deep := r.on("level: minimal\nfilesystem: {read_only: ['**/.git/**'], deny: ['**/pre-commit']}\n", crannog.Workspace(ws))
 	if got, _ := r.says(deep, "root", "cat /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/new; ls -A /workspace/.git"); got != "hooks" {
 		t.Errorf("hidden in a read-only directory: %q", got)
@@ -253,7 +250,7 @@ func TestWhatIsReadOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is behind a link, or is one, could be replaced: nothing starts.
+	// A link, or its target, could be replaced: the start is refused.
 	for name, make := range map[string]func(dir string) error{
 		"a link":         func(dir string) error { return os.Symlink("main.go", filepath.Join(dir, ".envrc")) },
 		"a directory is": func(dir string) error { return os.Symlink("..", filepath.Join(dir, ".git", "hooks")) },
@@ -276,7 +273,7 @@ func TestWhatIsReadOnly(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != "policy_protects_link" {
 			t.Errorf("%s: %v", name, err)
 		}
-		// F2: what is only protected starts: the export follows the link.
+		// F2: with protected paths it starts: the export follows the link.
 		sb := r.on("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(dir))
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)

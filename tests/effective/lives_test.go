@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-const wayOut = "there is a way out"
+const wayOut = "there is a route out"
 
 // begun is a sandbox with something in its files and in its memory.
 func (r *rig) begun() *crannog.Sandbox {

@@ -1,6 +1,6 @@
-// Package effective_test gives sandboxes another machine than was asked for, on
-// each way by which one can come about, and wants that none of them is ever
-// ready, that nothing of it is left, and that nothing else is lost by it.
+// Package effective_test gives sandboxes another instance than requested, in each way in which one
+// can be created, and checks that none of them is ever ready, that nothing of it is left, and that
+// nothing else is lost by it.
 package effective_test
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
 func TestMain(m *testing.M) {
@@ -39,17 +39,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// crooked is the engine, which makes other machines than it is asked for while
-// it is bent.
+// crooked is an engine that changes the specification of instances while it is bent.
 type crooked struct {
 	*gvisor.Engine
 
 	mu   sync.Mutex
 	bent func(*engine.Spec) error
-	made []string // the IDs of all that it was asked for
+	made []string // the IDs of all requested instances
 }
 
-// bend makes all machines different from now on; nil makes them right again.
+// bend changes all instances from now on; nil stops that.
 func (c *crooked) bend(how func(*engine.Spec) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +61,7 @@ func (c *crooked) asked() []string {
 	return slices.Clone(c.made)
 }
 
-// with does something with a machine as it is to be.
+// with passes the changed specification to a function.
 func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
 	c.mu.Lock()
 	c.made = append(c.made, spec.ID)
@@ -151,7 +150,7 @@ func newRig(t *testing.T) *rig {
 
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, DiskInodes: 20_000, CommandTimeoutSeconds: 1200}
 
-// create makes a sandbox that ends with the test.
+// create creates a sandbox that ends with the test.
 func (r *rig) create(opts ...crannog.CreateOption) (*crannog.Sandbox, error) {
 	r.t.Helper()
 	sb, err := r.client.Create(r.t.Context(), append([]crannog.CreateOption{crannog.Timeout(life), crannog.Limits(small)}, opts...)...)
@@ -169,7 +168,7 @@ func (r *rig) ends(sb *crannog.Sandbox) {
 	})
 }
 
-// must makes one that must come about, with what was seen to hold in it.
+// must creates one that must succeed, with the checks that it made.
 func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	sb, err := r.create(opts...)
@@ -180,7 +179,7 @@ func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
 	return sb
 }
 
-// effective finds out that a sandbox is ready, and was looked at.
+// effective checks that a sandbox is ready, and was probed.
 func (r *rig) effective(sb *crannog.Sandbox) {
 	r.t.Helper()
 	info, err := sb.Refresh(r.t.Context())
@@ -197,7 +196,7 @@ func (r *rig) effective(sb *crannog.Sandbox) {
 	}
 }
 
-// refused checks that an error names what does not hold.
+// refused checks that an error names the failed check.
 func (r *rig) refused(err error, want string) {
 	r.t.Helper()
 	var e *crannog.Error
@@ -206,7 +205,7 @@ func (r *rig) refused(err error, want string) {
 	}
 }
 
-// ids are the sandboxes that there are, with their states.
+// ids returns the existing sandboxes, with their states.
 func (r *rig) ids() map[string]string {
 	r.t.Helper()
 	list, err := r.client.List(r.t.Context(), crannog.ListOptions{})
@@ -220,8 +219,8 @@ func (r *rig) ids() map[string]string {
 	return all
 }
 
-// onlyLeft finds out that nothing is left but some sandboxes: no row, no
-// machine, no process, no control group and no link.
+// onlyLeft checks that nothing is left but some sandboxes: no row, instance, process, cgroup or
+// network.
 func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	r.t.Helper()
 	known := map[string]bool{}
@@ -256,7 +255,7 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	// A link ends when the causeway sees that no process has its other end.
+	// A network ends when the gateway notices that no process has its other end.
 	hosttest.EventuallyNoError(r.t, func() error {
 		links, err := c.List(r.t.Context())
 		if err != nil {
@@ -280,7 +279,7 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(res.Stdout)
 }
 
-// wayOut gives a machine a link that leads nowhere, whatever it was to have.
+// wayOut gives an instance a network that leads nowhere, whatever was requested.
 func (r *rig) wayOut() func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		box, ours, err := attachment.Pair(attachment.Packets)

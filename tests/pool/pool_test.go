@@ -1,6 +1,5 @@
-// Package pool_test claims sandboxes that waited with languages loaded from the
-// program as it is installed: what was loaded is there, nothing else is, and no
-// two of them draw the same at random.
+// Package pool_test acquires warm sandboxes with loaded languages from the installed program: what
+// was loaded is there, nothing else is, and no two of them draw the same random values.
 package pool_test
 
 import (
@@ -26,14 +25,14 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 const template = "code-interpreter-v1"
 
-// python is what sandboxes see of the host: their PATH may not be the test's.
+// python is a program that sandboxes see: their PATH may not be the test's.
 const python = "/usr/bin/python3"
 
 var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
 	return exec.Command(python, "-c", "import numpy, pandas, matplotlib").Run() == nil
 }}
 
-// server is one with a pool and a log that tells of it.
+// server is a server with a pool and a log about it.
 type server struct {
 	*servetest.Server
 	t      *testing.T
@@ -54,8 +53,8 @@ func start(t *testing.T, flags ...string) *server {
 
 var waits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?` + template + `.* restored=(true|false)`)
 
-// waiting maps the sandboxes of the template that have waited so far to whether they
-// went on from a saved state.
+// waiting maps the sandboxes of the template that were warm so far to whether they were restored
+// from a saved state.
 func (s *server) waiting() map[string]string {
 	all := map[string]string{}
 	for _, m := range waits.FindAllStringSubmatch(s.Stderr(), -1) {
@@ -64,7 +63,7 @@ func (s *server) waiting() map[string]string {
 	return all
 }
 
-// create makes a sandbox as the E2B clients do.
+// create creates a sandbox like the E2B clients.
 func (s *server) create() *crannog.Sandbox {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL+"/sandboxes", strings.NewReader(`{"templateID":"`+template+`"}`))
@@ -89,32 +88,31 @@ func (s *server) create() *crannog.Sandbox {
 	return sb
 }
 
-// claim creates a sandbox when as many as that have waited, and fails the test if it
-// is not one of them, or went on from a saved state and was not to, or the other
-// way round.
+// claim creates a sandbox when that many were warm, and fails the test if it is not one of them, or
+// if restored is not as expected.
 func (s *server) claim(n int, restored bool) *crannog.Sandbox {
 	s.t.Helper()
 	hosttest.EventuallyNoError(s.t, func() error {
 		if have := len(s.waiting()); have < n {
-			return fmt.Errorf("%d have waited, want %d", have, n)
+			return fmt.Errorf("%d sandboxes were warm, want %d", have, n)
 		}
 		return nil
 	})
 	sb := s.create()
 	if got := s.waiting()[sb.ID()]; got != fmt.Sprint(restored) {
-		s.t.Fatalf("%s is one of which the log says restored=%q, want %t", sb.ID(), got, restored)
+		s.t.Fatalf("the log of %s says restored=%q, want %t", sb.ID(), got, restored)
 	}
 	log, err := sb.Logs(s.t.Context())
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if text, err := json.Marshal(log); err != nil || !strings.Contains(string(text), `"from":"pool"`) {
-		s.t.Errorf("its own log does not say that it waited: %s", text)
+		s.t.Errorf("its own log does not say that it was warm: %s", text)
 	}
 	return sb
 }
 
-// run runs code as the first of a default context, and returns what it printed.
+// run runs code as the first in a default context, and returns its output.
 func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
 	s.t.Helper()
 	count := 0
@@ -136,8 +134,8 @@ func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
 	return strings.TrimSpace(out)
 }
 
-// looks is what a first cell finds before it imports anything but sys, and then
-// draws at random, one thing in a line, from what may be kept in a worker.
+// looks prints what a first cell finds before it imports anything but sys, and then random values,
+// one in a line, from every generator that a worker may keep.
 const looks = `import sys
 print([m for m in ("numpy", "pandas", "matplotlib.pyplot") if m in sys.modules], sorted(globals()), sys.argv, __name__)
 import os, random, secrets, ssl, tempfile, uuid, numpy
@@ -145,7 +143,7 @@ for drawn in (random.random(), random.Random().random(), numpy.random.random(), 
               os.urandom(8).hex(), secrets.token_hex(8), uuid.uuid4(), ssl.RAND_bytes(8).hex()):
     print(drawn)`
 
-// differ fails the test if anything that one sandbox drew another drew too.
+// differ fails the test if two sandboxes drew the same value.
 func differ(t *testing.T, what string, boxes ...[]string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -162,9 +160,9 @@ func differ(t *testing.T, what string, boxes ...[]string) {
 	}
 }
 
-// Sandboxes of the interpreter's template go on from one that had loaded its
-// libraries. A first cell finds those and nothing else that it would not find in
-// a sandbox of its own, and none draws what another does (P26).
+// Sandboxes of the interpreter's template are restored from one that had loaded its libraries. A
+// first cell finds those and nothing else that it would not find in a sandbox of its own, and none
+// draws the same values as another (P26).
 func TestRestoredWithLibraries(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, libraries)
 	s, plain := start(t, "--pool", "1g"), start(t)
@@ -180,16 +178,16 @@ func TestRestoredWithLibraries(t *testing.T) {
 		drawn = append(drawn, strings.Fields(rest))
 	}
 	differ(t, "python", drawn...)
-	// The control: nothing is loaded in a sandbox that is made anew.
+	// Control: nothing is loaded in a new sandbox.
 	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
 	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
 	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {
-		t.Errorf("found by first cells: %q in a new box, %q", control, state)
+		t.Errorf("found by first cells: %q in a new sandbox, %q", control, state)
 	}
 }
 
-// draws is what JavaScript draws from V8's generators and OpenSSL's, of which no
-// copy of a process could be told to begin anew.
+// draws prints random values from V8's generators and OpenSSL's, which no copy of a process can
+// start anew.
 const draws = `const c = require("crypto"), { Worker } = require("worker_threads");
 const web = await crypto.subtle.exportKey("raw", await crypto.subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]));
 const inWorker = 'const c = require("crypto"); require("worker_threads").parentPort.postMessage([Math.random(), c.generateKeySync("hmac", {length: 128}).export().toString("hex")])';
@@ -200,11 +198,11 @@ const all = [Math.random(), c.randomUUID(), c.randomBytes(8).toString("hex"), cr
   ...(await new Promise((done) => new Worker(inWorker, { eval: true }).on("message", done)))];
 console.log(all.join("\n"))`
 
-// age is for how many milliseconds a worker has run, and since when.
+// age prints for how many milliseconds a worker has run, and since when.
 const age = `console.log(Date.now() - process.uptime() * 1000)`
 
-// JavaScript is loaded in each sandbox by itself, also in those that go on from a
-// saved state: nothing that two of them draw is the same (P26).
+// Each sandbox loads JavaScript itself, even a restored one: no two of them draw the same values
+// (P26).
 func TestJavaScriptIsLoaded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node, libraries)
 	for name, restored := range map[string]bool{"beside Python": true, "alone": false} {
@@ -220,7 +218,7 @@ func TestJavaScriptIsLoaded(t *testing.T) {
 				claimed := time.Now()
 				began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64)
 				if err != nil || began > float64(claimed.UnixMilli()) {
-					t.Errorf("the worker began at %f, the box was handed over at %d: %v", began, claimed.UnixMilli(), err)
+					t.Errorf("the worker began at %f, the sandbox was handed over at %d: %v", began, claimed.UnixMilli(), err)
 				}
 				var out strings.Builder
 				for e, err := range sb.RunCode(t.Context(), draws, crannog.Language("javascript")) {
@@ -238,14 +236,13 @@ func TestJavaScriptIsLoaded(t *testing.T) {
 	}
 }
 
-// The control: where JavaScript is not to be loaded, its worker begins when it is
-// asked for.
+// Control: if JavaScript is not preloaded, its worker starts on demand.
 func TestJavaScriptIsNotLoaded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node)
 	s := start(t, "--pool", "1g", "--pool-languages", "none")
 	sb := s.claim(1, false)
 	claimed := time.Now()
 	if began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64); err != nil || began < float64(claimed.UnixMilli()) {
-		t.Errorf("the worker began at %f, the box was handed over at %d: %v", began, claimed.UnixMilli(), err)
+		t.Errorf("the worker began at %f, the sandbox was handed over at %d: %v", began, claimed.UnixMilli(), err)
 	}
 }

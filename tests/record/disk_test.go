@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// smallState is a state directory that is a file system of its own. It has room
-// for the programs inside, and for little else.
+// smallState is a state directory that is a file system of its own. It has room for the embedded
+// programs, and for little else.
 func smallState(t *testing.T) string {
 	t.Helper()
 	state := t.TempDir()
@@ -41,9 +41,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// P50, S2: a sandbox that fills the disk of the whole state, and takes at once
-// what becomes free, keeps no caller from removing anything, and other
-// sandboxes from nothing.
+// P50, S2: a sandbox that fills the disk of the whole state, and takes at once whatever becomes
+// free, cannot keep callers from removing things, nor other sandboxes from working.
 func TestS2FullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := smallState(t)
@@ -57,7 +56,7 @@ func TestS2FullDisk(t *testing.T) {
 		}
 		return sb
 	}
-	// One alone keeps below what the disk has; these have more than there is.
+	// One alone stays below the disk's size; together these exceed it.
 	greedy := crannog.Limits(api.Limits{DiskBytes: 4 << 30})
 	var writers []*crannog.Sandbox
 	for range 2 {
@@ -68,8 +67,8 @@ func TestS2FullDisk(t *testing.T) {
 		writers = append(writers, sb)
 	}
 	other := create()
-	must(t, other, "true")         // what its commands print has a file from now on
-	var removed []*crannog.Sandbox // by each of the ways
+	must(t, other, "true")         // the output of its commands has a file from now on
+	var removed []*crannog.Sandbox // in each of the ways
 	for range 3 {
 		removed = append(removed, create())
 	}
@@ -85,22 +84,22 @@ func TestS2FullDisk(t *testing.T) {
 	full := func() bool { return free(t, state) < 1<<20 }
 	hosttest.Eventually(t, "the disk is full", full)
 
-	// Others work on.
+	// Others continue to work.
 	for range 20 {
 		res, err := other.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
 		if err != nil || res.Stdout != "here\n" {
 			t.Fatalf("a command in another sandbox: %v %+v\n%s", err, res, s.Stderr())
 		}
 	}
-	// Nothing new begins.
+	// Nothing new may start.
 	if sb, err := client.Create(hosttest.Context(t), crannog.Timeout(life)); err == nil {
 		t.Errorf("a sandbox is made on a full disk")
 		kill(t, sb)
 	}
 	if !full() {
-		t.Errorf("the disk has %d bytes left, so that nothing of this was tried", free(t, state))
+		t.Errorf("the disk has %d bytes left, so that this test proves nothing", free(t, state))
 	}
-	// Everything that removes works while the writer keeps writing.
+	// Every removal works while the writer keeps writing.
 	cli := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(program, append(args, "--state", state)...).CombinedOutput(); err != nil {

@@ -1,6 +1,5 @@
-// Package record_test does things through the program as it is installed, and
-// compares the record with what was done: also when the server is killed, and
-// when the disk is full.
+// Package record_test does things through the installed program, and compares the audit log with
+// what was done: also when the server is killed, and when the disk is full.
 package record_test
 
 import (
@@ -24,7 +23,7 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// told is what the record holds.
+// told is the content of the audit log.
 type told struct {
 	kinds    map[string]map[audit.Kind]int // by sandbox
 	programs map[string]map[string]int     // executed, by sandbox and base name
@@ -33,8 +32,8 @@ type told struct {
 	gaps     []string
 }
 
-// read reads the record of a state directory, and expects it to be verified
-// and each source to be in it in order.
+// read reads the audit log of a state directory, and checks that it verifies and that the entries
+// of each source are in order.
 func read(t *testing.T, state string) told {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
@@ -99,7 +98,7 @@ func (o *told) add(e audit.Entry) error {
 	return nil
 }
 
-// changed counts the changes of files whose path begins so, and those files.
+// changed counts the changes of files with a path prefix, and those files.
 func (o *told) changed(id, prefix string) (changes, files int) {
 	for path, n := range o.files[id] {
 		if strings.HasPrefix(path, prefix) {
@@ -126,7 +125,7 @@ func kill(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// tool runs the program as a person does.
+// tool runs the program like a person.
 func tool(t *testing.T, state string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)

@@ -18,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-// P33: a server that is killed again and again while programs run and callers
-// act loses nothing of it, and doubles nothing.
+// P33: a server that is killed again and again while programs run and callers act loses no entry,
+// and duplicates none.
 func TestKilledServerLosesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	const boxes, each, kills = 3, 400, 4
@@ -36,7 +36,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, sb.ID())
-		// It runs on by itself, whatever becomes of who started it.
+		// It continues by itself, whatever happens to the process that started it.
 		must(t, sb, fmt.Sprintf("(i=0; while [ $i -lt %d ]; do /bin/true; echo $i > /tmp/n$i; i=$((i+1)); done; echo > /tmp/done) < /dev/null > /dev/null 2>&1 &", each))
 	}
 	var asked, answered atomic.Int64
@@ -90,7 +90,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		}
 	}
 	if n := int64(got.actions["timeout"]); n < answered.Load() || n > asked.Load() || answered.Load() == 0 {
-		t.Errorf("%d changes of the end, of %d that were answered and %d asked for", n, answered.Load(), asked.Load())
+		t.Errorf("%d changes of the end, of %d that were answered and %d requested", n, answered.Load(), asked.Load())
 	}
 	if k := got.kinds[""]; k[audit.ServerStarted] != kills+1 || k[audit.ServerStopped] != 1 {
 		t.Errorf("the server: %v", k)
@@ -101,8 +101,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	tool(t, state, "audit", "verify")
 }
 
-// A disk that is full refuses new sandboxes and lets old ones be ended, and
-// what could not be written is told of afterwards.
+// A full disk refuses new sandboxes and lets old ones be ended, and the entries that could not be
+// written are reported afterwards.
 func TestDiskFull(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -125,7 +125,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, sb, "/bin/true")
-	// What is told of several ends does not fit into what a page may have left.
+	// The entries of several ends do not fit into the rest of a page.
 	others := make([]*crannog.Sandbox, 4)
 	for i := range others {
 		if others[i], err = client.Create(t.Context(), crannog.Timeout(life)); err != nil {
@@ -166,15 +166,15 @@ func TestDiskFull(t *testing.T) {
 	s.Stop(t)
 	got := read(t, state)
 	if len(got.gaps) == 0 {
-		t.Error("nothing tells that something is missing")
+		t.Error("no entry reports that something is missing")
 	}
-	// What the programs did waited on the other disk.
+	// The programs' events waited on the other disk.
 	if n := got.programs[sb.ID()]["true"]; n != 1 {
 		t.Errorf("%d of what ran before the disk was full", n)
 	}
 }
 
-// fill takes all that a disk has left.
+// fill uses up the free space of a disk.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -190,8 +190,8 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// 50 sandboxes that come and go leave no descriptor in the server, and no file
-// beside the rows that are kept for a while.
+// 50 sandboxes that come and go leave no descriptor in the server, and no file beside the rows that
+// are kept for a while.
 func TestNothingIsLeft(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -230,8 +230,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// descriptors lists what a process has open of the record and what leads into
-// it.
+// descriptors lists the open files of a process that belong to the audit log.
 func descriptors(t *testing.T, pid int) (open []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)

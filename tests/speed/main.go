@@ -1,5 +1,5 @@
-// Command speed owns telling scripts how slow this machine is: it prints the
-// factor by which the deadlines of tests are scaled.
+// Command speed reports to scripts how slow this machine is: it prints the factor by which the
+// deadlines of tests are scaled.
 package main
 
 import (

@@ -55,7 +55,7 @@ func work() error {
 	return wake()
 }
 
-// wake sends a byte to and fro between two threads, through the kernel.
+// wake sends a byte back and forth between two threads, through the kernel.
 func wake() error {
 	there, here, err := os.Pipe()
 	if err != nil {

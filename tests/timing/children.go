@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// result is what a command did and used.
+// result is a command's result and usage.
 type result struct {
 	code      int
 	processor time.Duration
@@ -76,8 +76,8 @@ func run(args []string) (r result, err error) {
 	return r, err
 }
 
-// reap waits for every process that ends below this one, until a child and all
-// that have ended with it are waited for. It returns the child's exit code.
+// reap waits for every process that ends below this one, until a child and everything that ended
+// with it were waited for. It returns the child's exit code.
 func reap(child int) (code int, err error) {
 	code = -1
 	for options := 0; ; {
@@ -99,8 +99,7 @@ func reap(child int) (code int, err error) {
 	}
 }
 
-// childrenTime is the processor time of the children that were waited for, and
-// of theirs.
+// childrenTime returns the processor time of the children that were waited for, and of theirs.
 func childrenTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
@@ -112,8 +111,8 @@ func childrenTime() (time.Duration, error) {
 // tick is the unit of /proc/PID/stat.
 const tick = time.Second / 100
 
-// livingTime is the processor time of the processes below one that still run,
-// such as a causeway that waits a while for its next user.
+// livingTime returns the processor time of the processes below one that still run, such as a
+// gateway that waits for its next user.
 func livingTime(parent int) (sum time.Duration, err error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if errors.Is(err, os.ErrNotExist) {
@@ -144,8 +143,8 @@ func livingTime(parent int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// processTime reads the time of a process, and of those that it waited for,
-// from its line in /proc. The name in parentheses may contain anything.
+// processTime reads the time of a process, and of those that it waited for, from its line in /proc.
+// The name in parentheses may contain anything.
 func processTime(stat string) (sum time.Duration, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 15 {

@@ -76,11 +76,11 @@ func as(t *testing.T, name string) result {
 // A daemon has left its parent, and is measured all the same.
 func TestDaemonsAreMeasured(t *testing.T) {
 	r := as(t, leaverArg0)
-	// The kernel rounds the times of a process and of its children apart.
+	// The kernel rounds the times of a process and of its children separately.
 	if r.code != 7 || r.processor < used*9/10 {
 		t.Errorf("code %d after %v of processor time, the daemon used %v", r.code, r.processor, used)
 	}
-	// One that still runs is measured as far as it is.
+	// One that still runs is measured so far.
 	if r := as(t, parentArg0); r.code != 7 {
 		t.Errorf("code %d", r.code)
 	}

@@ -29,8 +29,8 @@ type entry struct {
 // timesLog is the path of the file that collects entries; "" collects none.
 type timesLog string
 
-// add appends entries. Programs of several packages add theirs at once, so
-// each is written in one piece.
+// add appends entries. Programs of several packages add theirs concurrently, so each is written at
+// once.
 func (l timesLog) add(list ...entry) error {
 	if l == "" {
 		return nil

@@ -1,6 +1,5 @@
-// Command timing owns what a test run costs: it runs test programs, measures
-// the processor time of all processes that they start, and reports the slowest
-// tests and the total.
+// Command timing measures what a test run costs: it runs test programs, measures the processor time
+// of all processes that they start, and reports the slowest tests and the total.
 //
 //	timing calibrate              measure the speed of this machine
 //	timing test ARGS...           run "go test ARGS..."
@@ -72,7 +71,7 @@ func command(args []string) (int, error) {
 	return 2, fmt.Errorf("usage: timing calibrate | test ARGS... | step NAME COMMAND... | report [-budget N]")
 }
 
-// measured runs a command and adds what it used to the log.
+// measured runs a command and adds its usage to the log.
 func measured(log timesLog, name string, args []string) (int, error) {
 	r, err := run(args)
 	if err != nil {
@@ -90,7 +89,7 @@ func packageHere() string {
 	}
 	for root := dir; root != "/"; root = filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			name, _ := filepath.Rel(root, dir) // which fails only for paths without a common root
+			name, _ := filepath.Rel(root, dir) // it fails only for paths without a common root
 			return name
 		}
 	}

@@ -12,17 +12,17 @@ import (
 // longest is how many of the slowest are listed.
 const longest = 10
 
-// module is left out where packages are named.
+// module is left out in package names.
 const module = "github.com/crannog/crannog/"
 
-// report prints the slowest tests and programs of a run and what all of them
-// used, and returns 1 if that is above a budget. A budget of 0 is none.
+// report prints the slowest tests and programs of a run and the total usage, and returns 1 if that
+// is above a budget. A budget of 0 is none.
 func report(out io.Writer, log timesLog, budget float64) (int, error) {
 	list, err := log.entries()
 	if err != nil {
 		return 1, err
 	}
-	// Once more at the end: the machine may have become slower or faster.
+	// Once more at the end: the machine's speed may have changed.
 	used, err := calibrate()
 	if err != nil {
 		return 1, err
@@ -30,7 +30,7 @@ func report(out io.Writer, log timesLog, budget float64) (int, error) {
 	return summary(out, append(list, entry{Kind: kindCalibration, Processor: used}), budget)
 }
 
-// summary is report's, from entries alone.
+// summary is report for given entries.
 func summary(out io.Writer, list []entry, budget float64) (int, error) {
 	of := map[string][]entry{}
 	for _, e := range list {

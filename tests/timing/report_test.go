@@ -33,7 +33,7 @@ func TestTheBudgetIsAMultipleOfTheCalibration(t *testing.T) {
 	}
 }
 
-// A budget that judges nothing must not pass.
+// A budget without a measurement must not pass.
 func TestNothingMeasuredIsAnError(t *testing.T) {
 	for name, list := range map[string][]entry{"no program": run3[:4], "no calibration": run3[1:6]} {
 		if code, err := summary(&strings.Builder{}, list, 100); err == nil || code == 0 {

@@ -15,8 +15,8 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// printer turns the events of "go test -json" back into what "go test" prints:
-// a line for each package, and the output of what fails.
+// printer turns the events of "go test -json" back into what "go test" prints: a line for each
+// package, and the output of what fails.
 type printer struct {
 	out    io.Writer
 	failed bool
@@ -29,7 +29,7 @@ type printer struct {
 // packageOutput is what a package's tests have printed so far.
 type packageOutput struct {
 	own     strings.Builder // printed by no test
-	result  string          // the line that tells how it ended
+	result  string          // the line with its result
 	cached  bool
 	running map[string]*strings.Builder
 	order   []string
@@ -41,8 +41,7 @@ func newPrinter(out io.Writer, ended func([]entry) error) *printer {
 	return &printer{out: out, ended: ended, packages: map[string]*packageOutput{}}
 }
 
-// read prints until the stream ends. A line that is no event is printed as it
-// is.
+// read prints until the stream ends. It prints a line that is not an event unchanged.
 func (p *printer) read(stream io.Reader) error {
 	lines := bufio.NewReader(stream)
 	for {
@@ -102,7 +101,7 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) error {
 	case "pass", "skip":
 	case "fail":
 		p.failed = true
-		// What ran when the program ended without a word about it.
+		// Tests that ran when the program ended without reporting them.
 		for _, name := range pkg.order {
 			if output := pkg.running[name]; output != nil {
 				fmt.Fprint(p.out, output.String())

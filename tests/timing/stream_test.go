@@ -56,8 +56,8 @@ func TestWhatFailsIsPrinted(t *testing.T) {
 	}
 }
 
-// A program that ends in the middle of a test, as by a panic or its time limit,
-// says nothing of how the test ended.
+// A program that ends in the middle of a test, as by a panic or its time limit, does not report how
+// the test ended.
 func TestWhatRanAtTheEndIsPrinted(t *testing.T) {
 	p, _, out := printed(t,
 		`{"Action":"run","Package":"m/a","Test":"TestHangs"}`,
@@ -79,7 +79,7 @@ func TestWhatDoesNotBuildIsPrinted(t *testing.T) {
 	}
 }
 
-// What was measured in another run costs this one nothing.
+// Measurements of another run do not count for this one.
 func TestCachedTestsAreNotListed(t *testing.T) {
 	_, tests, out := printed(t,
 		`{"Action":"run","Package":"m/a","Test":"TestX"}`,

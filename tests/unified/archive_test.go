@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// archive is the first root that the kernel has: a cpio archive as the
-// kernel's documentation of the initramfs gives its format.
+// archive is the kernel's first root: a cpio archive in the format of the kernel's initramfs
+// documentation.
 type archive struct {
 	bytes.Buffer
 	entries int

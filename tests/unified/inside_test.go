@@ -14,25 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the machine has what it is given.
+// Paths in the machine.
 const (
 	programsDir = "/mnt"
 	exchangeDir = "/media"
 	cgroupDir   = "/sys/fs/cgroup"
 	workDir     = "/run/work"
-	// serviceDir is where scripts run, as a service manager's would.
+	// serviceDir is the cgroup of scripts, like a service manager's.
 	serviceDir = cgroupDir + "/system.slice/tests.service"
 )
 
-// firstArg is what the kernel hands to the first process.
+// firstArg is the kernel's argument to the first process.
 const firstArg = "unified-machine"
 
 // runnerArg0 is the process that runs the steps. The first process reaps, as
 // in every machine.
 const runnerArg0 = "unified-runner"
 
-// first is the first process of the machine. It never returns: the kernel
-// would not go on without it.
+// first is the first process of the machine. It never returns, because the kernel would panic.
 func first() {
 	if err := prepare(); err != nil {
 		fmt.Println("prepare:", err)
@@ -50,8 +49,8 @@ type mount struct {
 	data                 string
 }
 
-// prepare shows the host's files as the root, with what only a machine itself
-// has: devices, processes, groups, and room to write.
+// prepare makes the host's files the root, with what only a machine itself has: devices, processes,
+// groups, and room to write.
 func prepare() error {
 	for _, name := range modules {
 		f, err := os.Open("/modules/" + name)
@@ -127,8 +126,8 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// services makes the group of a service, with the controllers that every
-// service manager hands on.
+// services creates the group of a service, with the controllers that every service manager
+// delegates.
 func services() error {
 	if err := os.MkdirAll(serviceDir, 0o755); err != nil {
 		return err
@@ -149,8 +148,7 @@ func readPlan() (p plan, err error) {
 	return p, json.Unmarshal(text, &p)
 }
 
-// reapUntilDone starts the runner, and ends what any process leaves behind
-// until the runner has ended.
+// reapUntilDone starts the runner, and reaps all processes until the runner has ended.
 func reapUntilDone() error {
 	runner, err := os.StartProcess("/proc/self/exe", []string{runnerArg0}, &os.ProcAttr{
 		Dir: "/", Env: environment, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
@@ -172,8 +170,8 @@ func reapUntilDone() error {
 	}
 }
 
-// environment is what scripts have. Every ability must be there; fewer sandboxes
-// are made where many are.
+// environment is the environment of scripts. Every ability must be there; fewer sandboxes are made
+// in tests of many.
 var environment = []string{
 	"HOME=/run/root", "PATH=" + programsDir + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8",
 	"CRANNOG_STATE=/run/state", "CRANNOG_TEST_HOST=must", "CRANNOG_TEST_CYCLES=3",
@@ -210,8 +208,7 @@ func writeResult(i int, o outcome) error {
 	return os.WriteFile(filepath.Join(exchangeDir, resultName(i)), text, 0o644)
 }
 
-// run runs a step with its output in a file, which is there also if the
-// machine does not come to its end.
+// run runs a step with its output in a file, which exists even if the machine does not finish.
 func (s step) run(i, group int) (o outcome, err error) {
 	out, err := os.Create(filepath.Join(exchangeDir, outputName(i)))
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// modules are what the kernel needs to see the host's files, each after those
-// that it needs itself.
+// modules are what the kernel needs to see the host's files, each after those that it depends on.
 var modules = []string{
 	"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
 	"netfs", "fscache", "9pnet", "9pnet_virtio", "9p",
@@ -26,7 +25,7 @@ const (
 	// hostTag and exchangeTag name the two directories that the machine sees:
 	// the host's root, which it can only read, and one to exchange files with.
 	hostTag, exchangeTag = "host", "exchange"
-	// planName is the file in which it finds what to do.
+	// planName is the file with the plan.
 	planName = "plan.json"
 )
 
@@ -47,7 +46,7 @@ type step struct {
 	want, not []string
 }
 
-// outcome is what became of it.
+// outcome is the result of a step.
 type outcome struct {
 	Code    int           `json:"code"`
 	Took    time.Duration `json:"took"`
@@ -56,7 +55,7 @@ type outcome struct {
 	output string
 }
 
-// boot runs a plan in a machine of its own, which has ended when boot returns.
+// boot runs a plan in a machine, which has ended when boot returns.
 func boot(t *testing.T, p plan) map[string]outcome {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,17 +78,16 @@ func boot(t *testing.T, p plan) map[string]outcome {
 	for _, s := range p.Steps {
 		limit += s.Timeout
 	}
-	// The emulator would go on after a test that its own limit ended.
+	// The emulator would continue after a test that its own time limit ended.
 	if end, ok := t.Deadline(); ok {
 		limit = min(limit, time.Until(end)-time.Minute)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var console bytes.Buffer
-	// What emulates every instruction is slow, and the same everywhere. Its
-	// processors take turns in one thread: with a thread for each, QEMU 7.2 now
-	// and then runs on with code that the kernel has replaced since then (its
-	// switch for limits on processor time), for ever and on both.
+	// Emulating every instruction is slow, and the same everywhere. The machine's processors take
+	// turns in one thread: with a thread for each, QEMU 7.2 sometimes continues with code that the
+	// kernel has replaced since (its switch for limits on processor time), for ever and on both.
 	cmd := exec.CommandContext(ctx, emulator, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-machine", "q35", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "max,la57=off", "-smp", "2", "-m", "3072",
 		"-kernel", filepath.Join(kernelDir, "vmlinuz"), "-initrd", root,

@@ -1,6 +1,6 @@
-// Package unified_test boots the stock kernel of Debian 12 in an emulated
-// machine, which has its controllers in version 2 of control groups alone, as
-// most hosts of others, and there runs what has to do with them.
+// Package unified_test boots the stock kernel of Debian 12 in an emulated machine, which has its
+// controllers only in version 2 of cgroups, as most hosts have, and runs the tests about them
+// there.
 package unified_test
 
 import (
@@ -37,8 +37,7 @@ var kernel = hosttest.Ability{Name: "kernel for an emulated machine (tests/unifi
 	return err == nil
 }}
 
-// user is a user number that owns nothing, and asUser what runs a command as
-// them in a group of version 2.
+// user is a user ID that owns nothing, and asUser runs a command as them in a cgroup of version 2.
 const asUser = `
 as() {
   mkdir -p /run/user-home && chown 61237:61237 /run/user-home
@@ -47,8 +46,7 @@ as() {
 }
 `
 
-// delegated is a subtree as systemd gives it to a user, with a group below for
-// what they run.
+// delegated is a subtree as systemd delegates it to a user, with a group below for what they run.
 const delegated = asUser + `
 slice=/sys/fs/cgroup/user.slice
 mkdir -p $slice/user@.service/app.slice/one.scope
@@ -65,8 +63,7 @@ func conformance(pattern string) string {
 	return `gvisor.test -test.v -test.count=1 -test.timeout 30m -test.run '` + pattern + `'`
 }
 
-// The limits of the steps are for what hangs: on a host that is busy with other
-// things the machine takes several times as long.
+// The limits of the steps only bound hangs: on a busy host the machine takes several times as long.
 var steps = []step{
 	{Name: "groups", Script: "cgroup.test -test.v -test.count=1 -test.timeout 9m", Timeout: 10 * time.Minute, want: []string{
 		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryIsBounded", "--- PASS: TestProcessorsAreBounded",
@@ -103,8 +100,8 @@ var steps = []step{
 		want: []string{"--- PASS: TestUnhurriedYields"}, not: []string{"--- SKIP"}},
 }
 
-// P6, P8, P14: limits hold on a stock kernel that has only version 2, for root,
-// for a user with a delegated subtree, and as far as is said for one without.
+// P6, P8, P14: limits hold on a stock kernel with only version 2, for root, for a user with a
+// delegated subtree, and as far as documented for one without.
 func TestUnified(t *testing.T) {
 	hosttest.Need(t, hosttest.Program(emulator), kernel, hosttest.Python, hosttest.Bash, hosttest.Program("setpriv"))
 	chosen, err := regexp.Compile(*only)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// P14: states are saved, copied and gone back to for a user as for root. The
-// program that counts continues in each; what it had counted is not lost.
+// P14: states are saved, copied and rolled back for a user as for root. The counting program
+// continues in each; its count is not lost.
 func TestStates(t *testing.T) {
 	dir := home(t)
 	ok := func(args ...string) string {
@@ -23,7 +23,7 @@ func TestStates(t *testing.T) {
 		t.Helper()
 		return ok("exec", box, "--", "sh", "-c", script)
 	}
-	// counted waits until the program has gone on from what it had counted.
+	// counted waits until the program has continued its count.
 	counted := func(box string, from int) int {
 		t.Helper()
 		n, err := strconv.Atoi(inside(box, "while [ $(cat /tmp/count) -le "+strconv.Itoa(from)+" ]; do sleep 0.01; done; cat /tmp/count"))

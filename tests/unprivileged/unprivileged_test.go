@@ -1,5 +1,4 @@
-// Package unprivileged_test uses the real program as a user who owns nothing
-// on this machine.
+// Package unprivileged_test uses the real program as a user without privileges.
 package unprivileged_test
 
 import (
@@ -15,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// nobodySpecial is a user number that no passwd names.
+// nobodySpecial is a user ID that no passwd lists.
 const nobodySpecial = 61235
 
-// home is that user's directory, with the program in it: where go test builds
-// is closed to others.
+// home is that user's directory, with the program in it: the directory where go test builds is
+// closed to others.
 func home(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
@@ -58,14 +57,14 @@ func crannog(t *testing.T, dir string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// P14: what works for root works for a user, where user namespaces allow.
+// P14: what works for root works for a user, if user namespaces are allowed.
 func TestRun(t *testing.T) {
 	dir := home(t)
 	if out, code := crannog(t, dir, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" || code != 0 {
 		t.Fatalf("%q, exit %d", out, code)
 	}
-	// The workspace is this user's, also what only its owner may read, and
-	// the user inside may change it.
+	// The workspace belongs to this user, including files that only its owner may read, and the
+	// user inside may change it.
 	out, code := crannog(t, dir, "run", "--", "sh", "-c", "cat data; id -un; echo box > data && echo x > new && cat data")
 	if out != "mine\nuser\nbox\n" || code != 0 {
 		t.Errorf("%q, exit %d", out, code)

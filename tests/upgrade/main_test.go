@@ -1,5 +1,6 @@
 // Package upgrade_test makes a state directory with the program of an earlier version and opens it
-// with this one: what was running, paused, saved, sealed, asked and recorded is as it was.
+// with this one: everything that was running, paused, saved, sealed, asked and recorded is
+// unchanged.
 package upgrade_test
 
 import (
@@ -53,7 +54,7 @@ func outside() int {
 	return inWorld(strings.TrimSpace(string(old)), built)
 }
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
 // command runs a command line of a program on a state directory.
@@ -67,7 +68,7 @@ func command(t *testing.T, program, state, dir string, args ...string) (stdout, 
 	return out.String(), errs.String(), err
 }
 
-// must is command, which may not fail.
+// must is command, which must not fail.
 func must(t *testing.T, program, state, dir string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := command(t, program, state, dir, args...)
@@ -77,7 +78,7 @@ func must(t *testing.T, program, state, dir string, args ...string) string {
 	return stdout
 }
 
-// output is what a shell inside prints.
+// output returns what a shell inside prints.
 func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	t.Helper()
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()

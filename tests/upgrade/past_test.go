@@ -102,7 +102,7 @@ X
 setsid python3 /tmp/count.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`)
 }
 
-// count has the program count once more and returns its number.
+// count makes the program count once more and returns its number.
 func count(t *testing.T, sb *crannog.Sandbox) int {
 	t.Helper()
 	n, err := strconv.Atoi(output(t, sb, `rm -f /tmp/count; pkill -USR1 -f '^python3 /tmp/count' && while ! test -e /tmp/count; do sleep 0.02; done; cat /tmp/count`))
@@ -112,7 +112,7 @@ func count(t *testing.T, sb *crannog.Sandbox) int {
 	return n
 }
 
-// makePast fills a state directory with the earlier version, whose server runs on.
+// makePast fills a state directory with the earlier version, whose server keeps running.
 func makePast(t *testing.T, old string) *past {
 	t.Helper()
 	p := &past{state: t.TempDir(), dir: t.TempDir(), listed: map[string]api.Sandbox{}}
@@ -211,7 +211,7 @@ func makePast(t *testing.T, old string) *past {
 	return p
 }
 
-// explained is what a program says of requests under the policy of a sandbox.
+// explained returns a program's decisions about requests under the policy of a sandbox.
 func (p *past) explained(t *testing.T, program, id string) string {
 	t.Helper()
 	var all strings.Builder

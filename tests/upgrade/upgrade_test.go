@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P52: a state directory of an earlier version, whose server was stopped or killed, opens with
-// this one, and everything in it is as it was.
+// P52: a state directory of an earlier version, whose server was stopped or killed, opens with this
+// one, and everything in it is unchanged.
 func TestUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Program("curl"))
 	if err := startWorld(t.TempDir()); err != nil {
@@ -35,7 +35,7 @@ func TestUpgrade(t *testing.T) {
 			leave(t, p.server)
 			p.server = servetest.Start(t, program, p.state)
 			c := p.server.Local(t)
-			// The order matters: nothing may be changed before it was looked at.
+			// The order matters: nothing may be changed before it was checked.
 			p.listedAsBefore(t, c)
 			if after := p.explained(t, program, p.runs) + p.explained(t, program, p.copied); after != before {
 				t.Errorf("the policies decided\n%s and decide\n%s", before, after)
@@ -113,7 +113,7 @@ func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// record verifies the audit log, old entries and new ones, also against what was signed before.
+// record verifies the audit log, old entries and new ones, also against earlier signatures.
 func (p *past) record(t *testing.T) {
 	t.Helper()
 	must(t, program, p.state, p.dir, "audit", "verify")
@@ -210,8 +210,8 @@ func (p *past) running(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// saved is about memory and files that the earlier version wrote down. With another version of
-// gVisor its memory is refused: tests/crash.
+// saved tests memory and files that the earlier version saved. With another version of gVisor its
+// memory is refused: tests/crash.
 func (p *past) saved(t *testing.T, c *crannog.Client) {
 	ctx := t.Context()
 	asleep := p.get(t, c, p.asleep)
@@ -312,7 +312,7 @@ func (p *past) changes(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// back expects that the earlier version refuses the state, with a reason, and changes nothing.
+// back checks that the earlier version refuses the state, with a reason, and changes nothing.
 func (p *past) back(t *testing.T, old string) {
 	p.server.Stop(t)
 	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"ls"}, {"run", "--no-workspace", "--", "true"}} {

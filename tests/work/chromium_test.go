@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// page is rendered by a program of its own that Chromium confines.
+// page is rendered by a separate program that Chromium confines.
 const page = `<p id=sum></p><script>document.getElementById("sum").textContent = "sum " + (40 + 2)</script>`
 
-// confinement prints how many programs that render pages are confined by a
-// system call filter, in a user namespace that is not the shell's.
+// confinement prints how many programs that render pages are confined by a system call filter, in a
+// user namespace that is not the shell's.
 const confinement = `
 timeout 120 chromium --headless --disable-gpu --user-data-dir=/tmp/one --dump-dom file:///workspace/page.html 2>/dev/null | grep -o 'sum 42'
 chromium --headless --disable-gpu --user-data-dir=/tmp/two --remote-debugging-port=0 file:///workspace/page.html >/dev/null 2>&1 &
@@ -33,8 +33,8 @@ kill -9 $!
 echo confined $confined
 `
 
-// F11: a browser confines what renders pages inside as on any Linux, and needs
-// no flag that turns that off. F30: it starts by its name, which reads /etc.
+// F11: a browser confines its renderers inside as on any Linux, and needs no flag that turns that
+// off. F30: it starts by its name, which reads /etc.
 func TestF11ChromiumsOwnSandbox(t *testing.T) {
 	if _, err := os.Stat("/usr/lib/chromium/chromium"); err != nil {
 		t.Skip("Debian's Chromium is not on this host")

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// project is a small repository with tests of its own, and what is run in it.
+// project is a small repository with tests of its own, and the commands for it.
 type project struct {
 	name  string
 	needs []hosttest.Ability
@@ -26,8 +26,7 @@ type project struct {
 	runs   []work
 }
 
-// work is one command, and how it ends on the project as it is and on the
-// broken one.
+// work is one command, and its result on the project and on the broken one.
 type work struct {
 	cmd       []string
 	good, bad outcome
@@ -35,7 +34,7 @@ type work struct {
 
 type outcome struct {
 	code int
-	says []string // parts of the output; none is that there is none
+	says []string // parts of the output; empty means no output
 }
 
 // goRoot is where sandboxes see Go: their PATH may not be the test's.
@@ -46,11 +45,11 @@ var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
 	return err == nil
 }}
 
-// own is a code that no test runner and nothing of ours ends with.
+// own is an exit code that neither a test runner nor our programs use.
 const own = 43
 
-// goCheck is what a Go project has in its Makefile. Go's own vet before a test
-// would keep a broken one from being run.
+// goCheck is what a Go project has in its Makefile. Go's own vet before a test would keep a broken
+// one from being run.
 const goCheck = goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet ends with $?; " + goRoot + "go test -vet=off ./..."
 
 var projects = []project{
@@ -106,8 +105,8 @@ var projects = []project{
 	},
 }
 
-// P13: a project's own tests and linters run on its directory, with their own
-// outcome. P4: the directory does not change, whatever they write into it.
+// P13: a project's own tests and linters run on its directory, with their own results. P4: the
+// directory does not change, whatever they write into it.
 func TestProjects(t *testing.T) {
 	for _, p := range projects {
 		t.Run(p.name, func(t *testing.T) {
@@ -122,7 +121,7 @@ func TestProjects(t *testing.T) {
 				check(t, state, good, w.cmd, w.good)
 				check(t, state, bad, w.cmd, w.bad)
 			}
-			// The control: what a command does to the directory, it sees.
+			// Control: a command sees its own changes of the directory.
 			check(t, state, good, []string{"sh", "-c", "find . -mindepth 1 -delete; echo mine > README.md; find . -type f"}, outcome{0, []string{"./README.md"}})
 			for dir, before := range was {
 				if after := tree(t, dir); !maps.Equal(before, after) {
@@ -134,7 +133,7 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// check runs a command on a directory as a user would.
+// check runs a command on a directory like a user.
 func check(t *testing.T, state, dir string, command []string, want outcome) {
 	t.Helper()
 	args := slices.Concat([]string{"run", "--tools=none", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
@@ -147,7 +146,7 @@ func check(t *testing.T, state, dir string, command []string, want outcome) {
 	text := string(out)
 	lacks := slices.DeleteFunc(slices.Clone(want.says), func(part string) bool { return strings.Contains(text, part) })
 	if code := cmd.ProcessState.ExitCode(); code != want.code || len(lacks) > 0 || want.says == nil && text != "" {
-		t.Errorf("%q: exit %d, want %d; does not say %q:\n%s", command, code, want.code, lacks, text)
+		t.Errorf("%q: exit %d, want %d; %q is missing:\n%s", command, code, want.code, lacks, text)
 	}
 }
 
@@ -164,7 +163,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// tree is all that a directory holds: names, modes, times and contents.
+// tree returns all that a directory contains: names, modes, times and contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -1,5 +1,5 @@
-// Package work_test does real work in real sandboxes: the programs of a public
-// benchmark, and tests and linters of small projects in three languages.
+// Package work_test does real work in real sandboxes: the programs of a public benchmark, and tests
+// and linters of small projects in three languages.
 package work_test
 
 import (
@@ -61,13 +61,12 @@ type problem struct {
 // size is how many programs the benchmark has.
 const size = 164
 
-// standIn names the tests that run our own programs in place of the
-// benchmark's, so that no reader takes the one for the other.
+// standIn names the tests that run our own programs instead of the benchmark's, so that no reader
+// mistakes the one for the other.
 const standIn = "NOT-HumanEval-but-%d-programs-that-stand-in"
 
-// problems reads the benchmark from CRANNOG_HUMANEVAL, or from where it lies
-// beside the repository. The repository does not hold it. What is a name for a
-// test of these programs.
+// problems reads the benchmark from CRANNOG_HUMANEVAL, or from its place beside the repository,
+// which does not include it. It also returns a name for a test of these programs.
 func problems(t *testing.T) (all []problem, what string) {
 	t.Helper()
 	path := os.Getenv("CRANNOG_HUMANEVAL")
@@ -112,8 +111,7 @@ func (p problem) program() string {
 	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
 }
 
-// Every program passes its own tests, in a sandbox of its own, eight at a time,
-// and no sandbox is left.
+// Every program passes its own tests, each in a sandbox, eight at a time, and no sandbox is left.
 func TestHumanEval(t *testing.T) {
 	all, what := problems(t)
 	t.Run(what, func(t *testing.T) { solveAll(t, all) })
@@ -163,7 +161,7 @@ func solve(ctx context.Context, client *crannog.Client, program string) (string,
 	return string(out), err
 }
 
-// A wrong program must fail, or the test above proves nothing.
+// Control: a wrong program must fail, or the test above proves nothing.
 func TestHumanEvalControl(t *testing.T) {
 	all, _ := problems(t)
 	p := all[0]

@@ -1,7 +1,6 @@
-// Package approval owns the questions that a sandbox's policy puts to people:
-// what a question is bound to, who may answer it, and that an answer is good
-// for exactly one action. What asks, and what an answer lets through, is the
-// business of others.
+// Package approval owns the approval requests that a sandbox's policy raises: what a request is
+// bound to, who may decide it, and that a grant is valid for exactly one action. It does not decide
+// when to ask, nor what a grant permits.
 package approval
 
 import (
@@ -14,11 +13,11 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// State is how far a question has come.
+// State is the state of an approval request.
 type State string
 
-// States. Only the first two are open: a pending question waits for people, an
-// approved one for the action.
+// The states. Only the first two are open: a pending request waits for people, an approved one for
+// the action.
 const (
 	Pending  State = "pending"
 	Approved State = "approved"
@@ -33,7 +32,7 @@ var States = []State{Pending, Approved, Spent, Denied, Expired}
 // Open reports whether a request in this state can still be decided or used.
 func (s State) Open() bool { return s == Pending || s == Approved }
 
-// Approval is a question as it is kept, with what came of it.
+// Approval is a stored approval request with its outcome.
 type Approval struct {
 	ID      string // "a" and 19 of [0-9a-f]
 	Sandbox string
@@ -44,31 +43,31 @@ type Approval struct {
 	Facts   map[string]string
 	Rule    string
 	Policy  string
-	// Digest is what a grant is bound to, of all of the above but Summary.
+	// Digest identifies what a grant is bound to: all of the above but Summary.
 	Digest string
 	// Quorum is how many different people must grant it, at least 1.
 	Quorum int
 	State  State
-	// Reason is the last person's, or the cause that ended the request otherwise.
+	// Reason is the reason of the last vote, or the cause that ended the request otherwise.
 	Reason string
 	// Amendment is what was added to the sandbox's policy with the grant,
 	// "host:port", or "".
 	Amendment string
 	Votes     []Vote
 	Created   time.Time
-	// Expires ends the request, and a grant that was not spent.
+	// Expires is when the request, or an unused grant, ends.
 	Expires time.Time
 	Decided time.Time // zero while pending
 	Spent   time.Time // zero until the action happened
 }
 
-// Vote is what one person said.
+// Vote is the decision of one person.
 type Vote struct {
 	Who     string // a key's ID, or "local"
 	Granted bool
 	Reason  string
 	At      time.Time
-	// Amendment is what the grant is to add to the policy, or "".
+	// Amendment is what the grant adds to the policy, or "".
 	Amendment string
 }
 
@@ -83,23 +82,23 @@ func (a Approval) Grants() int {
 	return n
 }
 
-// Caller is who reads and answers questions: the holder of an API key, or the
-// machine's user. A sandbox's own tokens make no Caller, so that a program
-// cannot approve itself.
+// Caller is a caller who reads and decides requests: the holder of an API key, or the machine's
+// user. The tokens of a sandbox do not make a Caller, so that a program cannot approve its own
+// request.
 type Caller struct {
 	KeyID string
 	Local bool
-	// Person names a local caller who is signed in to the web console by a link that was made
-	// for this person: the user who makes links for two people confirms that they are two.
-	// Without a name it is the machine's user.
+	// Person names a local caller who is signed in to the web console by a link that was made for
+	// this person: the user who makes links for two people confirms that they are two. Without a
+	// name the caller is the machine's user.
 	Person string
 }
 
-// LocalName is who a local caller is in a vote. No key has this ID.
+// LocalName is the name of a local caller in a vote. No key has this ID.
 const LocalName = "local"
 
-// ConsolePrefix is before the name of who is signed in to the web console in a
-// vote. No key has such an ID.
+// ConsolePrefix precedes, in a vote, the name of a person who is signed in to the web console. No
+// key has such an ID.
 const ConsolePrefix = "console:"
 
 func (c Caller) name() string {
@@ -112,41 +111,38 @@ func (c Caller) name() string {
 	return LocalName
 }
 
-// sees is the one rule of visibility: the machine's user sees all, a key the
-// questions of its own sandboxes. The zero Caller sees nothing, although
-// sandboxes of local callers have the owner "".
+// sees is the one rule of visibility: the machine's user sees all requests, a key those of its own
+// sandboxes. The zero Caller sees nothing, although sandboxes of local callers have the owner "".
 func (c Caller) sees(a Approval) bool {
 	return c.Local || c.KeyID != "" && c.KeyID == a.Owner
 }
 
 // Event is one change of one approval.
 type Event struct {
-	// Seq numbers the events of a store; a later one is greater. It is zero
-	// where nothing can be resumed from.
+	// Seq numbers the events of a store in ascending order. It is zero where a watch cannot resume.
 	Seq int64
-	// Type is the state that the approval came to, or EventVote.
+	// Type is the new state of the request, or EventVote.
 	Type string
-	// Approval is as it stands when the event is read, which may be after
-	// later events.
+	// Approval is the request at the time when the event is read, which may be after later events.
 	Approval Approval
 }
 
-// EventVote is the type of an event after which the state is as it was.
+// EventVote is the type of an event that did not change the state.
 const EventVote = "vote"
 
-// kinds are what may be asked.
+// kinds are the kinds of requests.
 var kinds = []string{
 	egress.AskHost, egress.AskRequest, egress.AskPublish, egress.AskPush,
 	egress.AskSecret, egress.AskWiden, egress.AskExport, egress.AskDelete,
 }
 
-// Bounds of a question. A program inside chooses much of the facts, and they
-// are kept, sent and shown.
+// Limits of a request. A program inside chooses many of the facts, and they are stored, sent and
+// shown.
 const (
 	maxFacts    = 64
 	maxName     = 64
-	maxFactName = 128      // a secret's name and what is put before it
-	maxText     = 512      // summary and rule, and a person's reason
+	maxFactName = 128      // a secret's name with its prefix
+	maxText     = 512      // summary and rule, and the reason of a vote
 	maxFactsSz  = 32 << 10 // names and values together
 	maxQuorum   = 16
 	maxExpiry   = 24 * time.Hour
@@ -185,11 +181,11 @@ func check(q egress.Question) error {
 }
 
 func badQuestion(why string) error {
-	return fault.New(fault.Invalid, "question_invalid", "this cannot be put to people: "+why)
+	return fault.New(fault.Invalid, "question_invalid", "this request cannot be decided by people: "+why)
 }
 
-// Unknown is the error for an approval that is not there, or not the caller's: no caller learns
-// of another owner's requests.
+// Unknown is the error for a request that does not exist or belongs to another owner: no caller
+// learns of another owner's requests.
 func Unknown(id string) error {
 	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", text.Strict(id, maxName)).
 		WithHint("crannog approvals lists what waits for an answer")

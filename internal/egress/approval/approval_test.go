@@ -114,15 +114,15 @@ func (r *rig) ask(q egress.Question) egress.Answer {
 	return a
 }
 
-// spend asks with time enough to take a grant that is there, also on a busy
-// machine. An answer that is there ends it at once.
+// spend asks and waits long enough to use an existing grant, even on a busy machine. An existing
+// decision ends it at once.
 func (r *rig) spend(q egress.Question) egress.Answer {
 	r.t.Helper()
 	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
-// tries asks with time enough to take a grant that is not to be there, for
-// which it would wait to the end of it.
+// tries asks and waits long enough to use a grant that must not exist; it would wait to its end for
+// one.
 func (r *rig) tries(q egress.Question) egress.Answer {
 	r.t.Helper()
 	return r.waitFor(q, 200*time.Millisecond)
@@ -153,8 +153,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A1: a grant covers what was shown and nothing else, and another action does not use it
-// up.
+// A1: a grant covers what was shown and nothing else, and another action does not use it up.
 func TestGrantIsBoundToItsQuestion(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -192,7 +191,7 @@ func TestGrantIsBoundToItsQuestion(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// The control: the very same question gets it, once.
+	// Control: exactly the same question gets it, once.
 	if a := r.spend(push()); !a.Granted || a.State != "approved" || a.Approval != first.Approval {
 		t.Errorf("%+v", a)
 	}
@@ -201,7 +200,7 @@ func TestGrantIsBoundToItsQuestion(t *testing.T) {
 	}
 }
 
-// The summary is for people: it neither binds nor frees.
+// The summary is for people: a grant does not depend on it.
 func TestSummaryIsNotBound(t *testing.T) {
 	a, b := push(), push()
 	b.Summary = "other"
@@ -214,8 +213,8 @@ func TestSummaryIsNotBound(t *testing.T) {
 	}
 }
 
-// A2: of any number of callers at once exactly one gets the grant, also when
-// they work in different processes on one store.
+// A2: of any number of concurrent callers exactly one gets the grant, also across processes with
+// one store.
 func TestOneGrantOneAction(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*rig{newRig(t, dir), newRig(t, dir)}
@@ -248,8 +247,8 @@ func TestOneGrantOneAction(t *testing.T) {
 	}
 }
 
-// A2: two callers that both have read that a grant is there: the store gives it
-// to one, and only for the question and within the time that it is for.
+// A2: if two callers have both read that there is a grant, the store gives it to one, and only for
+// the same question and before it expires.
 func TestTheStoreSpendsOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, dir)
@@ -289,7 +288,7 @@ func TestTheStoreSpendsOnce(t *testing.T) {
 	}
 }
 
-// Of waiters with equal questions one grant serves one; the others wait on.
+// Of several waiters with equal questions one grant serves one; the others keep waiting.
 func TestGrantWakesOneWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -343,7 +342,7 @@ func TestExpiry(t *testing.T) {
 		// An unused grant ends as well.
 		second := r.ask(q)
 		if second.Approval == a.Approval {
-			t.Error("an expired question still stands")
+			t.Error("an expired question is still open")
 		}
 		r.approve(second.Approval)
 		time.Sleep(91 * time.Second)
@@ -369,7 +368,7 @@ func TestPendingSurvivesRestart(t *testing.T) {
 	}
 	two.approve(first.Approval)
 	three := newRig(t, dir)
-	// Somebody who is gone takes no grant with them.
+	// A caller that has left uses up no grant.
 	if a := three.ask(push()); a.Granted || a.State != "pending" {
 		t.Errorf("%+v", a)
 	}
@@ -378,7 +377,7 @@ func TestPendingSurvivesRestart(t *testing.T) {
 	}
 }
 
-// A waiter hears of an answer that another process wrote.
+// A waiter learns of a decision that another process wrote.
 func TestAnswerFromAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server, other := newRig(t, dir), newRig(t, dir)

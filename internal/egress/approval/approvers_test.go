@@ -34,7 +34,7 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	if a := r.spend(q); !a.Granted {
 		t.Errorf("%+v", a)
 	}
-	// One denial ends what several could still approve.
+	// One denial ends a request that several people could still approve.
 	second := r.ask(q)
 	if _, err := r.Approve(t.Context(), local, second.Approval, "", false); err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	}
 }
 
-// P42: who signs in to the console without a name is the machine's user, so
-// that a page and a command line are not two people; who has one is somebody.
+// P42: a person who signs in to the console without a name is the machine's user, so that a page
+// and a command line are not two people; one with a name is another person.
 func TestPeopleOfTheConsole(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	q := push()
@@ -63,7 +63,7 @@ func TestPeopleOfTheConsole(t *testing.T) {
 	if err != nil || a.State != approval.Approved || !slices.ContainsFunc(a.Votes, func(v approval.Vote) bool { return v.Who == "console:Ann" }) {
 		t.Errorf("%+v %v", a, err)
 	}
-	// A name is not enough: it must be local.
+	// A name is not enough: the caller must be local.
 	second := r.ask(q)
 	if _, err := r.Get(t.Context(), approval.Caller{Person: "Ann"}, second.Approval); err == nil {
 		t.Error("somebody from elsewhere sees it")
@@ -93,7 +93,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 	}
 	err := r.Watch(t.Context(), approval.Caller{}, approval.Query{}, 0, func(approval.Event) error { return errors.New("told") })
 	wantCode(t, err, "approval_not_found")
-	// The control: the owner sees its own, the machine's user all.
+	// Control: the owner sees its own, the machine's user all.
 	for who, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
 		if rows, err := r.List(t.Context(), who, approval.Query{}); err != nil || len(rows) != want {
 			t.Errorf("%+v: %d rows %v", who, len(rows), err)
@@ -104,8 +104,8 @@ func TestStrangersSeeNothing(t *testing.T) {
 	}
 }
 
-// A program cannot tire people out: neither by many questions at once, nor by
-// asking one by one, nor by asking again what was denied.
+// A program cannot wear people out: neither by many questions at once, nor by asking one by one,
+// nor by asking a denied one again.
 func TestFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -119,11 +119,11 @@ func TestFloodIsBounded(t *testing.T) {
 		}
 		_, err := r.Ask(over(t), numbered(5))
 		wantCode(t, err, "too_many_questions")
-		r.ask(numbered(0)) // what is open already is no new question
+		r.ask(numbered(0)) // an open question is not a new one
 		other := numbered(5)
 		other.Kind = egress.AskPush
 		r.ask(other)
-		// Each refusal makes room for one more, but not for ever.
+		// Each denial makes room for one more, but not without limit.
 		asked := 5
 		for n := 0; asked < 100; n++ {
 			denied := r.ask(numbered(n))
@@ -163,7 +163,7 @@ func TestRemember(t *testing.T) {
 	if err != nil || a.Amendment != "api.example.com:443" || !slices.Equal(r.added, []string{"box api.example.com:443"}) {
 		t.Fatalf("%+v %v %v", a, err, r.added)
 	}
-	// The policy changed by it, and the program still gets its answer.
+	// The grant changed the policy, and the program still gets its answer.
 	pending := r.ask(push())
 	if err := r.Retire(t.Context(), "box", "sha256:p2", "the policy changed"); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestRemember(t *testing.T) {
 		"port":     func(q *egress.Question) { q.Facts["port"] = "0443" },
 		"no port":  func(q *egress.Question) { delete(q.Facts, "port") },
 		"quorum":   func(q *egress.Question) { q.Quorum = 2 },
-		"a rule":   func(q *egress.Question) { q.Rule = "host:api.example.com/write" }, // it would go on asking
+		"a rule":   func(q *egress.Question) { q.Rule = "host:api.example.com/write" }, // it would ask again
 	} {
 		q := unlisted()
 		spoil(&q)
@@ -203,7 +203,7 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// What was asked or granted under rules that no longer hold is void.
+// Questions and grants under rules that have changed are void.
 func TestRetire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -248,8 +248,7 @@ func TestRetire(t *testing.T) {
 	})
 }
 
-// An unused grant can be taken back; a denial and a spent grant cannot be
-// turned around.
+// An unused grant can be revoked; a denial and a used grant cannot be changed.
 func TestDecisionsStand(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -280,8 +279,8 @@ func TestDecisionsStand(t *testing.T) {
 	}
 }
 
-// A hint names what works: nothing but a named link makes a second person of
-// what the machine's user asks.
+// A hint names only what works: only a named link makes a second person for a sandbox of the
+// machine's user.
 func TestHowToGrantNamesWhoCounts(t *testing.T) {
 	for _, c := range []struct {
 		owner  string

@@ -12,11 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Ask puts a question and waits for its answer as long as ctx allows. The
-// grant is spent by the answer: of any number of callers with the same
-// question exactly one gets it, and the others ask anew. What is still open
-// when ctx ends is pending; the same question asked later finds it, also in
-// another process and after a restart.
+// Ask raises a question and waits for the decision as long as ctx allows. The answer uses up the
+// grant: of any number of callers with the same question exactly one gets it, and the others ask
+// again. If ctx ends first, the state is pending; the same question later finds the same request,
+// also in another process and after a restart.
 func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
 	if err := check(q); err != nil {
 		return egress.Answer{}, err
@@ -27,8 +26,8 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 	}
 	turn, done := s.pulse.join()
 	defer done()
-	// What is stored must be stored although the one that asks goes away at
-	// once: a program that hangs up and tries again must find its question.
+	// The request must be stored even if the caller leaves at once: a program that disconnects and
+	// retries must find its request.
 	keep := context.WithoutCancel(ctx)
 	for {
 		fresh := question(q, owner)
@@ -40,7 +39,7 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 			if err := s.o.Record(keep, StepAsked, a, nil); err != nil {
 				return egress.Answer{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
 			}
-			s.o.Log.Info("approval asked for", "sandbox", a.Sandbox, "approval", a.ID, "kind", a.Kind)
+			s.o.Log.Info("approval requested", "sandbox", a.Sandbox, "approval", a.ID, "kind", a.Kind)
 			s.pulse.wake()
 		}
 		answer, over, err := s.follow(ctx, turn, a)
@@ -50,8 +49,7 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 	}
 }
 
-// follow waits for what comes of an approval. It is not over if another
-// caller spent the grant.
+// follow waits for the outcome of a request. It continues to wait if another caller used the grant.
 func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.Answer, over bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	for {
@@ -70,8 +68,8 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 				return egress.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 			}
 			if spent {
-				// It is used up, whether or not the record takes it: then the
-				// action does not happen, and is asked about again.
+				// It is used up even if the audit log refuses the entry: then the action does not
+				// happen, and is asked about again.
 				if err := s.o.Record(keep, StepSpent, a, nil); err != nil {
 					return egress.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 				}
@@ -90,7 +88,7 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 			return egress.Answer{}, true, fmt.Errorf("read approval: %w", err)
 		}
 		if a.State.Open() && !now().Before(a.Expires) {
-			a.State = Expired // the sweep is at most a second behind
+			a.State = Expired // the sweep is at most a second late
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// One question from asking to the grant being spent, without the person.
+// One question, from asking to using the grant, without the person.
 func BenchmarkAskApproveSpend(b *testing.B) {
 	st, err := store.Open(b.Context(), b.TempDir())
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Digest is what a grant is bound to: SHA-256 over sandbox, kind, rule, policy
-// and facts. Every text goes in with its length before it, so that no two
-// different questions have the same encoding: otherwise a program could move
-// bytes from one fact to the next and use a grant for something else.
-//
-// The summary is not in it. It is made of the facts, for people.
+// Digest returns the digest that a grant is bound to: SHA-256 over sandbox, kind, rule, policy and
+// facts. Every text is preceded by its length, so that no two different questions have the same
+// encoding: otherwise a program could move bytes from one fact to the next and use a grant for
+// something else.
+// It does not include the summary, which is made from the facts, for people.
 func Digest(q egress.Question) string {
 	h := sha256.New()
 	var length [8]byte
 	put := func(text string) {
 		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
-		// A hash takes all that it is given.
+		// Writing to a hash never fails.
 		_, _ = h.Write(length[:])
 		_, _ = h.Write([]byte(text))
 	}

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// telling are the facts by which a person judges, in the order in which they are
-// read. The console has the same list.
+// telling are the facts by which a person judges, in the order in which they are shown. The console
+// has the same list.
 var telling = []string{"method", "target", "covers", "body", "action", "package", "version", "repo", "secret", "host", "port"}
 
-// FactNames returns the names of facts in the order to show them in: what a
-// person judges by, the rest by name, and digests last. A sandbox chooses some
-// names, such as those of headers, and must not push the others out of sight.
+// FactNames returns the names of facts in the order of display: first those by which a person
+// judges, then the others by name, and digests last. A sandbox chooses some names, such as those of
+// headers, and must not push the important ones out of sight.
 func FactNames(facts map[string]string) []string {
 	rank := func(name string) int {
 		if i := slices.Index(telling, name); i >= 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// Defaults. A person who answers once a minute keeps up with these.
+// Defaults. A person who decides once a minute keeps up with these.
 const (
 	defaultExpiry = 30 * time.Minute
 	defaultOpen   = 5
@@ -23,25 +23,25 @@ const (
 	defaultWindow = 10 * time.Minute
 )
 
-// Options are what a Service stands on. Store, Lookup and Log are required.
+// Options configure a Service. Store, Lookup and Log are required.
 type Options struct {
 	Store Store
-	// Lookup says whose sandbox it is, and false if it is not live.
+	// Lookup returns the owner of a sandbox, and false if it is not live.
 	Lookup func(sandbox string) (owner string, ok bool)
 	Log    *slog.Logger
-	// Amend adds "host:port" to what a sandbox's policy allows. Without it
-	// answers are for once only.
+	// Amend adds "host:port" to what a sandbox's policy allows. Without it decisions are valid only
+	// once.
 	Amend func(ctx context.Context, sandbox, endpoint string) error
 	// Record writes a step into the audit log: nil writes none, for tests alone.
 	// A decision counts, and a grant is used, only if the audit log has an entry
 	// of it.
 	Record func(ctx context.Context, step Step, a Approval, v *Vote) error
-	// Bounds have defaults; zero is never unlimited.
+	// Bounds have defaults; zero never means unlimited.
 	Bounds Bounds
 }
 
-// Service puts questions to people and hands out their answers. It is safe
-// for concurrent use, and several processes may work on one store.
+// Service manages approval requests and their decisions. It is safe for concurrent use, and several
+// processes may share one store.
 type Service struct {
 	o     Options
 	pulse pulse
@@ -49,7 +49,7 @@ type Service struct {
 
 var _ egress.Asker = (*Service)(nil)
 
-// New makes a Service. Close ends what waits on it.
+// New creates a Service. Close ends all waiting calls.
 func New(o Options) (*Service, error) {
 	if o.Store == nil || o.Lookup == nil || o.Log == nil {
 		return nil, errors.New("make the approval service: an option is missing")
@@ -71,10 +71,10 @@ func New(o Options) (*Service, error) {
 	return s, nil
 }
 
-// Close wakes all that waits: Ask says pending, Watch ends. Questions stay.
+// Close ends all waiting calls: Ask returns pending, Watch returns. Requests stay.
 func (s *Service) Close() { s.pulse.close() }
 
-// sweep ends what has expired, in the name of everybody who waits.
+// sweep ends expired requests, for all callers.
 func (s *Service) sweep(ctx context.Context) (int64, error) {
 	last, err := s.o.Store.SweepApprovals(ctx, now())
 	if err != nil && ctx.Err() == nil {
@@ -116,14 +116,14 @@ func scope(who Caller, q Query) (Query, bool) {
 	return q, who.Local || who.KeyID != ""
 }
 
-// Approve counts the caller's yes. With remember the host of the question is
-// also added to the sandbox's policy, so that it is not asked about again.
+// Approve counts the caller's approval. With remember it also adds the host to the sandbox's
+// policy, so that it is not asked about again.
 func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, remember bool) (Approval, error) {
 	a, err := s.Get(ctx, who, id)
 	if err != nil {
 		return Approval{}, err
 	}
-	// What is gone can use no grant, and its name may come back.
+	// An ended sandbox cannot use a grant, and its name may be reused.
 	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
 		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox that asked has ended")
 	}
@@ -139,8 +139,8 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	if a, err = s.vote(ctx, a, v); err != nil || v.Amendment == "" {
 		return a, err
 	}
-	// The grant comes first: should the change fail, the person has still
-	// allowed this one action, and is told of the rest.
+	// The grant comes first: if the change of the policy fails, the person has still allowed this
+	// one action, and gets an error about the rest.
 	if err := s.o.Amend(ctx, a.Sandbox, v.Amendment); err != nil {
 		err = errors.Join(err, s.o.Store.DropAmendment(ctx, a.ID))
 		s.o.Log.Error("approval not remembered", "sandbox", a.Sandbox, "approval", a.ID, "err", err)
@@ -177,15 +177,14 @@ func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error
 	if a.State == Pending {
 		return a, nil
 	}
-	// A grant is spent only with an entry, so one that is missing here lets
-	// nothing through.
+	// A grant works only with an audit entry, so a missing entry permits nothing.
 	return a, s.o.Record(ctx, StepDecided, a, &v)
 }
 
-// Step is what becomes of a question.
+// Step is a step in the life of a request.
 type Step string
 
-// Steps.
+// The steps.
 const (
 	StepAsked   Step = "asked"
 	StepVoted   Step = "voted"
@@ -193,10 +192,9 @@ const (
 	StepSpent   Step = "spent"
 )
 
-// Retire ends what is open for a sandbox, except what was asked under the
-// policy with the digest keep: what people said was about rules that no
-// longer hold. "" ends everything, for a sandbox that is gone or a secret
-// that was changed. Call it after the change is in force.
+// Retire ends the open requests of a sandbox, except those of the policy with the digest keep:
+// decisions were about rules that have changed. "" ends all, for a sandbox that has ended or a
+// secret that was changed. Call it after the change is in force.
 func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) error {
 	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, text.Strict(reason, maxText), now()); err != nil {
 		return fmt.Errorf("retire approvals of %s: %w", sandbox, err)
@@ -205,13 +203,14 @@ func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) erro
 	return nil
 }
 
-// Facts that name where a request goes.
+// Facts that name the destination of a request.
 const (
 	FactHost = "host"
 	FactPort = "port"
 )
 
-// amendment is what an answer for always would add, or why there is none.
+// amendment returns what a remembered grant would add to the policy, or an error that says why it
+// cannot.
 func (s *Service) amendment(a Approval) (string, error) {
 	endpoint := Amendable(a)
 	switch {
@@ -219,14 +218,14 @@ func (s *Service) amendment(a Approval) (string, error) {
 		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and keeps asking even if another rule allows the host").
 			WithHint("approve it once, or change the rule: crannog policy set")
 	case endpoint == "":
-		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed for always, and this question is about more than one").
+		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed permanently, and this question is about more than one").
 			WithHint("approve it once, or change the sandbox's policy")
 	case a.Quorum > 1:
-		// One person's word would last where several are asked for once.
-		return "", fault.New(fault.Invalid, "not_rememberable", "a question that several people must answer cannot be allowed for always").
+		// One person's decision would be permanent where several are required for a single action.
+		return "", fault.New(fault.Invalid, "not_rememberable", "a question that several people must decide cannot be allowed permanently").
 			WithHint("approve it once, or change the sandbox's policy")
 	case s.o.Amend == nil:
-		return "", fault.New(fault.Unsupported, "not_rememberable", "this server cannot change the policy of a sandbox that runs").
+		return "", fault.New(fault.Unsupported, "not_rememberable", "this server cannot change the policy of a running sandbox").
 			WithHint("approve it once")
 	}
 	return endpoint, nil
@@ -246,13 +245,13 @@ func Amendable(a Approval) string {
 	return host + ":" + port
 }
 
-// ofRule reports whether a rule of a listed host asks. Such a rule asks even where another one
-// allows: a host that is added beside it would change nothing, and the person who was promised
-// otherwise would be asked again.
+// ofRule reports whether a rule of a listed host asks. Such a rule asks even if another one allows:
+// adding the host would change nothing, and the person would be asked again in spite of the
+// promise.
 func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }
 
-// plainHost keeps all that is not one exact name or IPv4 address out of a
-// policy, above all wildcards.
+// plainHost keeps everything but one exact name or IPv4 address out of a policy, above all
+// wildcards.
 func plainHost(host string) bool {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Is4()
@@ -265,5 +264,5 @@ func plainHost(host string) bool {
 	return host != "" && len(host) <= 253
 }
 
-// now has no monotonic part: times are compared across processes.
+// now returns the time without its monotonic part, because times are compared across processes.
 func now() time.Time { return time.Now().UTC().Round(0) }

@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// Lengths of what is shown. A value of a fact gets more room than a line,
-// because the end of a path is where a surprise would be.
+// Lengths of displayed texts. The value of a fact gets more room than a line, because a surprise
+// may be at the end of a path.
 const (
 	showLine  = 160
 	showValue = 2048
 )
 
-// Show is the only form in which an approval reaches people: every text that
-// a sandbox could have chosen has been through Text.
+// Show returns the only form in which a request is shown to people: every text that a sandbox could
+// have chosen has passed through Text.
 func Show(a Approval) api.Approval {
 	out := api.Approval{
 		ID: a.ID, Sandbox: text.Strict(a.Sandbox, maxName), Kind: text.Strict(a.Kind, maxName), Summary: text.Strict(a.Summary, showLine),

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// beat is how often somebody who waits looks at the store, because another
-// process may have changed it, or time did.
+// beat is how often waiting callers poll the store, because another process may have changed it, or
+// a request may have expired.
 const beat = time.Second
 
 // pulse wakes waiting goroutines. Changes of this process wake them at once; one
@@ -16,7 +16,7 @@ type pulse struct {
 	sweep func(context.Context) (int64, error)
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at a change, and then another
+	changed chan struct{} // closed and replaced at each change
 	waiting int
 	stop    context.CancelFunc // ends the goroutine; nil while there is none
 	closed  bool
@@ -27,7 +27,7 @@ func (p *pulse) init(sweep func(context.Context) (int64, error)) {
 	p.sweep, p.changed, p.ended = sweep, make(chan struct{}), make(chan struct{})
 }
 
-// wake wakes all.
+// wake wakes all waiting goroutines.
 func (p *pulse) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,14 +45,14 @@ func (p *pulse) close() {
 	}
 }
 
-// turn is one waiter's place. It remembers which change it has seen, so that
-// none between looking and waiting is missed.
+// turn is the position of one waiter. It remembers the last change that it has seen, so that no
+// change between reading and waiting is missed.
 type turn struct {
 	pulse *pulse
 	seen  chan struct{}
 }
 
-// join takes a place. What is read after it counts as seen.
+// join returns a turn. Everything that is read after it counts as seen.
 func (p *pulse) join() (*turn, func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +88,8 @@ func (t *turn) wait(ctx context.Context) bool {
 	return true
 }
 
-// run looks at the store once a beat. A failed look wakes too: the waiter's
-// own look returns the error to whom it concerns.
+// run polls the store once a beat. A failed poll wakes the waiters too: they read the store
+// themselves and return the error to their callers.
 func (p *pulse) run(ctx context.Context) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()

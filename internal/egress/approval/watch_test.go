@@ -65,14 +65,14 @@ func TestWatchResumes(t *testing.T) {
 	if own := r.told(approval.Caller{KeyID: "k1"}, all[2].Seq, 1); own[0].Approval.ID != first.Approval {
 		t.Errorf("%+v", own)
 	}
-	// From now on: only what is open is told first.
+	// From now on: only open requests are reported first.
 	if open := r.told(local, approval.FromNow, 1); open[0].Approval.Sandbox != "mine" || open[0].Seq != all[4].Seq {
 		t.Errorf("%+v", open)
 	}
 }
 
-// A watcher hears at once of what this process does, and soon of what others
-// do and of time.
+// A watcher learns at once of this process's changes, and soon of other processes' changes and of
+// expiries.
 func TestWatchWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -194,7 +194,7 @@ func TestWebhookIsSigned(t *testing.T) {
 	}
 	for _, other := range []string{approval.Sign("else", when.Add(d), []byte(got.body)), approval.Sign("shared", when, []byte(got.body)), approval.Sign("shared", when.Add(d), []byte(got.body+" "))} {
 		if got.header.Get(approval.HeaderSignature) == other {
-			t.Error("the signature covers less than it should")
+			t.Error("the signature does not cover everything")
 		}
 	}
 	r.approve(first.Approval)
@@ -211,7 +211,7 @@ func TestWebhookStaysWhereItWasTold(t *testing.T) {
 		first := r.ask(push())
 		r.hook(at.URL + "/hook")
 		at.next(t)
-		// The next event comes as the next call, so nothing was in between.
+		// The next event arrives as the next call, so there was none in between.
 		r.approve(first.Approval)
 		if c := at.next(t); c.path != "/hook" || !strings.Contains(c.body, `"vote"`) {
 			t.Errorf("%d: %s %s", status, c.path, c.body)
@@ -219,7 +219,7 @@ func TestWebhookStaysWhereItWasTold(t *testing.T) {
 	}
 }
 
-// failing answers with an error some times and counts the tries.
+// failing returns errors for the first calls and counts the tries.
 type failing struct {
 	times int
 	seen  []time.Time

@@ -21,26 +21,25 @@ const (
 	// HeaderSignature is "t=SECONDS,v1=HEX": HMAC-SHA256 with the shared
 	// secret over the seconds, a dot and the body.
 	HeaderSignature = "X-Crannog-Signature"
-	// HeaderDelivery names the event. A call that is tried again has the same
-	// one, so that a receiver can tell.
+	// HeaderDelivery identifies the event. A repeated call has the same value, so that a receiver
+	// can recognise it.
 	HeaderDelivery = "X-Crannog-Delivery"
 )
 
-// A call is tried this often, with waits of 1, 2, 4 and 8 seconds between.
-// The whole takes a minute at most, far less than a question lives.
+// tries is the number of calls, with waits of 1, 2, 4 and 8 seconds between. All tries take at most
+// a minute, far less than a request lives.
 const (
 	callTries   = 5
 	callBackoff = time.Second
 	callTimeout = 10 * time.Second
 )
 
-// Webhook tells an outside service of every event.
+// Webhook sends every event to an outside service.
 type Webhook struct {
 	URL    string
-	Secret string // signs, so that the receiver knows who calls
+	Secret string // signs the calls, so that the receiver can verify the sender
 	Log    *slog.Logger
-	// Transport is how to get there; nil is the default with the proxy of
-	// the environment.
+	// Transport is the HTTP transport; nil is the default with the environment's proxy.
 	Transport http.RoundTripper
 }
 
@@ -48,25 +47,24 @@ type Webhook struct {
 func Sign(secret string, at time.Time, body []byte) string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
-	// A hash takes all that it is given.
+	// Writing to a hash never fails.
 	_, _ = io.WriteString(mac, seconds+".")
 	_, _ = mac.Write(body)
 	return "t=" + seconds + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Run sends what is open and then every event until ctx ends or the service
-// closes. A call that fails for good is logged and left: people still find
-// the question in the list.
+// Run sends the open requests and then every event until ctx ends or the service closes. A call
+// that finally fails is logged and skipped: people still find the request in the list.
 func (w *Webhook) Run(ctx context.Context, s *Service) error {
 	client := &http.Client{
 		Transport: w.Transport, Timeout: callTimeout,
-		// A redirect could carry the request to a host that is not configured,
-		// one inside our network among them.
+		// A redirect could lead the request to a host that is not configured, even one inside our
+		// network.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Waits between tries must not hold up the end of the service.
+	// The waits between tries must not delay the end of the service.
 	go func() {
 		select {
 		case <-s.pulse.ended:
@@ -111,7 +109,7 @@ func (w *Webhook) deliver(ctx context.Context, client *http.Client, e Event) err
 	}
 }
 
-// refused is an answer that trying again would not change.
+// refused is an answer that a retry would not change.
 type refused int
 
 func (r refused) Error() string { return fmt.Sprintf("the receiver answered %d", int(r)) }
@@ -129,8 +127,7 @@ func (w *Webhook) call(ctx context.Context, client *http.Client, id string, body
 	if err != nil {
 		return err
 	}
-	// Only the status counts; a little is read so that the connection can be
-	// used again.
+	// Only the status counts; a little of the body is read so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	if err := resp.Body.Close(); err != nil {
 		return err

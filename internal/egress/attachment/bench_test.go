@@ -48,8 +48,8 @@ func serve(b testing.TB, each func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// splice joins a flow with a server on loopback, as the proxy does with what
-// it does not open.
+// splice joins a flow with a server on loopback, like the proxy does with connections that it does
+// not open.
 func splice(to string) func(f *attachment.Flow) {
 	return func(f *attachment.Flow) {
 		out, err := net.Dial("tcp", to)
@@ -97,8 +97,7 @@ func BenchmarkDownloadDirect(b *testing.B) {
 	download(b, c)
 }
 
-// The whole way here, both stacks included, runs in one process: a real sandbox's
-// half of it runs in the sandbox.
+// Both stacks run in this process: in production, a sandbox's half runs in the sandbox.
 func BenchmarkDownload(b *testing.B) {
 	l, box := open(b, &handler{tcp: splice(source(b))}, attachment.Options{})
 	download(b, box.mustDial(b, "198.18.0.7:80"))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// box is the network of a sandbox, with what tests say often.
+// box is the network of a sandbox with shortcuts for tests.
 type box struct{ *attachmenttest.Box }
 
 func newBox(t testing.TB, end *os.File) *box {
@@ -50,7 +50,7 @@ func (b *box) dialUDP(t testing.TB, to string) *gonet.UDPConn {
 	return c
 }
 
-// handler is a Handler of functions; what is nil refuses.
+// handler is a Handler made of functions; a nil function refuses.
 type handler struct {
 	tcp   func(f *attachment.Flow)
 	names func(query []byte, max int) []byte
@@ -84,7 +84,7 @@ func (h *handler) drops() []string {
 	return append([]string(nil), h.dropped...)
 }
 
-// open makes a link with a sandbox at its end.
+// open creates an attachment with a sandbox at its end.
 func open(t testing.TB, h attachment.Handler, o attachment.Options) (attachment.Attachment, *box) {
 	t.Helper()
 	l, end := openRaw(t, h, o)

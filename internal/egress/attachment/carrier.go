@@ -6,34 +6,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carrier is what carries an attachment's frames.
+// carrier is the kind of descriptor that carries an attachment's frames.
 type carrier int
 
 const (
-	// packetSocket keeps the borders of frames and has an end.
+	// packetSocket keeps frame boundaries and reports the end.
 	packetSocket carrier = iota
-	// datagramSocket keeps the borders of frames. It does not tell that its peer is
-	// closed, and an empty datagram reads as an end does.
+	// datagramSocket keeps frame boundaries. It does not report that its peer is closed, and an
+	// empty datagram reads like an end.
 	datagramSocket
-	// byteStream has the length of a frame before it, in four bytes, as QEMU has it.
+	// byteStream has each frame preceded by its length in four bytes, like QEMU.
 	byteStream
-	// device is a TUN or TAP device, which is no socket.
+	// device is a TUN or TAP device, which is not a socket.
 	device
 )
 
-// ends reports whether a read tells that the other end is closed. A device tells that
-// it was deleted, by an error.
+// ends reports whether a read shows that the other end is closed. A device shows by an error that
+// it was deleted.
 func (c carrier) ends() bool { return c == packetSocket || c == byteStream }
 
-// carrierOf returns what a descriptor is, and refuses those that do not belong to the
-// kind.
+// carrierOf returns the carrier of a descriptor, and rejects those that do not fit the kind.
 func carrierOf(kind Kind, fd int) (carrier, error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {
 		return 0, err
 	}
-	// Not TUNGETIFF: the confined gateway has no ioctl. A device whose frames begin
-	// with another header sends nothing that parse lets through.
+	// It does not use TUNGETIFF, because the confined gateway has no ioctl. If a device's frames
+	// begin with another header, parse drops all of them.
 	isDevice := info.Mode&unix.S_IFMT == unix.S_IFCHR && info.Rdev == unix.Mkdev(10, 200)
 	if isDevice && kind != Packets {
 		return device, nil
@@ -47,11 +46,11 @@ func carrierOf(kind Kind, fd int) (carrier, error) {
 	}
 	if kind == Packets {
 		if form != unix.SOCK_SEQPACKET {
-			return 0, errors.New("not a socket that keeps the borders of packets")
+			return 0, errors.New("not a socket that keeps packet boundaries")
 		}
 		return packetSocket, nil
 	}
-	// A port of the host would let every user of the host in.
+	// A network port would be open to every user of the host.
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return 0, err
@@ -75,7 +74,7 @@ func carrierOf(kind Kind, fd int) (carrier, error) {
 	}
 }
 
-// write sends one frame without waiting. In a stream, a part of it may have been sent.
+// write sends one frame without blocking. In a stream, it may send a part.
 func (c carrier) write(fd int, parts [][]byte) (int, error) {
 	if c == device {
 		return unix.Writev(fd, parts)

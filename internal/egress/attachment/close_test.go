@@ -69,7 +69,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 	c := b.mustDial(t, "1.1.1.1:80")
 	ours := <-conns
 	defer ours.Close()
-	// A close with something unread is a reset.
+	// A close with unread data is a reset.
 	_, _ = ours.Write([]byte("unread"))
 	hosttest.Eventually(t, "two segments came", func() bool { return b.Segments() >= 2 })
 	time.Sleep(10 * time.Millisecond)
@@ -85,8 +85,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 	}
 }
 
-// Nothing is left of a link, however it ends and in whatever state its flows
-// are.
+// Nothing is left of an attachment, however it ends and in whatever state its flows are.
 func TestLinksLeaveNothing(t *testing.T) {
 	cycle := func(end func(l attachment.Attachment, b *box)) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -148,17 +147,17 @@ func TestLinksLeaveNothing(t *testing.T) {
 			}
 		})
 	}
-	// The control: a link that is open is seen.
+	// Control: an open attachment is counted.
 	g, d := settled(t, 0, 0)
 	_, end := openRaw(t, &handler{}, attachment.Options{})
 	defer end.Close()
 	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
-		t.Errorf("an open link is invisible: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
+		t.Errorf("an open attachment is not counted: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
 	}
 }
 
-// ours counts goroutines, without those of the test sandbox's card, which lives as
-// long as the process.
+// ours counts goroutines, without those of the test sandbox's endpoint, which live as long as the
+// process.
 func ours() int {
 	stacks := make([]byte, 4<<20)
 	n := 0
@@ -170,11 +169,11 @@ func ours() int {
 	return n
 }
 
-// settled counts goroutines and descriptors when they are no more than want,
-// or when waiting has not helped.
+// settled counts goroutines and descriptors once they are at most want, or when waiting has not
+// helped.
 func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
 	t.Helper()
-	const quiet = 10 // looks that find the same: a busy machine ends things late
+	const quiet = 10 // equal counts in a row: a busy machine ends things late
 	last, same := -1, 0
 	for end := hosttest.Deadline(); time.Now().Before(end); {
 		entries, err := os.ReadDir("/proc/self/fd")
@@ -183,7 +182,7 @@ func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, des
 		}
 		goroutines, descriptors = ours(), 0
 		for _, e := range entries {
-			// The test sandbox's card leaves others.
+			// The test sandbox's endpoint leaves others.
 			if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "socket:") {
 				descriptors++
 			}
@@ -217,11 +216,11 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 	}
 	unix.Close(fds[1])
 	if _, err := attachment.Open(attachment.Packets, os.NewFile(uintptr(fds[0]), "stream"), &handler{}, attachment.Options{}); err == nil {
-		t.Fatal("a stream keeps no borders of packets")
+		t.Fatal("a stream keeps no packet boundaries")
 	}
 }
 
-// A descriptor may come over a socket, or have been made to block.
+// A descriptor may arrive over a socket, or have been set to block.
 func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
 	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {

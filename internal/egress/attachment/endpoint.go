@@ -37,7 +37,7 @@ func (p *port) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return list.Len(), nil
 }
 
-// The rest of stack.LinkEndpoint: the card has no address and adds no header.
+// The rest of stack.LinkEndpoint: this endpoint has no address and adds no header.
 
 func (p *port) MTU() uint32                             { return egress.MTU }
 func (p *port) SetMTU(uint32)                           {}
@@ -52,8 +52,8 @@ func (p *port) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (p *port) Close()                                  {}
 func (p *port) SetOnCloseAction(func())                 {}
 
-// Capabilities leaves checksums out where both ends are processes of one machine that
-// do without. A kernel at the other end drops what has none.
+// Capabilities declares that checksums are not needed if both ends are processes of one machine
+// that do without. A kernel at the other end drops packets without checksums.
 func (p *port) Capabilities() stack.LinkEndpointCapabilities {
 	if p.summed {
 		return stack.CapabilityNone

@@ -15,7 +15,7 @@ const (
 	etherIPv4 = 0x0800
 	etherARP  = 0x0806
 	etherIPv6 = 0x86dd
-	// Tags of VLANs, of customers and of providers.
+	// VLAN tags, of customers and of providers.
 	etherVLAN, etherProviderVLAN, etherOldProviderVLAN = 0x8100, 0x88a8, 0x9100
 )
 
@@ -31,14 +31,13 @@ var gatewayMAC = func() mac {
 
 var broadcastMAC = mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// single reports whether the address is one interface's.
+// single reports whether the address belongs to one interface.
 func (m mac) single() bool { return m[0]&1 == 0 && m != mac{} }
 
 // ethernet is the Ethernet side of a port: one peer, whose address is learnt.
 type ethernet struct {
-	// peer is the source of the last frame that was let through. A sandbox that
-	// changes it makes only its own frames go elsewhere: the attachment, and no
-	// address, tells sandboxes apart.
+	// peer is the source of the last valid frame. A sandbox that changes it only misdirects its own
+	// frames: sandboxes are told apart by the attachment, not by an address.
 	peer atomic.Uint64
 }
 
@@ -51,7 +50,7 @@ func (e *ethernet) learn(m mac) {
 	}
 }
 
-// header appends the header of a frame for the peer.
+// header appends the Ethernet header of a frame for the peer.
 func (e *ethernet) header(to []byte, etherType uint16) []byte {
 	var peer [8]byte
 	binary.BigEndian.PutUint64(peer[:], e.peer.Load())
@@ -59,9 +58,8 @@ func (e *ethernet) header(to []byte, etherType uint16) []byte {
 	return binary.BigEndian.AppendUint16(to, etherType)
 }
 
-// parseEthernet reads a frame. What it lets through comes from one interface, which is
-// not the gateway's, and goes to the gateway's. Of a question of ARP, the packet's ip
-// is the message.
+// parseEthernet parses a frame. A valid frame comes from one interface other than the gateway, and
+// goes to the gateway. For an ARP request, the packet's ip is the message.
 func parseEthernet(frame []byte) (p packet, from mac) {
 	p.protocol = "malformed"
 	if len(frame) < etherHeader {
@@ -92,7 +90,7 @@ func parseEthernet(frame []byte) (p packet, from mac) {
 	if !from.single() || from == gatewayMAC {
 		p.verdict, p.protocol = drop, "spoofed"
 	} else if to != gatewayMAC {
-		// To all, to a group or to an interface that is not there.
+		// To all, to a group or to an interface that does not exist.
 		p.verdict = drop
 	}
 	return p, from
@@ -103,9 +101,9 @@ const (
 	arpRequest, arpReply = 1, 2
 )
 
-// parseARP reads a question of ARP. Only one for the gateway's address has a verdict
-// other than drop. An answer, and a question in the name of another address than the
-// sandbox's, are what poisons the tables of a network.
+// parseARP parses an ARP message. Only a request for the gateway's address gets a verdict other
+// than drop. Replies, and requests with another sender address than the sandbox's, are used to
+// poison a network's ARP tables.
 func parseARP(message []byte, from mac) packet {
 	p := packet{protocol: "malformed"}
 	// Ethernet and IPv4, with the sizes of their addresses.
@@ -115,7 +113,7 @@ func parseARP(message []byte, from mac) packet {
 	operation := binary.BigEndian.Uint16(message[6:])
 	sender, target := netip.AddrFrom4([4]byte(message[14:])), netip.AddrFrom4([4]byte(message[24:]))
 	p.protocol, p.dst = "arp", netip.AddrPortFrom(target, 0)
-	// A sandbox without an address asks in the name of none whether one is free.
+	// A sandbox without an address probes with an empty sender whether an address is free.
 	if mac(message[8:]) != from || sender != egress.Box.Addr() && !sender.IsUnspecified() {
 		p.protocol = "spoofed"
 		return p
@@ -126,7 +124,7 @@ func parseARP(message []byte, from mac) packet {
 	return p
 }
 
-// answerARP makes the answer to a question that has the verdict resolve.
+// answerARP returns the reply to a request with the verdict resolve.
 func answerARP(question []byte) []byte {
 	m := make([]byte, 0, arpSize)
 	m = append(m, question[:6]...)

@@ -23,7 +23,7 @@ var ethernetForms = []attachmenttest.Form{
 	attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Messages, attachmenttest.Stream,
 }
 
-// The host's own kernel asks for the gateway's address and checks what it is sent.
+// The host's own kernel resolves the gateway's address and checks what it receives.
 func TestEthernetCarriesTheTrafficOfARealKernel(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
 	file := filepath.Join(t.TempDir(), "body")
@@ -48,7 +48,7 @@ func TestEthernetCarriesTheTrafficOfARealKernel(t *testing.T) {
 	}
 }
 
-// curls is a program that downloads, uploads a file and is refused.
+// curls is a program that downloads a file, uploads one and is refused.
 func curls(file string) []string {
 	return []string{
 		"sh", "-c", "curl -sS -m 60 -o /dev/null -w '%{size_download}\\n' http://1.1.1.1/ && curl -sS -m 60 --data-binary @" +
@@ -70,9 +70,9 @@ func wantCurls(t *testing.T, k *attachmenttest.Kernel, l attachment.Attachment) 
 	}
 }
 
-// QEMU itself joins the device to the socket, without a guest. Its hub forgets a frame of
-// which a socket took a part only, and QEMU 7.2 then ends itself: the socket's buffer is
-// larger than all that TCP has under way.
+// QEMU itself joins the device to the socket, without a guest. If a socket accepts only a part of a
+// frame, QEMU's hub forgets the frame, and QEMU 7.2 then exits: so the socket's buffer is larger
+// than all data in flight.
 func TestEthernetIsWhatQEMUSpeaks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program("curl"), hosttest.Program("qemu-system-x86_64"))
 	file := filepath.Join(t.TempDir(), "body")
@@ -110,7 +110,7 @@ func TestEthernetIsWhatQEMUSpeaks(t *testing.T) {
 	}
 }
 
-// openEthernet makes an attachment whose peer the test is.
+// openEthernet creates an attachment with the test as its peer.
 func openEthernet(t *testing.T, form attachmenttest.Form, h *handler) (attachment.Attachment, net.Conn) {
 	t.Helper()
 	peer, link := attachmenttest.Pair(t, form)
@@ -146,7 +146,7 @@ func arp(operation byte, senderMAC, sender, target []byte) []byte {
 	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, operation}, senderMAC, sender, noMAC, target)
 }
 
-// udpTo is a datagram of the sandbox, which needs no checksum of its own.
+// udpTo is a datagram from the sandbox, which needs no checksum of its own.
 func udpTo(port byte, address ...byte) []byte {
 	ip := slices.Concat([]byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0}, boxIP, address, []byte{0, 9, 0, port, 0, 9, 0, 0, 'q'})
 	var sum uint32
@@ -160,7 +160,7 @@ func udpTo(port byte, address ...byte) []byte {
 
 var gatewayQuestion = etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, gatewayIP), make([]byte, 18))
 
-// Only a question of the sandbox for the gateway's address is answered.
+// Only a request of the sandbox for the gateway's address is answered.
 func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 	for _, form := range ethernetForms[1:] {
 		t.Run(string(form), func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			for _, frame := range dropped {
 				send(t, conn, form, frame)
 			}
-			// What is sent last is answered first: nothing before it is answered.
+			// The last message is answered first: none before it was answered.
 			send(t, conn, form, gatewayQuestion)
 			reply := receive(t, conn, form)
 			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, boxIP)
@@ -196,7 +196,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			if c := l.Counts(); c.Dropped != uint64(len(dropped)) || c.Received != uint64(len(dropped))+1 {
 				t.Errorf("%+v, want %d dropped", c, len(dropped))
 			}
-			// One that has no address yet asks whether the gateway's is free.
+			// A sandbox without an address yet probes whether the gateway's is free.
 			send(t, conn, form, etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, []byte{0, 0, 0, 0}, gatewayIP)))
 			if reply := receive(t, conn, form); len(reply) != 42 || reply[21] != 2 {
 				t.Errorf("the answer to a probe: % x", reply)
@@ -205,7 +205,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 	}
 }
 
-// What no sandbox has a use for goes nowhere, is counted, and is reported by its name.
+// Frames that no sandbox needs are dropped, counted, and reported by name.
 func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
 	query := udpTo(53, 8, 8, 8, 8)
 	damaged := slices.Clone(query)
@@ -239,7 +239,7 @@ func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
 	} {
 		for _, form := range ethernetForms[1:] {
 			if name == "nothing" && form == attachmenttest.Messages {
-				continue // it is the end there
+				continue // this one reports the end
 			}
 			t.Run(name+"/"+string(form), func(t *testing.T) {
 				h := &handler{names: func([]byte, int) []byte { return []byte("name") }}
@@ -249,7 +249,7 @@ func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
 				if got := h.drops(); len(got) != 1 || !strings.HasPrefix(got[0], c.want+" ") {
 					t.Errorf("reported %q, want %q", got, c.want)
 				}
-				// The control, and the attachment still serves.
+				// Control: the attachment still works.
 				send(t, conn, form, etherFrame(gatewayMAC, peerMAC, 0x0800, query))
 				reply := receive(t, conn, form)
 				if len(reply) != 14+28+4 || !slices.Equal(reply[:12], slices.Concat(peerMAC, gatewayMAC)) || string(reply[42:]) != "name" {
@@ -279,7 +279,7 @@ func receive(t *testing.T, conn net.Conn, form attachmenttest.Form) []byte {
 	return frame
 }
 
-// A stream that announces more than a frame can be has lost its borders.
+// A stream that announces a frame above the maximum has lost its frame boundaries.
 func TestABrokenStreamEnds(t *testing.T) {
 	for _, length := range []uint32{1 << 31, 4096 + 65536 + 1} {
 		l, conn := openEthernet(t, attachmenttest.Stream, &handler{})
@@ -294,7 +294,7 @@ func TestABrokenStreamEnds(t *testing.T) {
 	}
 }
 
-// A peer that closes its end ends the attachment where the kernel tells of it.
+// A peer that closes its end ends the attachment, if the kernel reports it.
 func TestEthernetEndsWithItsPeer(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		l, conn := openEthernet(t, form, &handler{})
@@ -324,13 +324,13 @@ func TestEthernetIsAUnixSocketOrADevice(t *testing.T) {
 	listener, _ := attachmenttest.ListenProxy(t)
 	for name, f := range map[string]*os.File{"a file": null, "a port of the host": os.NewFile(uintptr(port), "port"), "a listener": listener} {
 		if _, err := attachment.Open(attachment.Ethernet, f, &handler{}, attachment.Options{}); err == nil {
-			t.Errorf("%s was taken for a socket of frames", name)
+			t.Errorf("%s was accepted as a frame socket", name)
 		}
 	}
 }
 
-// Nothing is left of Ethernet attachments, whichever side ends them first, nor of the half
-// frame that a stream was waiting for.
+// Nothing is left of Ethernet attachments, whichever side ends them first, nor of an incomplete
+// frame in a stream.
 func TestEthernetLeavesNothing(t *testing.T) {
 	cycle := func(form attachmenttest.Form, peerFirst bool) {
 		peer, link := attachmenttest.Pair(t, form)
@@ -370,10 +370,10 @@ func TestEthernetLeavesNothing(t *testing.T) {
 			})
 		}
 	}
-	// The control: one that is open is seen.
+	// Control: an open attachment is counted.
 	g, d := settled(t, 0, 0)
 	openEthernet(t, attachmenttest.Datagrams, &handler{})
 	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
-		t.Errorf("an open attachment is invisible: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
+		t.Errorf("an open attachment is not counted: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
 	}
 }

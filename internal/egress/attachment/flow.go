@@ -13,7 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// ErrDecided is returned by Accept of a flow that was accepted or refused.
+// ErrDecided is returned by Accept if the flow was accepted or refused before.
 var ErrDecided = errors.New("the flow was accepted or refused before")
 
 // Flow is a connection that a sandbox has requested and that was not accepted or
@@ -25,21 +25,21 @@ type Flow struct {
 	decided atomic.Bool
 }
 
-// attempt is a requested connection as its kind of attachment has it. One of the two
-// methods is called, once.
+// attempt is a requested connection, with an implementation for each kind of attachment. One of its
+// two methods is called, once.
 type attempt interface {
 	accept() (net.Conn, error)
 	refuse()
 }
 
-// Source returns the sandbox's end, which distinguishes its flows.
+// Source returns the address of the sandbox's end, which distinguishes its flows.
 func (f *Flow) Source() netip.AddrPort { return f.source }
 
 // Destination returns where the sandbox wants to connect to.
 func (f *Flow) Destination() netip.AddrPort { return f.dst }
 
-// Accept completes the handshake. The connection has CloseRead and CloseWrite
-// as a net.TCPConn has, and Reset, which ends it as an error.
+// Accept completes the handshake. Like net.TCPConn, the connection has CloseRead and CloseWrite. It
+// also has Reset, which ends it with an error.
 func (f *Flow) Accept() (net.Conn, error) {
 	if f.decided.Swap(true) {
 		return nil, ErrDecided
@@ -51,14 +51,14 @@ func (f *Flow) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Refuse answers with a reset: the program inside sees "connection refused".
+// Refuse resets the connection: the program inside gets "connection refused".
 func (f *Flow) Refuse() {
 	if !f.decided.Swap(true) {
 		f.attempt.refuse()
 	}
 }
 
-// segment is an attempt by a TCP segment.
+// segment is a connection attempt that began with a TCP segment.
 type segment struct {
 	link    *Link
 	request *tcp.ForwarderRequest
@@ -67,8 +67,8 @@ type segment struct {
 
 func (s *segment) accept() (net.Conn, error) {
 	l := s.link
-	// Counted before closing is read, so that Close sees this handshake
-	// or this handshake sees Close.
+	// Counted before closing is read, so that either Close sees this handshake or this handshake
+	// sees Close.
 	l.handshakes.Add(1)
 	defer l.handshakes.Add(-1)
 	if l.closing.Load() {
@@ -101,7 +101,7 @@ func (s *segment) refuse() {
 	s.link.flows.ended(s.slot)
 }
 
-// begin is called for every connection attempt, in a goroutine of its own.
+// begin is called for every connection attempt, in its own goroutine.
 func (l *Link) begin(r *tcp.ForwarderRequest) {
 	id := r.ID()
 	s := &segment{link: l, request: r}

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// accepting hands accepted connections to the test.
+// accepting passes accepted connections to the test.
 func accepting(t *testing.T) (*handler, <-chan net.Conn) {
 	t.Helper()
 	conns := make(chan net.Conn, 64)
@@ -117,7 +117,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("%s past its deadline: %v", name, err)
 		}
 	}
-	// A deadline that is set while a read waits ends it.
+	// A deadline that is set during a read ends the read.
 	_ = ours.SetDeadline(time.Time{})
 	ended := make(chan error, 1)
 	go func() {
@@ -132,7 +132,7 @@ func TestDeadlines(t *testing.T) {
 		}
 	case <-t.Context().Done():
 	}
-	// And the connection lives on.
+	// The connection stays usable.
 	_ = ours.SetDeadline(time.Time{})
 	_, _ = inside.Write([]byte("x"))
 	if n, err := ours.Read(make([]byte, 1)); n != 1 || err != nil {
@@ -140,15 +140,14 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A sandbox that stops reading blocks one writer, and that only until its
-// deadline.
+// A sandbox that stops reading blocks one writer, and only until its deadline.
 func TestSlowReaderBlocksOnlyUntilTheDeadline(t *testing.T) {
 	h, conns := accepting(t)
 	_, b := open(t, h, attachment.Options{})
 	b.mustDial(t, "1.1.1.1:80")
 	ours := <-conns
 	defer ours.Close()
-	// What fits needs no deadline, which may be over before the first byte.
+	// Data that fits needs no deadline, which may pass before the first byte.
 	first, err := ours.Write(make([]byte, 512))
 	if err != nil || first == 0 {
 		t.Fatalf("%d bytes, %v", first, err)
@@ -159,7 +158,7 @@ func TestSlowReaderBlocksOnlyUntilTheDeadline(t *testing.T) {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	if n > 16<<20 {
-		t.Errorf("%d bytes were taken for a reader that does not read", n)
+		t.Errorf("%d bytes were accepted for a reader that does not read", n)
 	}
 }
 
@@ -180,12 +179,12 @@ func TestConnectionsAreCapped(t *testing.T) {
 	if d := h.drops(); len(d) != 1 || d[0] != "tcp 1.1.1.1:80" {
 		t.Errorf("reported: %q", d)
 	}
-	// A closed connection whose peer is still there keeps its place ...
+	// A closed connection whose peer is still open keeps its place ...
 	(<-conns).Close()
 	if n := l.Counts().Connections; n != 4 {
 		t.Errorf("%d connections while one of four is closing", n)
 	}
-	// ... and gives it back when it is over.
+	// ... and frees it when it is over.
 	inside[0].Close()
 	inside[1].Close()
 	inside[2].Close()
@@ -198,7 +197,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 	<-conns
 }
 
-// A handler that takes long holds a place, and not the link.
+// A slow handler holds a place, but does not block the attachment.
 func TestHalfOpenIsCapped(t *testing.T) {
 	var mu sync.Mutex
 	waiting, most := 0, 0
@@ -224,7 +223,7 @@ func TestHalfOpenIsCapped(t *testing.T) {
 	}
 	hosttest.Eventually(t, "all beginnings have arrived", func() bool { return l.Counts().Received >= 8 })
 	if n := l.Counts().Connections; n > 3 {
-		t.Errorf("%d connections in the making, the cap is 3", n)
+		t.Errorf("%d connections are half open, the limit is 3", n)
 	}
 	close(release)
 	all.Wait()

@@ -8,15 +8,15 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// slot is one connection's place under the cap. It is given back when the
-// stack has nothing of the connection left, not when the handler closes it:
-// a sandbox that reads nothing would otherwise hold any number of buffers.
+// slot is one connection's place under the limit. It is freed when the stack has nothing left of
+// the connection, not when the handler closes it: otherwise a sandbox that reads nothing could hold
+// any number of buffers.
 type slot struct {
 	endpoint tcpip.Endpoint // nil until accepted
 	closed   time.Time      // when the handler closed it; zero before
 }
 
-// flows are a link's connections.
+// flows are an attachment's connections.
 type flows struct {
 	mu    sync.Mutex
 	open  map[*slot]struct{}
@@ -24,15 +24,15 @@ type flows struct {
 }
 
 const (
-	// crowd is the number of connections from which on each gets less.
+	// crowd is the number of connections from which on each gets smaller buffers.
 	crowd = 32
-	// maxLinger is how long a closed connection may take to send its rest.
+	// maxLinger is how long a closed connection may take to send its remaining data.
 	maxLinger = time.Minute
-	// sweepEvery is how often lingering connections are looked at.
+	// sweepEvery is how often lingering connections are checked.
 	sweepEvery = 200 * time.Millisecond
 )
 
-// take returns a place, or nil where none is free.
+// take returns a place, or nil if none is free.
 func (f *flows) take(most int) *slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +59,8 @@ func (f *flows) ended(s *slot) {
 	delete(f.open, s)
 }
 
-// linger keeps the place of a connection that the handler has closed until
-// its rest is sent.
+// linger keeps the place of a connection that the handler has closed until its remaining data is
+// sent.
 func (f *flows) linger(s *slot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +87,8 @@ func (f *flows) sweeping() {
 	f.sweep = nil
 }
 
-// reap gives back the places of connections that are over and ends those that
-// linger for too long. It returns how many linger. mu is held.
+// reap frees the places of finished connections and ends those that linger for too long. It returns
+// how many linger. mu must be held.
 func (f *flows) reap(now time.Time) int {
 	left := 0
 	for s := range f.open {
@@ -140,8 +140,8 @@ func (f *flows) count() int {
 
 func (f *flows) crowded() bool { return f.count() > crowd }
 
-// abortHandshakes ends the handshakes that sandboxes have not answered. One
-// that has only just begun is not yet known to the stack: hence the repeat.
+// abortHandshakes ends handshakes that sandboxes have not completed. It repeats, because the stack
+// does not know one yet that has just begun.
 func (l *Link) abortHandshakes() {
 	for {
 		for _, e := range l.stack.RegisteredEndpoints() {

@@ -16,32 +16,31 @@ const (
 	tcpHeader = 20
 )
 
-// packet is what a frame from a sandbox holds.
+// packet is a parsed frame from a sandbox.
 type packet struct {
 	proto    uint8
 	source   netip.AddrPort
 	dst      netip.AddrPort
-	ip       []byte // header and payload, without what follows them; of ARP the message
+	ip       []byte // header and payload, without trailing bytes; for ARP the message
 	payload  []byte // of UDP
-	begins   bool   // it is a SYN that asks for a new connection
+	begins   bool   // it is a SYN that requests a new connection
 	verdict  verdict
-	protocol string // its name, for people
+	protocol string // the protocol's name, for people
 }
 
-// verdict says where a packet goes.
+// verdict is what happens to a packet.
 type verdict int
 
 const (
-	drop    verdict = iota // nowhere
+	drop    verdict = iota // dropped
 	stream                 // to the stack
 	query                  // to Handler.Names
-	refuse                 // back, as "port unreachable"
-	resolve                // back, as the answer of ARP
+	refuse                 // answered as "port unreachable"
+	resolve                // answered with an ARP reply
 )
 
-// parse reads a frame. All that it does not understand has the verdict drop:
-// fragments, options and spoofed sources are what attacks on a stack are made
-// of, and no program in a sandbox has a use for them.
+// parse parses a frame. Everything that it does not understand gets the verdict drop: attacks on a
+// stack use fragments, options and spoofed sources, and no program in a sandbox needs them.
 func parse(frame []byte) packet {
 	p := packet{protocol: "malformed"}
 	if len(frame) == 0 {
@@ -131,17 +130,16 @@ func (p *packet) udp(source netip.Addr, body []byte) {
 	}
 }
 
-// unicast reports whether an address is one machine's, which is not the sandbox
-// itself. What only some machines are at, like loopback and link-local, the
-// handler sees and refuses with a record, except where the stack could
-// mistake it for itself.
+// unicast reports whether an address belongs to one machine other than the sandbox itself. The
+// handler gets addresses such as loopback and link-local ones, and refuses them with an audit
+// entry, except those that the stack could take for its own.
 func unicast(a netip.Addr) bool {
 	b := a.As4()
 	return b[0] != 0 && b[0] != 127 && b[0] < 224 && a != egress.Box.Addr() &&
 		a != egress.Box.Masked().Addr() && a != lastOf(egress.Box)
 }
 
-// lastOf is the broadcast address of a prefix.
+// lastOf returns the broadcast address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As4()
 	n := binary.BigEndian.Uint32(b[:]) | (1<<(32-p.Bits()) - 1)
@@ -149,8 +147,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// intact reports whether the checksums of the IP header and of UDP hold. Those of TCP are
-// the stack's to check.
+// intact reports whether the checksums of the IP header and of UDP are right. The stack checks
+// those of TCP.
 func (p *packet) intact() bool {
 	if checksum(p.ip[:ipHeader]) != 0 {
 		return false
@@ -163,7 +161,7 @@ func (p *packet) intact() bool {
 	return checksum(pseudoHeader(p.ip, len(datagram)), datagram) == 0
 }
 
-// pseudoHeader is what a checksum of UDP covers beside the datagram.
+// pseudoHeader returns what a UDP checksum covers beside the datagram.
 func pseudoHeader(ip []byte, length int) []byte {
 	h := make([]byte, 12)
 	copy(h, ip[12:20])
@@ -172,7 +170,7 @@ func pseudoHeader(ip []byte, length int) []byte {
 	return h
 }
 
-// answerUDP is the frame that answers p with data.
+// answerUDP returns the frame that answers p with data.
 func (p *packet) answerUDP(data []byte) []byte {
 	f := p.answer(unix.IPPROTO_UDP, udpHeader+len(data))
 	body := f[ipHeader:]
@@ -182,14 +180,14 @@ func (p *packet) answerUDP(data []byte) []byte {
 	copy(body[udpHeader:], data)
 	sum := checksum(pseudoHeader(f, len(body)), body)
 	if sum == 0 {
-		sum = 0xffff // zero would say that there is none
+		sum = 0xffff // zero would mean that there is none
 	}
 	binary.BigEndian.PutUint16(body[6:], sum)
 	return f
 }
 
-// unreachable is the frame that reports that p's port has no listener, so that a
-// program fails at once and need not wait.
+// unreachable returns the frame that reports that p's port has no listener, so that a program fails
+// at once instead of waiting.
 func (p *packet) unreachable() []byte {
 	const size, destinationUnreachable, port = 8, 3, 3
 	quote := p.ip[:ipHeader+udpHeader]
@@ -201,7 +199,7 @@ func (p *packet) unreachable() []byte {
 	return f
 }
 
-// answer makes the IP header of a frame from p's destination back to it.
+// answer writes the IP header of a frame from p's destination back to its source.
 func (p *packet) answer(proto uint8, size int) []byte {
 	const dontFragment, hops = 0x4000, 64
 	f := make([]byte, ipHeader+size)
@@ -216,7 +214,7 @@ func (p *packet) answer(proto uint8, size int) []byte {
 	return f
 }
 
-// checksum is the Internet's, over data whose own checksum field is zero. Only the last
+// checksum returns the Internet checksum of data whose own checksum field is zero. Only the last
 // part may have an odd length.
 func checksum(parts ...[]byte) uint16 {
 	var sum uint32

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// frame makes an IPv4 packet with a right checksum.
+// frame returns an IPv4 packet with a right checksum.
 func frame(proto byte, source, dst netip.Addr, body []byte) []byte {
 	f := make([]byte, 20, 20+len(body))
 	f[0], f[8], f[9] = 0x45, 64, proto
@@ -79,7 +79,7 @@ func sending(t testing.TB, end *os.File) func([]byte) {
 	}
 }
 
-// arrived waits until the link has seen n frames.
+// arrived waits until the attachment has received n frames.
 func arrived(t testing.TB, l attachment.Attachment, n uint64) {
 	t.Helper()
 	hosttest.Eventually(t, "the frames have arrived", func() bool { return l.Counts().Received >= n })
@@ -145,7 +145,7 @@ func TestWhatGoesNowhere(t *testing.T) {
 			}
 		})
 	}
-	// The control: the same SYN to a unicast address surfaces.
+	// Control: the same SYN to a unicast address reaches the handler.
 	flows := make(chan string, 1)
 	_, end := openRaw(t, &handler{tcp: func(f *attachment.Flow) { flows <- f.Destination().String() }}, attachment.Options{})
 	sending(t, end)(frame(6, boxAddress, elsewhere, tcpSyn))
@@ -154,8 +154,8 @@ func TestWhatGoesNowhere(t *testing.T) {
 	}
 }
 
-// A sandbox that begins handshakes and leaves them holds no more than the
-// cap, and does not keep Close waiting.
+// A sandbox that begins handshakes without completing them holds no more than the limit, and does
+// not delay Close.
 func TestHandshakesThatAreLeft(t *testing.T) {
 	const most, sent = 16, 200
 	begun, failed := make(chan struct{}, sent), make(chan struct{}, sent)
@@ -172,15 +172,15 @@ func TestHandshakesThatAreLeft(t *testing.T) {
 		send(frame(6, boxAddress, elsewhere, segment(uint16(1000+i), 80, syn, 1, 0)))
 	}
 	arrived(t, l, sent)
-	// The control: at least one is in the making, which has a goroutine of its own.
+	// Control: at least one is half open, with its own goroutine.
 	<-begun
 	if n := l.Counts().Connections; n > most {
 		t.Errorf("%d in the making, the cap is %d", n, most)
 	}
 	began := time.Now()
 	l.Close()
-	// These handshakes are never completed, and each would be retried for longer: a
-	// minute on the clock of the link.
+	// These handshakes are never completed, and each would be retried for longer: a minute of the
+	// stack's clock.
 	if took := time.Since(began); took > hosttest.Patience(20*time.Second) {
 		t.Errorf("Close took %v", took)
 	}
@@ -188,7 +188,7 @@ func TestHandshakesThatAreLeft(t *testing.T) {
 	<-failed
 }
 
-// One sandbox's flood is that sandbox's loss.
+// A sandbox's flood harms only that sandbox.
 func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	h := &handler{}
 	flooded, end := openRaw(t, h, attachment.Options{})
@@ -218,7 +218,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	})
 	c := b.mustDial(t, "1.1.1.1:80")
 	var worst time.Duration
-	// On a busy machine it takes longer until it is a flood.
+	// On a busy machine it takes longer until it counts as a flood.
 	enough := func() bool {
 		return flooded.Counts().Received >= 10_000 || time.Since(began) > hosttest.Patience(hosttest.Hang)
 	}
@@ -234,20 +234,20 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	flood.Wait()
 	took := time.Since(began).Seconds()
 	n := flooded.Counts()
-	t.Logf("%d frames of the flood were read in %.1f s; the other link's slowest round trip was %v; %d reports", n.Received, took, worst, len(h.drops()))
+	t.Logf("%d frames of the flood were read in %.1f s; the other attachment's slowest round trip was %v; %d reports", n.Received, took, worst, len(h.drops()))
 	if n.Received < 10_000 {
 		t.Error("control: that is no flood")
 	}
 	if most := uint64(10_000 + took*5000*2); n.Dropped > most {
-		t.Errorf("%d frames were read for nothing, more than %d", n.Dropped, most)
+		t.Errorf("%d useless frames were read, more than %d", n.Dropped, most)
 	}
 	if len(h.drops()) > 40+int(took*20)+1 {
 		t.Errorf("%d reports", len(h.drops()))
 	}
 }
 
-// What a hostile sandbox sends neither stops the link nor reaches another address
-// than its own, and whatever is answered goes back to it.
+// Hostile traffic of a sandbox neither stops the attachment nor reaches another address, and every
+// answer goes back to the sandbox.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)), frame(6, boxAddress, elsewhere, segment(4000, 80, ack, 2, 1)))
 	f.Add(frame(17, boxAddress, elsewhere, datagram(4000, 53, "q")), frame(17, boxAddress, elsewhere, datagram(4000, 54, "q")))
@@ -283,7 +283,7 @@ func FuzzFrames(f *testing.F) {
 			_ = unix.Send(fd, frame, unix.MSG_NOSIGNAL)
 		}
 		arrived(t, l, 2)
-		// The link still serves: a query is answered.
+		// The attachment still works: a query is answered.
 		_ = unix.Send(fd, frame(17, boxAddress, elsewhere, datagram(7, 53, "alive")), unix.MSG_NOSIGNAL)
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5})
 		_ = unix.SetNonblock(fd, false)

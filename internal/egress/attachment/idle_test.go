@@ -13,8 +13,7 @@ func TestAnIdleLinkCostsLittle(t *testing.T) {
 	for range links {
 		l, end := openRaw(t, &handler{names: reversed}, attachment.Options{})
 		send := sending(t, end)
-		// Idle after use, not only before it: a query, a refused connection
-		// and a segment that leads nowhere.
+		// Idle after use, not only before it: a query, a refused connection and a stray segment.
 		send(frame(17, boxAddress, elsewhere, datagram(7, 53, "query")))
 		send(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)))
 		send(frame(6, boxAddress, elsewhere, segment(4001, 80, ack, 1, 1)))

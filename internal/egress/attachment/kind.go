@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Kind names the form in which a sandbox's traffic reaches the gateway. The engine
-// that starts the sandbox decides which kind it needs.
+// Kind is the form in which a sandbox's traffic reaches the gateway. The engine that starts the
+// sandbox decides which kind it needs.
 type Kind = egress.AttachmentKind
 
 // The kinds that Open serves.
@@ -23,8 +23,8 @@ const (
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
 type Attachment interface {
-	// Close resets every connection. It returns when nothing of the attachment is
-	// left but the handler's own calls, whose connections then fail.
+	// Close resets every connection. It returns when nothing is left of the attachment but the
+	// handler's own calls, whose connections then fail.
 	Close() error
 	// Done is closed when the attachment has ended, for whatever reason.
 	Done() <-chan struct{}
@@ -32,14 +32,12 @@ type Attachment interface {
 	Counts() Counts
 }
 
-// Open serves the attachment whose gateway end is ours, until Close or until the
-// sandbox's end is closed. It takes ours over and closes it even after an error.
-//
-// Packets, and Ethernet over a stream or a packet socket, have an end that closes with
-// the sandbox. The device of a Tap, or of Ethernet, lives as long as ours and keeps its
-// network namespace alive. A datagram socket does not tell that its peer is closed. The
-// socket of a Proxy listens as long as ours. For these, the engine must detach the
-// sandbox when it has ended.
+// Open serves the attachment whose gateway end is ours, until Close or until the sandbox's end is
+// closed. It takes ownership of ours, and closes it even after an error.
+// Packets, and Ethernet over a stream or a packet socket, end when the sandbox closes its end. The
+// device of a Tap, or of Ethernet, lives as long as ours and keeps its network namespace alive. A
+// datagram socket does not report that its peer is closed. The socket of a Proxy listens as long as
+// ours is open. For these, the engine must detach the sandbox when it has ended.
 func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	switch kind {
 	case Packets, Tap, Ethernet:
@@ -69,10 +67,10 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 	return l, nil
 }
 
-// Pair returns the two ends of an attachment: the sandbox's, which an engine is
-// given, and the gateway's, which Open is given. That of Ethernet is a stream, since a
-// stream ends with its peer: QEMU takes it with -netdev stream,addr.type=fd. A Tap has
-// no pair: NewTap makes it inside the sandbox's network namespace.
+// Pair returns the two ends of an attachment: the sandbox's, for the engine, and the gateway's, for
+// Open. Ethernet uses a stream, since a stream ends with its peer; QEMU accepts it with -netdev
+// stream,addr.type=fd. There is no pair for a Tap: NewTap creates it inside the sandbox's network
+// namespace.
 func Pair(kind Kind) (box, ours *os.File, err error) {
 	switch kind {
 	case Packets:

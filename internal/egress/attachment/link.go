@@ -1,7 +1,6 @@
-// Package attachment owns the connection between a sandbox's network and the egress
-// gateway: the forms in which traffic arrives, the network stack that ends it, and
-// the bounds on what a hostile sandbox can make that cost. A Handler decides which
-// traffic is allowed.
+// Package attachment owns the connection between a sandbox's network and the egress gateway: the
+// forms in which traffic arrives, the network stack that terminates it, and the limits on what a
+// hostile sandbox can cost. A Handler decides which traffic is allowed.
 package attachment
 
 import (
@@ -16,35 +15,32 @@ import (
 // Handler handles the traffic of a sandbox. Its methods are called
 // concurrently.
 type Handler interface {
-	// TCP decides a connection attempt to any address and port. It runs in a
-	// goroutine of its own and may take as long as it needs. A flow that it has
-	// neither accepted nor refused when it returns is refused. It must close an
-	// accepted connection, which it may do after it has returned.
+	// TCP decides about a connection attempt to any address and port. It runs in its own goroutine
+	// and may take as long as it needs. A flow that it has neither accepted nor refused when it
+	// returns is refused. It must close an accepted connection, also after it has returned.
 	TCP(f *Flow)
 
-	// Names returns the answer to a DNS query, whatever server it was sent to, in
-	// at most max bytes. Nil means no answer.
+	// Names returns the answer to a DNS query to any server, in at most max bytes. Nil means no
+	// answer.
 	Names(query []byte, max int) []byte
 
-	// Dropped reports traffic that was not let through: a sample of it in a
-	// flood. It is called where packets are read, so a slow call slows the
-	// attachment.
+	// Dropped reports dropped traffic, in a flood a sample of it. It is called by the packet
+	// reader, so a slow call slows down the attachment.
 	Dropped(proto string, dst netip.AddrPort)
 }
 
-// Options bound what one sandbox may cost. Zero in a field is the default,
-// never unlimited.
+// Options limit what one sandbox may cost. A zero field stands for the default, never for
+// unlimited.
 type Options struct {
-	// MaxConnections is how many connections may exist at once, those that
-	// are only closing included. The default is 256.
+	// MaxConnections is the greatest number of connections, including those that are closing. The
+	// default is 256.
 	MaxConnections int
-	// MaxHalfOpen is how many of them may be waiting for the handler, for the
-	// handshake or, at a proxy, for the first byte. The default is 128.
+	// MaxHalfOpen is how many of them may be waiting for the handler, for the handshake or, with a
+	// Proxy, for the first byte. The default is 128.
 	MaxHalfOpen int
-	// NamesPerSecond is how many DNS queries are answered. The default is 200.
+	// NamesPerSecond is the greatest number of DNS queries that are answered. The default is 200.
 	NamesPerSecond int
-	// ConnectsPerSecond is how many connections may be begun. The default
-	// is 500.
+	// ConnectsPerSecond is the greatest number of new connections. The default is 500.
 	ConnectsPerSecond int
 }
 
@@ -61,18 +57,18 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Counts are what an attachment has seen.
+// Counts are the numbers of an attachment so far.
 type Counts struct {
 	Received    uint64 // frames from the sandbox
 	Sent        uint64 // frames to it
-	Lost        uint64 // frames for it that it was too slow to take
-	Dropped     uint64 // frames that no rule lets through
+	Lost        uint64 // frames for it that it was too slow to receive
+	Dropped     uint64 // dropped frames
 	Names       uint64 // queries answered
-	Connections int    // now
+	Connections int    // open now
 }
 
-// Link is an attachment that carries packets: a network stack of the gateway ends
-// the sandbox's connections.
+// Link is an attachment that carries packets: a network stack of the gateway terminates the
+// sandbox's connections.
 type Link struct {
 	handler Handler
 	options Options
@@ -82,7 +78,7 @@ type Link struct {
 
 	meters
 	received, dropped, names atomic.Uint64
-	asking                   atomic.Int64 // names being answered over UDP
+	asking                   atomic.Int64 // UDP queries being answered
 	handshakes               atomic.Int64
 	flows                    flows
 
@@ -92,7 +88,7 @@ type Link struct {
 	done    chan struct{}
 }
 
-// newLink serves a port, which it takes over.
+// newLink serves a port and takes ownership of it.
 func newLink(p *port, h Handler, o Options) (*Link, error) {
 	l := &Link{port: p, handler: h, options: o.orDefault(), reading: make(chan struct{}), done: make(chan struct{})}
 	l.meters = newMeters(l.options)
@@ -117,7 +113,7 @@ func newLink(p *port, h Handler, o Options) (*Link, error) {
 func (l *Link) Close() error {
 	l.once.Do(func() {
 		l.closing.Store(true)
-		// First the flows, while the sandbox can still be told.
+		// First the flows, while the sandbox can still receive resets.
 		l.flows.abort()
 		l.abortHandshakes()
 		l.port.flush(l.reading)
@@ -125,8 +121,8 @@ func (l *Link) Close() error {
 		<-l.reading
 		l.port.release()
 		l.stack.Close()
-		// Not the stack's own Wait: it would also wait for connections that
-		// a sandbox can keep from ending.
+		// Not the stack's own Wait, which would also wait for connections that a sandbox can keep
+		// from ending.
 		l.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
 		_ = l.stack.RemoveNIC(nic)
 		close(l.done)

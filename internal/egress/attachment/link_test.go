@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment"
 )
 
-// echo accepts everything and sends back what comes.
+// echo accepts everything and sends back what it receives.
 func echo(f *attachment.Flow) {
 	c, err := f.Accept()
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// meters bound what a sandbox makes us do per second.
+// meters limit how much work per second a sandbox can cause.
 type meters struct {
-	connects *rate.Limiter // attempts to connect
-	queries  *rate.Limiter // names
-	refusals *rate.Limiter // answers to UDP and to segments that go nowhere
+	connects *rate.Limiter // connection attempts
+	queries  *rate.Limiter // DNS queries
+	refusals *rate.Limiter // answers to UDP and to stray segments
 	reports  *rate.Limiter // calls of Handler.Dropped
-	resolves *rate.Limiter // answers to ARP
-	junk     *rate.Limiter // packets that go nowhere, before reading rests
+	resolves *rate.Limiter // ARP replies
+	junk     *rate.Limiter // dropped packets, before reading pauses
 }
 
 func newMeters(o Options) meters {
@@ -23,14 +23,14 @@ func newMeters(o Options) meters {
 	}
 }
 
-// newMeter returns a limiter that admits a number of events per second, and
-// twice that number at once after a quiet time.
+// newMeter returns a limiter that admits a number of events per second, and twice that number at
+// once after a quiet time.
 func newMeter(perSecond int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
 }
 
-// rest returns after ten milliseconds, or when stop is closed. A reader that
-// rests whenever the meter of junk is empty costs no processor under a flood.
+// rest returns after ten milliseconds, or when stop is closed. A reader that rests whenever the
+// meter of dropped packets is empty costs no processor time in a flood.
 func rest(stop <-chan struct{}) {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMetersRefillPerSecond shows what a meter admits: twice its rate at once
-// after a quiet time, then its rate.
+// TestMetersRefillPerSecond shows what a meter admits: twice its rate at once after a quiet time,
+// then its rate.
 func TestMetersRefillPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters(Options{ConnectsPerSecond: 50, NamesPerSecond: 7}.orDefault())
@@ -45,7 +45,7 @@ func TestMetersRefillPerSecond(t *testing.T) {
 	})
 }
 
-// TestRestEndsWithTheLink shows that a reader that rests does not outlive its link.
+// TestRestEndsWithTheLink shows that a resting reader does not outlive its attachment.
 func TestRestEndsWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan struct{})
@@ -58,7 +58,7 @@ func TestRestEndsWithTheLink(t *testing.T) {
 		began = time.Now()
 		rest(gone)
 		if took := time.Since(began); took != 0 {
-			t.Errorf("it rested for %v after the link had ended", took)
+			t.Errorf("it rested for %v after the attachment had ended", took)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reversed answers a query with its bytes in reverse.
+// reversed answers a query with its bytes in reverse order.
 func reversed(query []byte, max int) []byte {
 	out := make([]byte, 0, len(query))
 	for i := range query {
@@ -84,7 +84,7 @@ func TestNamesAreBounded(t *testing.T) {
 	for range sent {
 		_, _ = c.Write([]byte("q"))
 	}
-	// Each query that is received is asked or dropped, a moment later.
+	// Each received query is answered or dropped, after a moment.
 	hosttest.Eventually(t, "each query is asked or dropped", func() bool { return uint64(asked.Load())+l.Counts().Dropped >= sent })
 	most := 20 + int64(time.Since(began).Seconds()*10) + 1
 	if n := asked.Load(); n == 0 || n > most {
@@ -95,8 +95,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// A burst that finds no place is dropped, and takes no place from what comes
-// after it.
+// Queries of a burst that find no place are dropped, and take no place from later ones.
 func TestABurstOfNamesEnds(t *testing.T) {
 	const places = 32
 	var asked atomic.Int64
@@ -140,7 +139,7 @@ func TestOtherUDPIsRefused(t *testing.T) {
 		c := b.dialUDP(t, to)
 		var err error
 		for err == nil {
-			// The refusal of one datagram is the error of a later call.
+			// The refusal of one datagram is reported by a later call.
 			_, err = c.Write([]byte("x"))
 			time.Sleep(time.Millisecond)
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Whatever a frame holds, what is let on comes from the sandbox, goes to one
-// machine that is not the sandbox, and is no more than the frame.
+// Whatever a frame contains, a packet that passes comes from the sandbox, goes to one machine other
+// than the sandbox, and lies within the frame.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x60})
@@ -43,12 +43,12 @@ func FuzzParse(f *testing.F) {
 			if got := p.unreachable(); checksum(got[:ipHeader]) != 0 || checksum(got[ipHeader:]) != 0 {
 				t.Errorf("refusal %x", got)
 			}
-		case drop, stream: // answered by no packet made here
+		case drop, stream: // no packet that is made here answers it
 		}
 	})
 }
 
-// One wrong bit anywhere is found, of the header and of the datagram.
+// A single wrong bit is found, in the header and in the datagram.
 func TestADamagedDatagramIsNotIntact(t *testing.T) {
 	whole := slices.Concat([]byte{0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 199, 0, 2, 1, 1, 1, 1}, []byte{0, 9, 0, 53, 0, 13, 0, 0}, []byte("query"))
 	binary.BigEndian.PutUint16(whole[10:], checksum(whole[:ipHeader]))
@@ -66,8 +66,8 @@ func TestADamagedDatagramIsNotIntact(t *testing.T) {
 	}
 }
 
-// Whatever a frame of Ethernet holds, what is let on comes from one interface that is
-// not the gateway's, goes to the gateway's, and is IPv4 or a question for its address.
+// Whatever an Ethernet frame contains, a packet that passes comes from one interface other than the
+// gateway, goes to the gateway, and is IPv4 or a request for its address.
 func FuzzParseEthernet(f *testing.F) {
 	to, from := gatewayMAC[:], []byte{0x52, 0x54, 0, 1, 2, 3}
 	arp := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 1}, from, []byte{10, 199, 0, 2}, make([]byte, 6), []byte{10, 199, 0, 1})
@@ -106,7 +106,7 @@ func FuzzParseEthernet(f *testing.F) {
 	})
 }
 
-// A stream holds the same frames however it is cut.
+// A stream gives the same frames however it is split.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 2, 'b', 'c', 0}, uint8(3))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint8(1))

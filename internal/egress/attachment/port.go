@@ -13,52 +13,52 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// port is the stack's network card: our descriptor of the link, on Go's
-// poller. An idle port has one parked goroutine, no thread and no buffer.
+// port is the stack's link endpoint: our descriptor of the attachment, on Go's poller. An idle port
+// has one parked goroutine, no thread and no buffer.
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
 	carrier
-	// summed is set where the other end is a whole kernel, which wants checksums.
+	// summed is set if the other end is a kernel, which needs checksums.
 	summed bool
-	// ether is set where packets are in Ethernet frames.
+	// ether is set if packets are in Ethernet frames.
 	ether *ethernet
 
 	dispatcher atomic.Pointer[stack.NetworkDispatcher]
 	sent, lost atomic.Uint64
 
-	// mu orders writes and guards the descriptor's end.
+	// mu serializes writes and guards the descriptor's end.
 	mu      sync.Mutex
 	fd      int
 	closed  bool
 	waiting [][]byte // frames that the socket had no room for
-	bytes   int      // of them
-	head    []byte   // what goes before each packet
-	parts   [][]byte // of the packet being written, head included
+	bytes   int      // their size
+	head    []byte   // bytes before each packet
+	parts   [][]byte // parts of the packet being written, head included
 	ended   sync.WaitGroup
 	gone    chan struct{} // closed with the descriptor
 }
 
 const (
-	// maxFrame is more than a frame can be, so that a longer one shows.
+	// maxFrame is larger than any valid frame, so that a longer one is noticed.
 	maxFrame = 64 << 10
-	// maxWaiting bounds the bytes that wait for a sandbox that does not
-	// read. Beyond it frames are lost, and TCP slows down.
+	// maxWaiting limits the bytes that wait for a sandbox that does not read. Above it frames are
+	// lost, and TCP slows down.
 	maxWaiting = 4 << 20
-	// socketBuffer is how much the kernel holds for either end.
+	// socketBuffer is the size of the kernel's buffer for either end.
 	socketBuffer = 1 << 20
 )
 
-// widen asks for a socket buffer that holds some large frames. Without the
-// privilege the host's own maximum is what it will be, which works too.
+// widen requests a socket buffer for several large frames. Without the privilege it gets the host's
+// maximum, which works too.
 func widen(fd int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 	}
 }
 
-// newPort takes file over. It makes a descriptor of its own, because only one
-// that does not block when Go first sees it gets onto the poller.
+// newPort takes ownership of file. It opens a descriptor of its own, because only one that does not
+// block when Go first sees it gets onto the poller.
 func newPort(kind Kind, file *os.File) (*port, error) {
 	defer file.Close()
 	old, err := file.SyscallConn()
@@ -90,7 +90,7 @@ func newPort(kind Kind, file *os.File) (*port, error) {
 	return p, nil
 }
 
-// shut ends the link for both sides. What was written before still arrives.
+// shut ends the attachment for both sides. Data that was written before still arrives.
 func (p *port) shut() {
 	p.mu.Lock()
 	if !p.closed {
@@ -101,8 +101,7 @@ func (p *port) shut() {
 			_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 		}
 		if !p.ends() {
-			// Nothing wakes the reader: it stops here. A device goes with its last
-			// descriptor.
+			// Nothing else wakes the reader of a device. The device goes with its last descriptor.
 			_ = p.file.SetDeadline(time.Unix(1, 0))
 		}
 	}
@@ -111,14 +110,14 @@ func (p *port) shut() {
 }
 
 const (
-	// farewell bounds how long a live sandbox is given to take the resets of
-	// its connections, and grace is for its kernel to act on them: one that
-	// finds the end of its link first forgets what it has not looked at.
+	// farewell is how long a live sandbox has to receive the resets of its connections, and grace
+	// is for its kernel to act on them: a kernel that finds the end of its attachment first forgets
+	// unread packets.
 	farewell = 50 * time.Millisecond
 	grace    = 2 * time.Millisecond
 )
 
-// flush waits until the sandbox has read what was written, if it does so soon.
+// flush waits until the sandbox has read what was written, if that happens soon.
 func (p *port) flush(over <-chan struct{}) {
 	tick := time.NewTicker(grace)
 	defer tick.Stop()
@@ -138,7 +137,6 @@ func (p *port) flush(over <-chan struct{}) {
 	}
 }
 
-// release closes the descriptor, after shut and once no goroutine reads. A close with
-// unread data would discard what the sandbox has not read yet, including the resets
-// of its connections.
+// release closes the descriptor, after shut and after the last read. A close with unread data would
+// discard what the sandbox has not read yet, including the resets of its connections.
 func (p *port) release() { p.file.Close() }

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffers are shared by all links, so that only those that read hold one.
+// buffers are shared by all attachments, so that only active readers hold one.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxFrame); return &b }}
 
-// read hands over frames until the link ends. A frame is valid only during
-// the call.
+// read passes frames on until the attachment ends. A frame is valid only during the call.
 func (p *port) read(take func(frame []byte)) {
 	if p.carrier == byteStream {
 		p.readStream(take)
@@ -42,8 +41,8 @@ func (p *port) read(take func(frame []byte)) {
 	}
 }
 
-// readStream is read for frames whose length goes before each. The part of a frame that
-// has come is all that an idle stream keeps.
+// readStream is read for frames that are preceded by their length. An idle stream keeps only the
+// received part of a frame.
 func (p *port) readStream(take func(frame []byte)) {
 	var rest []byte
 	for over := false; !over; {
@@ -65,7 +64,7 @@ func (p *port) readStream(take func(frame []byte)) {
 				}
 				left, err := split((*b)[:have+n], take)
 				if err != nil {
-					// The next frame's start is not known any more.
+					// The start of the next frame is unknown from here on.
 					over = true
 					return true
 				}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// send writes one frame that is not the stack's.
+// send writes one frame that does not come from the stack.
 func (p *port) send(frame []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -16,7 +16,7 @@ func (p *port) send(frame []byte) {
 	}
 }
 
-// sendARP writes a message of ARP.
+// sendARP writes an ARP message.
 func (p *port) sendARP(message []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,10 +25,10 @@ func (p *port) sendARP(message []byte) {
 	}
 }
 
-// maxParts is how many pieces the kernel takes in one write.
+// maxParts is how many pieces the kernel accepts in one write.
 const maxParts = 1024
 
-// put writes a packet, or keeps it where the socket is full. mu is held.
+// put writes a packet, or queues it if the socket is full. mu must be held.
 func (p *port) put(parts [][]byte) {
 	if p.ether != nil {
 		parts = p.framed(parts, etherIPv4)
@@ -36,8 +36,8 @@ func (p *port) put(parts [][]byte) {
 	p.putFrame(parts)
 }
 
-// framed puts the Ethernet header before a payload and, in a stream, the length before
-// that. mu is held. The result is valid until the next call.
+// framed prepends the Ethernet header to a payload and, in a stream, the length. mu must be held.
+// The result is valid until the next call.
 func (p *port) framed(parts [][]byte, etherType uint16) [][]byte {
 	p.head = p.head[:0]
 	if p.carrier == byteStream {
@@ -48,7 +48,7 @@ func (p *port) framed(parts [][]byte, etherType uint16) [][]byte {
 	return p.parts
 }
 
-// putFrame is put for a frame that is complete. mu is held.
+// putFrame is put for a complete frame. mu must be held.
 func (p *port) putFrame(parts [][]byte) {
 	if len(parts) > maxParts {
 		parts = [][]byte{join(parts)}
@@ -63,13 +63,13 @@ func (p *port) putFrame(parts [][]byte) {
 		case err == nil:
 			written = n
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
-			// The sandbox's end is gone, which the reader sees too.
+			// The sandbox's end is closed, which the reader notices too.
 			p.lost.Add(1)
 			return
 		}
 	}
 	frame := join(parts)[written:]
-	// What began in a stream is always kept: its rest must follow.
+	// In a stream the rest of a started frame is always kept, because it must follow.
 	if written == 0 && p.bytes+len(frame) > maxWaiting {
 		p.lost.Add(1)
 		return
@@ -96,7 +96,7 @@ func join(parts [][]byte) []byte {
 	return frame
 }
 
-// drain writes what waits, and ends when nothing does.
+// drain writes queued frames, and ends when there are none.
 func (p *port) drain() {
 	defer p.ended.Done()
 	_ = p.raw.Write(func(fd uintptr) bool {

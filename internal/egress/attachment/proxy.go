@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy is an attachment of the kind Proxy: the socket that a sandbox without a
-// network interface connects to. A stream whose first byte is a capital letter is
-// HTTP for the gateway's proxy port, as CONNECT is. One that begins with the length of
-// a DNS query carries names as DNS over TCP does. Nothing else is let through.
+// proxy is an attachment of the kind Proxy: the socket that a sandbox without a network interface
+// connects to. A stream whose first byte is a capital letter is HTTP for the gateway's proxy port,
+// such as CONNECT. A stream that begins with the length of a DNS query is DNS over TCP. Everything
+// else is refused.
 type proxy struct {
 	handler  Handler
 	options  Options
@@ -25,7 +25,7 @@ type proxy struct {
 
 	mu        sync.Mutex
 	open      map[uint16]*proxyConn
-	last      uint16 // the number of the stream that came last
+	last      uint16 // the number of the last stream
 	undecided int
 	closed    bool
 
@@ -35,7 +35,7 @@ type proxy struct {
 	done      chan struct{}
 }
 
-// newProxy serves a listening Unix socket, which it takes over.
+// newProxy serves a listening Unix socket and takes ownership of it.
 func newProxy(ours *os.File, h Handler, o Options) (*proxy, error) {
 	listener, err := listenerOf(ours)
 	if err != nil {
@@ -55,8 +55,8 @@ func newProxy(ours *os.File, h Handler, o Options) (*proxy, error) {
 	return p, nil
 }
 
-// listenerOf refuses what is not a listening Unix stream socket. A port of the host
-// would serve every user of the host, with this sandbox's secrets.
+// listenerOf rejects everything but a listening Unix stream socket. A network port would give every
+// user of the host this sandbox's secrets.
 func listenerOf(ours *os.File) (*net.UnixListener, error) {
 	defer ours.Close()
 	raw, err := ours.SyscallConn()
@@ -84,8 +84,8 @@ func listenerOf(ours *os.File) (*net.UnixListener, error) {
 	return u, nil
 }
 
-// accept takes streams until Close. A shutdown of the engine's copy of the socket does
-// not wake it: the kernel tells a listener that does not block nothing of that.
+// accept accepts streams until Close. A shutdown of the engine's copy of the socket does not wake
+// it, because the kernel does not report that to a non-blocking listener.
 func (p *proxy) accept() {
 	for {
 		c, err := p.listener.AcceptUnix()
@@ -112,7 +112,7 @@ func (p *proxy) begin(c *net.UnixConn) {
 	go s.serve()
 }
 
-// take gives a stream its number, unless as many as may be are open or undecided.
+// take gives a stream its number, unless the limits of open or undecided streams are reached.
 func (p *proxy) take(s *proxyConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +131,8 @@ func (p *proxy) take(s *proxyConn) bool {
 	return true
 }
 
-// drop counts a stream that is not served and reports a sample. In a flood, accepting
-// rests: the socket's queue fills and the programs wait.
+// drop counts a stream that is not served and reports a sample. In a flood, accepting pauses: the
+// socket's queue fills and the programs wait.
 func (p *proxy) drop() {
 	p.dropped.Add(1)
 	if p.reports.Allow() {
@@ -158,7 +158,7 @@ func (p *proxy) settle(s *proxyConn) {
 	}
 }
 
-// ended frees all that a stream holds.
+// ended frees everything that a stream holds.
 func (p *proxy) ended(s *proxyConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

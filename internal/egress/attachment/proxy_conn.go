@@ -13,26 +13,26 @@ import (
 const (
 	// firstByteIdle is how long a program may take to send the first byte.
 	firstByteIdle = 10 * time.Second
-	// maxStreamQuery is the longest DNS query on a stream. Its length begins the
-	// stream, so that its first byte is never that of an HTTP request or of TLS.
+	// maxStreamQuery is the longest DNS query on a stream. Its length comes first, so its first
+	// byte is never that of an HTTP request or of TLS.
 	maxStreamQuery = 4096
 )
 
 func proxyPort() netip.AddrPort { return netip.AddrPortFrom(egress.Gateway, egress.ProxyPort) }
 
-// proxyConn is one connection to the socket. The embedded connection has no method of a
-// Unix socket that would read past the first byte.
+// proxyConn is one connection to the socket. The embedded connection must not have methods of a
+// Unix socket that would skip the first byte.
 type proxyConn struct {
 	net.Conn
 	unix   *net.UnixConn
 	proxy  *proxy
 	number uint16
-	waits  bool // proxy.mu is held
+	waits  bool // proxy.mu must be held
 	first  []byte
 	once   sync.Once
 }
 
-// serve finds out by the first byte what a stream carries.
+// serve determines by the first byte what a stream carries.
 func (s *proxyConn) serve() {
 	first := make([]byte, 1)
 	if s.SetReadDeadline(time.Now().Add(firstByteIdle)) != nil {
@@ -76,10 +76,10 @@ func (s *proxyConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// CloseRead ends one direction.
+// CloseRead closes one direction.
 func (s *proxyConn) CloseRead() error { return s.unix.CloseRead() }
 
-// CloseWrite ends one direction: the program reads an end.
+// CloseWrite closes one direction: the program reads EOF.
 func (s *proxyConn) CloseWrite() error { return s.unix.CloseWrite() }
 
 // Close implements net.Conn.
@@ -91,6 +91,6 @@ func (s *proxyConn) Close() error {
 	return nil
 }
 
-// Reset ends the stream at once. A Unix socket has no reset: a program that has sent
-// all it wanted reads an end, and only HTTP and TLS tell it that more was to come.
+// Reset ends the stream at once. A Unix socket has no reset: a program that has sent everything
+// reads EOF, and only HTTP and TLS show it that data is missing.
 func (s *proxyConn) Reset() error { return s.Close() }

@@ -37,7 +37,7 @@ func dialProxy(t testing.TB, s attachmenttest.Socket) net.Conn {
 	return c
 }
 
-// wantEnd fails unless the other end has closed the connection and sent nothing.
+// wantEnd fails unless the other end has closed the connection without sending anything.
 func wantEnd(t testing.TB, what string, c net.Conn) {
 	t.Helper()
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,7 +85,7 @@ func TestAProxyAnswersNames(t *testing.T) {
 	if n := l.Counts().Names; n != 2 {
 		t.Errorf("%d names", n)
 	}
-	// 4097 bytes begin as a query does, but are longer than one may be.
+	// 4097 bytes begin like a query, but are above the limit.
 	long := dialProxy(t, s)
 	_, _ = long.Write([]byte{0x10, 0x01, 'q'})
 	wantEnd(t, "a query that is too long", long)
@@ -105,8 +105,7 @@ func TestAProxyDropsOtherStreams(t *testing.T) {
 	}
 }
 
-// A program may hold as many streams as the bounds say, and has room again when it
-// closes one.
+// A program may have as many streams as the limits allow, and gets another one when it closes one.
 func TestStreamsOfAProxyAreBounded(t *testing.T) {
 	for what, o := range map[string]attachment.Options{
 		"open": {MaxConnections: 2}, "undecided": {MaxHalfOpen: 2}, "per second": {ConnectsPerSecond: 1},
@@ -135,8 +134,7 @@ func TestStreamsOfAProxyAreBounded(t *testing.T) {
 	}
 }
 
-// Streams end with the attachment in each of their states, and the socket takes no
-// more.
+// Streams in every state end with the attachment, and the socket accepts no more.
 func TestAProxyEnds(t *testing.T) {
 	entered := make(chan struct{})
 	l, s := openProxy(t, &handler{tcp: func(f *attachment.Flow) { close(entered); echo(f) }}, attachment.Options{})
@@ -191,7 +189,7 @@ func TestAProxyIsAListeningUnixStream(t *testing.T) {
 		"a pair": packets, "a file": null, "a port of the host": file(port.(*net.TCPListener)), "a socket of packets": file(whole.(*net.UnixListener)),
 	} {
 		if _, err := attachment.Open(attachment.Proxy, f, &handler{}, attachment.Options{}); err == nil {
-			t.Errorf("%s was taken for a proxy's socket", what)
+			t.Errorf("%s was accepted as a proxy's socket", what)
 		}
 		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s was left open: %v", what, err)
@@ -199,8 +197,8 @@ func TestAProxyIsAListeningUnixStream(t *testing.T) {
 	}
 }
 
-// FuzzProxy sends hostile bytes on a stream: what is neither a request nor a query
-// reaches no handler, a query is never longer than it may be, and nothing is left.
+// FuzzProxy sends hostile bytes on a stream: only a request or a query reaches a handler, a query
+// is never above the limit, and nothing is left.
 func FuzzProxy(f *testing.F) {
 	for _, s := range []string{"", "CONNECT a:1 HTTP/1.1\r\n\r\n", "\x00\x03abc\x00\x00\x00\x01d", "\x10\x00", "\x10\x01a", "\x16\x03\x01\x00", "get", "\x00", "Z"} {
 		f.Add([]byte(s))

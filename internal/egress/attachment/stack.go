@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// nic is the only interface of a link's stack.
+	// nic is the only interface of an attachment's stack.
 	nic tcpip.NICID = 1
 
-	// receiveWindow and sendBuffer bound the bytes of one connection that
-	// wait in either direction. A link's round trip is a tenth of a
-	// millisecond, so that they fill it several times over.
+	// receiveWindow and sendBuffer limit the bytes of one connection that wait in either direction.
+	// The round trip takes a tenth of a millisecond, so they are more than large enough for full
+	// speed.
 	receiveWindow = 512 << 10
 	sendBuffer    = 512 << 10
-	// crowdedBuffer is what each gets where a sandbox has many connections:
-	// the memory is of a process that all sandboxes share.
+	// crowdedBuffer is the buffer size if a sandbox has many connections, because all sandboxes
+	// share the process's memory.
 	crowdedBuffer = 128 << 10
 )
 
-// newStack makes a stack that speaks IPv4 and TCP and has every address: a
-// connection to any of them ends in it. It knows neither UDP nor ICMP, which
-// never reach it, and it forwards nothing.
+// newStack creates a stack for IPv4 and TCP that has every address: a connection to any address
+// ends in it. It supports neither UDP nor ICMP, which never reach it, and forwards nothing.
 func newStack(p *port) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
@@ -35,12 +34,12 @@ func newStack(p *port) (*stack.Stack, error) {
 	})
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: receiveWindow, Max: receiveWindow}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: sendBuffer}
-	// A window that grows by itself would grow past what is meant.
+	// A window that grows automatically would exceed the limit.
 	moderate := tcpip.TCPModerateReceiveBufferOption(false)
-	// The peer is one machine on a link that loses nothing and keeps order:
-	// there is no late segment to wait for.
+	// The peer is one machine on a connection that loses and reorders nothing: there is no late
+	// segment to wait for.
 	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)
-	// A sandbox that never answers or never closes is given up soon.
+	// A connection whose sandbox never answers or never closes is given up soon.
 	linger := tcpip.TCPLingerTimeoutOption(10 * time.Second)
 	retries := tcpip.TCPSynRetriesOption(2)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&receive, &send, &moderate, &wait, &linger, &retries} {

@@ -7,21 +7,20 @@ import (
 )
 
 const (
-	// streamPrefix is the length before each frame of a stream.
+	// streamPrefix is the size of the length before each frame of a stream.
 	streamPrefix = 4
-	// maxStreamFrame is the largest frame that QEMU passes on, NET_BUFSIZE there. A
-	// guest may send one, and it is dropped. No peer in order announces a larger one.
+	// maxStreamFrame is the largest frame that QEMU passes on, its NET_BUFSIZE. A guest may send
+	// one, and it is dropped. No correct peer announces a larger one.
 	maxStreamFrame = 4096 + 65536
-	// streamBuffer holds the largest frame, and many small ones.
+	// streamBuffer holds the largest frame, or many small ones.
 	streamBuffer = 2 * (streamPrefix + maxStreamFrame)
 )
 
-var errBrokenStream = errors.New("a frame that is longer than frames can be")
+var errBrokenStream = errors.New("a frame is longer than the maximum")
 
 var streamBuffers = sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }}
 
-// split hands over the whole frames at the start of data and returns the rest, which is
-// shorter than the largest frame with its length.
+// split passes on the complete frames at the start of data and returns the rest.
 func split(data []byte, take func(frame []byte)) (rest []byte, err error) {
 	for len(data) >= streamPrefix {
 		n := binary.BigEndian.Uint32(data)

@@ -14,15 +14,15 @@ import (
 
 const (
 	namesPort = 53
-	// maxNamesUDP is the size that every resolver takes.
+	// maxNamesUDP is the DNS message size that every resolver accepts.
 	maxNamesUDP = 512
-	// maxAsking is how many queries over UDP are answered at once.
+	// maxAsking is how many UDP queries are answered at once.
 	maxAsking = 32
-	// namesIdle is how long a connection for names may say nothing.
+	// namesIdle is how long a DNS connection may be idle.
 	namesIdle = 10 * time.Second
 )
 
-// take decides about one frame.
+// take handles one frame.
 func (l *Link) take(frame []byte) {
 	if l.closing.Load() {
 		return
@@ -54,7 +54,7 @@ func (l *Link) take(frame []byte) {
 	}
 }
 
-// parse reads a frame of the port's kind.
+// parse parses a frame of the port's kind.
 func (p *port) parse(frame []byte) (got packet) {
 	if p.ether == nil {
 		got = parse(frame)
@@ -70,9 +70,8 @@ func (p *port) parse(frame []byte) (got packet) {
 	return got
 }
 
-// drop counts a packet that goes nowhere and reports a sample. Where a
-// sandbox sends nothing else, reading rests: the flood then fills the
-// sandbox's own queue and no longer costs us a processor.
+// drop counts a dropped packet and reports a sample. If a sandbox sends nothing else, reading
+// pauses: the flood then fills the sandbox's own queue and does not cost us processor time.
 func (l *Link) drop(p *packet) {
 	l.dropped.Add(1)
 	if l.reports.Allow() {
@@ -83,9 +82,8 @@ func (l *Link) drop(p *packet) {
 	}
 }
 
-// unclaimed is called, where packets are read, for a segment that belongs to
-// no connection. What does not begin one is answered with a reset, which a
-// flood of them is not worth.
+// unclaimed is called by the packet reader for a segment that belongs to no connection. It answers
+// segments with a reset unless they begin a connection, and stops answering in a flood.
 func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	if l.forward.HandlePacket(id, pkt) {
 		return true
@@ -97,16 +95,15 @@ func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 	return true
 }
 
-// ask has a query over UDP answered. The frame's buffer is the reader's, so
-// the query is copied.
+// ask answers a UDP query. The frame's buffer belongs to the reader, so the query is copied.
 func (l *Link) ask(p packet) {
 	if !l.queries.Allow() {
 		l.drop(&p)
 		return
 	}
 	if l.asking.Add(1) > maxAsking {
-		// What is not answered holds no place: a burst would shut names off
-		// for the rest of the sandbox's life.
+		// An unanswered query holds no place: otherwise a burst would block DNS for the rest of the
+		// sandbox's life.
 		l.asking.Add(-1)
 		l.drop(&p)
 		return
@@ -122,8 +119,8 @@ func (l *Link) ask(p packet) {
 	}()
 }
 
-// serveNames answers queries of at most longest bytes over a stream, one after the
-// other, and closes it.
+// serveNames answers queries of at most longest bytes over a stream, one after the other, and
+// closes the stream.
 func serveNames(c net.Conn, h Handler, queries *rate.Limiter, longest uint16, answered *atomic.Uint64) {
 	defer c.Close()
 	var size [2]byte

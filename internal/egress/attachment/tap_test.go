@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// single is a listener of the connections that a Handler accepts.
+// single is a listener for the connections that a Handler accepts.
 type single chan net.Conn
 
 func (s single) Accept() (net.Conn, error) {
@@ -37,7 +37,7 @@ func (s single) Addr() net.Addr { return &net.TCPAddr{} }
 
 const tapBody = 8 << 20
 
-// webHandler answers port 80 of every address as a web server, and refuses the rest.
+// webHandler serves HTTP on port 80 of every address, and refuses the rest.
 func webHandler(t testing.TB) *handler {
 	t.Helper()
 	conns := make(single)
@@ -73,8 +73,8 @@ func openTap(t testing.TB, rootless bool, mtu int, h *handler, program ...string
 	return l, k
 }
 
-// The host's own kernel checks what it is sent, so one wrong checksum of ours would
-// leave curl without an answer.
+// The host's own kernel checks what it receives, so a single wrong checksum would leave curl
+// without an answer.
 func TestATapCarriesTheTrafficOfARealKernel(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
 	file := filepath.Join(t.TempDir(), "body")
@@ -111,7 +111,7 @@ func TestATapEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// Close takes the device out of the namespace, so that nothing routes to nowhere.
+// Close removes the device from the namespace, so that no route leads nowhere.
 func TestAClosedTapLeavesNoDevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("ip"))
 	for _, closed := range []bool{false, true} {

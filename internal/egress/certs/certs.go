@@ -1,7 +1,6 @@
-// Package certs owns the certificate authority of each sandbox: the leaves that
-// the causeway shows inside, the files and variables by which programs in the
-// sandbox come to trust them, and the roots that upstream servers are verified
-// against.
+// Package certs owns the certificate authority of each sandbox: the leaf certificates that the
+// egress gateway presents inside, the files and variables that make programs in the sandbox trust
+// them, and the roots for verifying upstream servers.
 package certs
 
 import (
@@ -22,15 +21,15 @@ import (
 )
 
 const (
-	// life of the authority. It dies with its sandbox, long before this.
+	// life is the authority's lifetime. The authority dies with its sandbox, long before this.
 	life = 10 * 365 * 24 * time.Hour
-	// leafLife bounds what a leaf is worth; renewBefore leaves a client that
-	// keeps a connection open for hours a leaf that is still valid.
+	// leafLife limits the damage of a leaked leaf. With renewBefore, a client that keeps a
+	// connection open for hours has a leaf that is still valid.
 	leafLife    = 24 * time.Hour
 	renewBefore = 6 * time.Hour
 	// slack is how far a sandbox's clock may be behind ours.
 	slack = time.Hour
-	// mostLeaves are kept. It is the number of names a sandbox may use.
+	// mostLeaves is how many leaves are cached: the number of names that a sandbox may use.
 	mostLeaves = names.MostNames
 )
 
@@ -42,16 +41,15 @@ type Authority struct {
 	now     func() time.Time
 	root    *x509.Certificate
 	key     *ecdsa.PrivateKey
-	// leafKey is shared by all leaves, as making one costs more than signing.
-	// It is not the authority's own: TLS shows uses of it to the sandbox.
+	// leafKey is shared by all leaves, because making a key costs more than signing. It is not the
+	// authority's own key: TLS shows uses of it to the sandbox.
 	leafKey *ecdsa.PrivateKey
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
 }
 
-// New makes an authority with fresh keys. It can sign leaves only, never
-// another authority.
+// New creates an authority with fresh keys. It can only sign leaves, never another authority.
 func New(sandbox string, now func() time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -82,8 +80,8 @@ func New(sandbox string, now func() time.Time) (*Authority, error) {
 	return &Authority{sandbox: sandbox, now: now, root: root, key: key, leafKey: leafKey, leaves: map[string]*tls.Certificate{}}, nil
 }
 
-// commonName keeps to ASCII that every program prints, and to the 64 letters
-// that RFC 5280 allows.
+// commonName is limited to ASCII, which every program prints, and to the 64 letters that RFC 5280
+// allows.
 func commonName(sandbox string) string {
 	name := []byte("Crannog sandbox " + sandbox)
 	for i, c := range name {
@@ -99,12 +97,11 @@ func (a *Authority) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.root.Raw})
 }
 
-// Leaf returns a certificate for exactly one name, with its key. The same one
-// is returned until it nears its end. The caller must have checked that the
-// policy lets the sandbox reach the name.
+// Leaf returns a certificate for exactly one name, with its key. It returns the same one until that
+// nears its end. The caller must have checked that the policy allows the sandbox to reach the name.
 func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
-	// A name such as *.example.com or one with a NUL would make a leaf that
-	// stands for other names too.
+	// A name such as *.example.com or one with a NUL would make a leaf that is valid for other
+	// names too.
 	canonical, err := names.Canonical(name)
 	if err != nil {
 		return nil, err
@@ -120,7 +117,7 @@ func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("leaf for %s: %w", canonical, err)
 	}
 	if len(a.leaves) >= mostLeaves {
-		// Any will do: making one again costs a tenth of a millisecond.
+		// Any leaf may be evicted: making one again costs a tenth of a millisecond.
 		for other := range a.leaves {
 			delete(a.leaves, other)
 			break
@@ -145,7 +142,7 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 		template.NotBefore = a.root.NotBefore
 	}
 	if template.NotAfter.After(a.root.NotAfter) {
-		return nil, fault.New(fault.Unavailable, "authority_expired", "the sandbox's certificate authority has come to its end").
+		return nil, fault.New(fault.Unavailable, "authority_expired", "the sandbox's certificate authority has expired").
 			WithHint("start a new sandbox")
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.root, a.leafKey.Public(), a.key)
@@ -159,15 +156,14 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey, Leaf: parsed}, nil
 }
 
-// Format prints whose authority it is, under every verb: %+v of the struct
-// would put the private key into a log.
+// Format prints the authority's sandbox, under every verb: %+v of the struct would put the private
+// key into a log.
 func (a *Authority) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "certificate authority of sandbox "+a.sandbox)
 }
 
-// Roots returns what upstream servers are verified against: the host's own
-// roots and, in PEM, those that the operator adds. A sandbox's authority must
-// never be among them.
+// Roots returns the roots for verifying upstream servers: the host's own and, in PEM, those that
+// the operator adds. A sandbox's authority must never be among them.
 func Roots(extra []byte) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

@@ -29,7 +29,7 @@ func pool(t *testing.T, a *certs.Authority) *x509.CertPool {
 	t.Helper()
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM(a.Certificate()) {
-		t.Fatal("the authority's certificate is no PEM")
+		t.Fatal("the authority's certificate is not PEM")
 	}
 	return p
 }
@@ -71,8 +71,8 @@ func TestLeafRefusesWhatIsNoName(t *testing.T) {
 	}
 }
 
-// An authority signs leaves, not authorities: a sandbox that got hold of one leaf's
-// key could otherwise make more.
+// An authority signs leaves, not authorities: otherwise a sandbox that got one leaf's key could
+// make more.
 func TestLeafCannotSign(t *testing.T) {
 	a := authority(t, time.Now)
 	leaf, err := a.Leaf("example.com")

@@ -13,9 +13,9 @@ import (
 	"unicode/utf16"
 )
 
-// keyStore writes a Java key store of trusted certificates (JKS, version 2),
-// which every Java reads. It is guarded by the password that all of Java
-// assumes for a trust store: there is nothing secret in it.
+// keyStore returns a Java key store of trusted certificates (JKS, version 2), which every Java
+// reads. Its password is the one that all of Java assumes for a trust store: nothing in it is
+// secret.
 func keyStore(roots *Bundle, own *x509.Certificate) []byte {
 	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
 	b = append(b, storeHead(uint32(roots.count+1))...)
@@ -24,7 +24,7 @@ func keyStore(roots *Bundle, own *x509.Certificate) []byte {
 	return append(b, storeSum(b)...)
 }
 
-// Sizes of a store's parts, and the name of the one entry that is ours alone.
+// Sizes of a store's parts, and the name of our own entry.
 const (
 	storeHeadSize = 12
 	storeSumSize  = sha1.Size
@@ -33,7 +33,7 @@ const (
 
 func rootName(number int) string { return fmt.Sprintf("root-%d", number) }
 
-// storeHead is a store's beginning: what it is and how many entries it has.
+// storeHead returns a store's header: its type and number of entries.
 func storeHead(count uint32) []byte {
 	const (
 		magic   = 0xFEEDFEED
@@ -44,8 +44,8 @@ func storeHead(count uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, count)
 }
 
-// storeSum is a store's end. The format fixes SHA-1 and the phrase. The sum
-// finds damage; it is no signature.
+// storeSum returns a store's trailer. The format requires SHA-1 and the phrase. It detects damage;
+// it is not a signature.
 func storeSum(parts ...[]byte) []byte {
 	h := sha1.New()
 	for _, unit := range utf16.Encode([]rune("changeit")) {
@@ -58,8 +58,8 @@ func storeSum(parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// storeAddition adds one certificate to a store. It is false for a file that
-// is none, is guarded by another password, or has a name of ours already.
+// storeAddition adds one certificate to a store. It returns false for a file that is not a store,
+// has another password, or has an entry with our name already.
 func storeAddition(store []byte, own *x509.Certificate) (around Around, tail []byte, ok bool) {
 	if len(store) < storeHeadSize+storeSumSize {
 		return around, nil, false
@@ -90,10 +90,9 @@ func appendStoreEntry(b []byte, name string, c *x509.Certificate) []byte {
 	return append(b, c.Raw...)
 }
 
-// subjectHash names a certificate's file in OpenSSL's directory of roots: the
-// first four bytes, last one first, of the SHA-1 of the subject in OpenSSL's
-// canonical form. It is right for subjects of plain ASCII whose parts stand
-// alone, as ours do.
+// subjectHash returns the name of a certificate's file in OpenSSL's directory of roots: the first
+// four bytes, in reverse order, of the SHA-1 of the subject in OpenSSL's canonical form. It is
+// right for subjects in plain ASCII with single-valued parts, like ours.
 func subjectHash(c *x509.Certificate) string {
 	type attribute struct {
 		Type  asn1.ObjectIdentifier
@@ -105,7 +104,7 @@ func subjectHash(c *x509.Certificate) string {
 		// In the canonical form letters are lower case and runs of spaces one.
 		set, err := asn1.MarshalWithParams([]attribute{{n.Type, strings.ToLower(strings.Join(strings.Fields(value), " "))}}, "set")
 		if err != nil {
-			panic("certs: a subject of our own making does not encode: " + err.Error())
+			panic("certs: our own subject does not encode: " + err.Error())
 		}
 		canonical.Write(set)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// together is the file that a sandbox makes of an addition.
+// together returns the file that a sandbox makes from an addition.
 func together(old []byte, f certs.File) []byte {
 	return slices.Concat(f.Around.Head, old[f.Around.From:f.Around.To], f.Data)
 }
@@ -39,7 +39,7 @@ func TestJavaAddition(t *testing.T) {
 	if !bytes.Contains(store, block.Bytes) || !bytes.Contains(store, old.Data[12:len(old.Data)-20]) || store[11] != 3 {
 		t.Errorf("%d bytes, %d entries", len(store), store[11])
 	}
-	// What was added to is a store again, though not one to add to twice.
+	// The result is a store again, but nothing can be added to it twice.
 	if _, ok, _ := certs.JavaAddition(store, world); ok {
 		t.Error("a second addition under the same name")
 	}
@@ -59,7 +59,7 @@ func TestJavaAddition(t *testing.T) {
 	}
 }
 
-// Java itself reads what becomes of the host's own store.
+// Java itself reads the result of an addition to the host's own store.
 func TestJavaReadsAnAddition(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("keytool"), hosttest.Ability{Name: "a store at " + certs.JavaPath, Has: func() bool {
 		_, err := os.Stat(certs.JavaPath)

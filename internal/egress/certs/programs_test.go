@@ -25,8 +25,8 @@ const (
 	body = "hello from the causeway"
 )
 
-// serve answers HTTPS as the causeway does, with a leaf of the name asked for,
-// behind a CONNECT proxy: programs then need no name server.
+// serve serves HTTPS like the egress gateway, with a leaf for the requested name, behind a CONNECT
+// proxy: programs then need no name server.
 func serve(t *testing.T, a *certs.Authority) (proxy string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -45,7 +45,7 @@ func serve(t *testing.T, a *certs.Authority) (proxy string) {
 	})
 	inner := httptest.NewUnstartedServer(mux)
 	inner.TLS = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(h.ServerName) }}
-	// Programs that do not trust us end handshakes, which is what is tested.
+	// Programs that do not trust us abort handshakes, which is tested here.
 	inner.Config.ErrorLog = log.New(io.Discard, "", 0)
 	inner.StartTLS()
 	t.Cleanup(inner.Close)
@@ -104,8 +104,8 @@ public class Fetch {
 }
 `
 
-// Every program must fetch with the files and variables and must fail without
-// them: a program that verifies nothing would prove nothing.
+// Every program must fetch with the files and variables and must fail without them: a program that
+// verifies nothing would prove nothing.
 func TestProgramsTrustTheAuthority(t *testing.T) {
 	a := authority(t, time.Now)
 	proxy := serve(t, a)
@@ -126,8 +126,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		argv    []string
-		// doubt is argv without the trust, where that is not in the
-		// environment.
+		// doubt is argv without the trust, if the trust is not in the environment.
 		doubt []string
 		want  string
 	}{
@@ -141,8 +140,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 		}, doubt: []string{
 			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
 		}, want: "Verify return code: 0 (ok)"},
-		// The option stands for the file at its place in a sandbox, which is the
-		// one that GnuTLS looks at.
+		// The option stands for the file at its path in a sandbox, where GnuTLS looks for it.
 		{program: "apt", argv: []string{
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"-o", "Acquire::https::CAInfo=" + filepath.Join(root, certs.BundlePath), "download-file", "https://" + site + "/a", "a",
@@ -150,7 +148,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"download-file", "https://" + site + "/a", "a",
 		}},
-		// The property stands for the file at its place in a sandbox.
+		// The property stands for the file at its path in a sandbox.
 		{program: "java", argv: append(javaArgs, "-Djavax.net.ssl.trustStore="+filepath.Join(root, certs.JavaPath), source),
 			doubt: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
 	} {
@@ -198,7 +196,7 @@ func TestCargoTrustsTheAuthority(t *testing.T) {
 		defer cancel()
 		cmd := exec.CommandContext(ctx, cargo, "generate-lockfile")
 		cmd.Dir = project
-		// A toolchain that was installed for one user is found through these.
+		// These variables lead to a toolchain that was installed for one user.
 		for _, name := range []string{"RUSTUP_HOME", "RUSTUP_TOOLCHAIN"} {
 			if v, ok := os.LookupEnv(name); ok {
 				env = append(env, name+"="+v)
@@ -211,7 +209,7 @@ func TestCargoTrustsTheAuthority(t *testing.T) {
 		out, _ := cmd.CombinedOutput()
 		return string(out)
 	}
-	// The registry has no such crate: an answer that says so was trusted.
+	// The registry has no such crate: the answer that says so was trusted.
 	const asked = "no matching package named `causewaytest` found"
 	if out := resolve(trusting); !strings.Contains(out, asked) {
 		t.Errorf("with trust:\n%s", out)

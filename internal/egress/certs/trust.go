@@ -15,30 +15,30 @@ type File struct {
 	Mode uint32
 	Data []byte
 	Link string
-	// Append says that Data comes behind what the file holds.
+	// Append is set if Data is appended to the file.
 	Append bool
-	// Around, if set, says that Data comes behind a part of what it holds.
+	// Around, if set, means that Data is appended to a part of the file.
 	Around *Around
 }
 
-// Around is a part of a file that stays, with something new before it.
+// Around is a part of a file that stays, with a new beginning.
 type Around struct {
 	Head     []byte
-	From, To int // what stays
-	Length   int // of the file whose part it is
+	From, To int // the part that stays
+	Length   int // of the file that contains the part
 }
 
-// Trust is what a sandbox needs so that its programs accept the authority's
-// leaves. Files replace what stands at their paths, links included.
+// Trust is what a sandbox needs so that its programs accept the authority's leaves. Files replace
+// whatever exists at their paths, including links.
 type Trust struct {
 	Files []File
 	Env   map[string]string
 }
 
-// Paths of the trust in a sandbox.
+// Paths of these files in a sandbox.
 const (
-	// BundlePath holds all roots. It is where Debian, Alpine and Arch have
-	// theirs, so that programs find it without any variable.
+	// BundlePath holds all roots. It is the path in Debian, Alpine and Arch, so programs find it
+	// without any variable.
 	BundlePath = "/etc/ssl/certs/ca-certificates.crt"
 	// AuthorityPath holds the sandbox's own authority only.
 	AuthorityPath = "/etc/ssl/certs/crannog.pem"
@@ -47,8 +47,8 @@ const (
 	JavaPath = "/etc/ssl/certs/java/cacerts"
 )
 
-// otherBundles are where other distributions and languages look. Links cost no
-// memory in the sandbox, a bundle is 200 KiB.
+// otherBundles are the paths of other distributions and languages. Links cost no memory in the
+// sandbox, while a bundle is 200 KiB.
 var otherBundles = []string{
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL: curl, git, Go
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL: OpenSSL
@@ -56,7 +56,7 @@ var otherBundles = []string{
 	"/etc/ssl/cert.pem",                                 // Alpine's and BSD's OpenSSL
 }
 
-// bundleVariables take a file with all roots.
+// bundleVariables name a file with all roots.
 var bundleVariables = []string{
 	"SSL_CERT_FILE",                      // OpenSSL, and so Python, Ruby, PHP; Go; rustls
 	"CURL_CA_BUNDLE",                     // curl
@@ -72,17 +72,16 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
-// A Bundle is the world's roots, as every sandbox gets them for connections that
-// pass unopened. Reading one costs milliseconds, so it is read once and not for
-// each sandbox. It does not change and can be shared.
+// A Bundle holds the public roots, which every sandbox gets for connections that are not decrypted.
+// Reading one takes milliseconds, so it is read once and not for each sandbox. It is immutable and
+// can be shared.
 type Bundle struct {
 	pem   []byte
 	java  []byte // entries of a Java trust store
 	count int
 }
 
-// ReadBundle reads a PEM bundle, such as the host's own. Only certificates are
-// taken from it.
+// ReadBundle reads a PEM bundle, such as the host's own. It uses only the certificates.
 func ReadBundle(data []byte) (*Bundle, error) {
 	roots, err := certificates(data)
 	if err != nil {
@@ -96,9 +95,8 @@ func ReadBundle(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Trust returns the files and variables. Stores are the paths of further Java
-// trust stores in the image, each of which is replaced: Java knows no variable
-// for it that does not print a line at every start.
+// Trust returns the files and variables. Stores are the paths of further Java trust stores in the
+// image, each of which is replaced: Java's only variable for it prints a line at every start.
 func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	own := a.Certificate()
 	t := around(own, a.root)
@@ -114,10 +112,10 @@ func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	return t
 }
 
-// around is the trust but for the bundle and Java's store.
+// around returns the trust without the bundle and Java's store.
 func around(own []byte, root *x509.Certificate) Trust {
 	t := Trust{Env: map[string]string{
-		// Node reads it besides its own roots at each start, so the short file.
+		// Node reads it in addition to its own roots at each start, so it gets the short file.
 		"NODE_EXTRA_CA_CERTS": AuthorityPath,
 	}}
 	for _, name := range bundleVariables {
@@ -125,8 +123,8 @@ func around(own []byte, root *x509.Certificate) Trust {
 	}
 	t.Files = append(t.Files,
 		File{Path: AuthorityPath, Mode: 0o644, Data: own},
-		// OpenSSL's directory of roots: for programs whose environment was
-		// emptied, as by sudo or cron.
+		// OpenSSL's directory of roots: for programs whose environment was emptied, as by sudo or
+		// cron.
 		File{Path: "/etc/ssl/certs/" + subjectHash(root) + ".0", Mode: 0o777, Link: AuthorityPath},
 	)
 	for _, path := range otherBundles {
@@ -135,23 +133,23 @@ func around(own []byte, root *x509.Certificate) Trust {
 	return t
 }
 
-// Addition is Trust for a sandbox that has a bundle at BundlePath already, to
-// which a certificate is added: nothing large travels into the sandbox. Java's
-// store, which cannot be added to, is not part of it.
+// Addition is Trust for a sandbox that has a bundle at BundlePath already, to which a certificate
+// is added: no large file is sent into the sandbox. It does not include Java's store, to which
+// nothing can be added this way.
 func Addition(certificate []byte) (Trust, error) {
 	root, err := certificates(certificate)
 	if err != nil {
 		return Trust{}, err
 	}
-	// Encoded anew, so that nothing but the certificate comes along.
+	// Encoded again, so that nothing but the certificate is sent.
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root[0].Raw})
 	t := around(own, root[0])
-	// A bundle whose last line has no end would swallow our first one.
+	// If the bundle's last line has no line end, our first line would be joined to it.
 	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: slices.Concat([]byte("\n"), own), Append: true})
 	return t, nil
 }
 
-// JavaStore is a trust store of Java's with the world's roots and one more.
+// JavaStore returns a Java trust store with the public roots and one more.
 func JavaStore(b *Bundle, certificate []byte) (File, error) {
 	root, err := certificates(certificate)
 	if err != nil {
@@ -160,9 +158,8 @@ func JavaStore(b *Bundle, certificate []byte) (File, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, root[0])}, nil
 }
 
-// JavaAddition is JavaStore for a sandbox that has a store at JavaPath already:
-// next to nothing travels into the sandbox. It is false for a store that cannot be
-// added to.
+// JavaAddition is JavaStore for a sandbox that has a store at JavaPath already: only a few bytes
+// are sent into the sandbox. It returns false for a store to which nothing can be added.
 func JavaAddition(store, certificate []byte) (File, bool, error) {
 	root, err := certificates(certificate)
 	if err != nil {
@@ -172,9 +169,9 @@ func JavaAddition(store, certificate []byte) (File, bool, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: tail, Around: &around}, ok, nil
 }
 
-// certificates reads a PEM bundle. Blocks of other kinds are left out, so that a
-// private key that is kept beside a certificate never enters a sandbox. A bundle without
-// any certificate is an error: it is a mistaken path, not a request to trust none.
+// certificates reads a PEM bundle. It ignores blocks of other kinds, so that a private key beside a
+// certificate never enters a sandbox. A bundle without any certificate is an error: the path is
+// probably wrong.
 func certificates(bundle []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
@@ -186,8 +183,7 @@ func certificates(bundle []byte) ([]*x509.Certificate, error) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
-		// Some roots in wild bundles are ones that Go does not read; Go's own
-		// pool leaves them out as well.
+		// Go cannot read some roots in real bundles; Go's own pool leaves them out as well.
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
 			all = append(all, c)
 		}

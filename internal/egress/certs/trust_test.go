@@ -19,7 +19,7 @@ import (
 
 func trust(t *testing.T, a *certs.Authority, stores ...string) certs.Trust {
 	t.Helper()
-	// Another authority plays the world's roots.
+	// Another authority stands for the public roots.
 	b, err := certs.ReadBundle(authority(t, time.Now).Certificate())
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestTrustFiles(t *testing.T) {
 	}
 	for _, f := range tr.Files {
 		if f.Link != "" && !seen[f.Link] {
-			t.Errorf("%s points to %s, which is not there", f.Path, f.Link)
+			t.Errorf("%s points to %s, which does not exist", f.Path, f.Link)
 		}
 	}
 	for name, path := range tr.Env {
@@ -70,7 +70,7 @@ func TestTrustFiles(t *testing.T) {
 	}
 }
 
-// A bundle that an operator made by hand may have the key in it.
+// An operator's own bundle may contain a private key.
 func TestTrustTakesCertificatesOnly(t *testing.T) {
 	a := authority(t, time.Now)
 	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
@@ -90,7 +90,7 @@ func TestTrustTakesCertificatesOnly(t *testing.T) {
 	}
 }
 
-// An addition to a bundle is what Trust makes of the two.
+// An addition to a bundle gives the same result as Trust.
 func TestAddition(t *testing.T) {
 	a, world := authority(t, time.Now), authority(t, time.Now).Certificate()
 	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
@@ -100,10 +100,10 @@ func TestAddition(t *testing.T) {
 	}
 	for _, f := range add.Files {
 		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) || f.Append != (f.Path == certs.BundlePath) {
-			t.Errorf("%s has the key, or comes behind what is there: %v", f.Path, f.Append)
+			t.Errorf("%s has the key, or is appended to existing content: %v", f.Path, f.Append)
 		}
 	}
-	// Without the end of its last line.
+	// Without a line end after the last line.
 	bundle := append(bytes.TrimSpace(world), file(t, add, certs.BundlePath).Data...)
 	b, err := certs.ReadBundle(world)
 	if err != nil {
@@ -168,8 +168,8 @@ func TestSubjectHashIsOpenSSLs(t *testing.T) {
 	}
 }
 
-// install writes the files below a directory and returns the environment that
-// points there, with nothing of this process's own trust in it.
+// install writes the files below a directory and returns the environment that refers to them,
+// without this process's own trust settings.
 func install(t *testing.T, tr certs.Trust) (root string, env []string) {
 	t.Helper()
 	root = t.TempDir()

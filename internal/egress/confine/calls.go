@@ -2,27 +2,25 @@ package confine
 
 import "golang.org/x/sys/unix"
 
-// plainCalls are allowed with any arguments. What each is for:
+// plainCalls are allowed with any arguments, for the purposes below.
 var plainCalls = []uint32{
-	// Descriptors that are open already. There is no truncating: the record
-	// files are among them.
+	// Open descriptors. There is no truncation, because the audit files are among them.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_FDATASYNC,
 	unix.SYS_PREAD64, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PIPE2, unix.SYS_SPLICE, unix.SYS_SENDFILE,
 	// Certificates and the resolver's configuration.
 	unix.SYS_GETDENTS64, unix.SYS_READLINKAT, unix.SYS_UNAME,
-	// Memory of the runtime.
+	// The runtime's memory.
 	unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_BRK, unix.SYS_MINCORE,
 	// Threads, signals and time.
 	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP,
 	unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_RESTART_SYSCALL,
 	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK,
-	// Who am I, and randomness.
+	// Process and user IDs, and random numbers.
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID,
 	unix.SYS_CAPGET, unix.SYS_GETRANDOM,
 	// The poller.
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
-	// Sockets once they exist. There is no listen: the one listener is handed
-	// over.
+	// Existing sockets. There is no listen, because the only listener is passed in.
 	unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT,
 	unix.SYS_SHUTDOWN, unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMMSG,
 }
@@ -33,9 +31,8 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 // checkedCalls are allowed with some arguments only.
 func checkedCalls(pid int) []check {
 	return []check{
-		// TCP and UDP, and the kernel's list of our own addresses. No unix
-		// socket: the host's services are behind them. No raw and no packet
-		// socket, no other netlink.
+		// TCP and UDP, and the kernel's list of our own addresses. No Unix sockets, because the
+		// host's services use them. No raw and no packet sockets, no other netlink.
 		{unix.SYS_SOCKET, [][]condition{
 			{
 				{0, whole, []uint32{unix.AF_INET, unix.AF_INET6}},
@@ -47,27 +44,27 @@ func checkedCalls(pid int) []check {
 				{2, whole, []uint32{unix.NETLINK_ROUTE}},
 			},
 		}},
-		// Not SOL_IP and not the levels of rarer protocols, where most of the
-		// kernel's socket faults were.
+		// Not SOL_IP and not the levels of rarer protocols, where most of the kernel's socket bugs
+		// were.
 		{unix.SYS_SETSOCKOPT, [][]condition{{{1, whole, []uint32{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}}}}},
-		// A thread of this process: no other process and no namespace.
+		// A new thread of this process: no other process and no namespace.
 		{unix.SYS_CLONE, [][]condition{{{0, unix.CLONE_THREAD | namespaces, []uint32{unix.CLONE_THREAD}}}}},
-		// The runtime interrupts its own threads. Others of the same user are
-		// out of reach.
+		// The runtime interrupts its own threads. It cannot signal other processes of the same
+		// user.
 		{unix.SYS_TGKILL, [][]condition{{{0, whole, []uint32{uint32(pid)}}}}},
-		// For reading only, also where there is no Landlock. The other is a
-		// file without a name, which is gone with its descriptor.
+		// For reading only, even without Landlock. The other flags create a file without a name,
+		// which goes with its descriptor.
 		{unix.SYS_OPENAT, [][]condition{
 			{{2, unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_RDONLY}}},
 			{{2, unix.O_TMPFILE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_TMPFILE}}},
 		}},
-		// No code that was not there at the start.
+		// No new executable code.
 		{unix.SYS_MMAP, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
 		{unix.SYS_MPROTECT, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
-		// Without F_SETFL a record file stays one that is only added to.
-		// Every descriptor that is handed over does not block already.
+		// Without F_SETFL an audit file stays append-only. Every descriptor that is passed in is
+		// non-blocking already.
 		{unix.SYS_FCNTL, [][]condition{{{1, whole, []uint32{unix.F_GETFL, unix.F_GETFD, unix.F_SETFD, unix.F_DUPFD_CLOEXEC}}}}},
-		// The runtime names its memory; the others are questions.
+		// The runtime names its memory; the others only read.
 		{unix.SYS_PRCTL, [][]condition{{{0, whole, []uint32{
 			unix.PR_SET_VMA, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_DUMPABLE, unix.PR_GET_SECCOMP,
 		}}}}},

@@ -11,5 +11,5 @@ const (
 	x32          = math.MaxUint32
 )
 
-// machineCalls are what this architecture has besides plainCalls.
+// machineCalls are allowed on this architecture in addition to plainCalls.
 var machineCalls = []uint32{unix.SYS_FSTATAT}

@@ -1,6 +1,6 @@
-// Package confine owns how a process of ours gives up, for good, what it does
-// not need: its user, capabilities, files, system calls and resources. What it
-// reads afterwards may be hostile, and may take the process over.
+// Package confine owns how a process permanently gives up what it does not need: its user,
+// capabilities, files, system calls and resources. The data that it reads afterwards may be
+// hostile, and may take the process over.
 package confine
 
 import (
@@ -14,70 +14,69 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules say what the process keeps.
+// Rules are what the process keeps.
 type Rules struct {
-	// UID is who a process of root becomes. Anybody else stays who they are.
+	// UID is the user to which a process of root changes. A process of another user keeps its user.
 	UID int
-	// Read are the files and directories that stay readable where the kernel
-	// has Landlock. What does not exist is passed over.
+	// Read are the files and directories that stay readable if the kernel has Landlock. Missing
+	// ones are ignored.
 	Read []string
-	// Start are files that the program reads while it starts, before main.
-	// They stay readable in a build with C code only, which is started again.
+	// Start are files that the program reads at its start, before main. They stay readable only in
+	// a build with C code, which is started again.
 	Start []string
-	// Spool, if set, is a directory in which files without a name can be
-	// made, through a descriptor of it that is open already.
+	// Spool, if set, is a directory in which unnamed files can be created, through an open
+	// descriptor of it.
 	Spool string
-	// Files is the greatest number of descriptors.
+	// Files is the limit of open descriptors.
 	Files uint64
 	// FileBytes is the greatest size of a file that the process writes.
 	FileBytes uint64
-	// SoftMemory is where the garbage collector begins to work harder,
-	// HardMemory where the process ends.
+	// SoftMemory is where the garbage collector starts to work harder, HardMemory where the process
+	// ends.
 	SoftMemory, HardMemory uint64
 }
 
-// Report is what is in force, for people who ask.
+// Report describes the confinement in force, for people.
 type Report struct {
 	UID          int    `json:"uid"`
-	Capabilities bool   `json:"capabilities"` // any left
+	Capabilities bool   `json:"capabilities"` // whether any is left
 	NoNewPrivs   bool   `json:"no_new_privs"`
 	Dumpable     bool   `json:"dumpable"`
 	Seccomp      bool   `json:"seccomp"`
-	Landlock     int    `json:"landlock"` // its version, zero where the kernel has none
+	Landlock     int    `json:"landlock"` // its version, or zero if the kernel has none
 	Files        uint64 `json:"files"`
 	SoftMemory   uint64 `json:"soft_memory"`
 	HardMemory   uint64 `json:"hard_memory"`
-	// Notes say what this host could not give, a sentence each.
+	// Notes say in a sentence each what this host could not enforce.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// maxThreads bounds the threads that the runtime makes. A thread is needed
-// for each write to a slow disk; a thousand of them is a fault.
+// maxThreads limits the runtime's threads. Each write to a slow disk needs one; a thousand threads
+// are a bug.
 const maxThreads = 1024
 
-// Begun is a process that has read what it needs, and is to be confined.
+// Begun is a process that has read what it needs, and is about to be confined.
 type Begun struct {
-	// UID is who started the process.
+	// UID is the user who started the process.
 	UID int
-	// Gathered is what was read while the process still could.
+	// Gathered is what was read before the confinement.
 	Gathered []byte
 
 	rules Rules
 	notes []string
-	// secured and bounded are whether the secure bits were set and the set
-	// that bounds what a program may gain was emptied: each needs a right.
+	// secured is set if the secure bits were set, and bounded if the bounding set was emptied: each
+	// needs a privilege.
 	secured, bounded bool
 }
 
-// Begin comes first in the process's main. It calls gather, which may be nil,
-// to read what cannot be read any more afterwards.
-//
-// In a build with C code it starts the program again and so does not return;
-// the second time it returns what was gathered the first time. Descriptors
-// without close-on-exec, arguments and environment stay as they are.
+// Begin must be called first in the process's main. It calls gather, which may be nil, to read what
+// cannot be read after the confinement.
+// In a build with C code it starts the program again and so does not return; the second time it
+// returns what was gathered the first time. Descriptors without close-on-exec, arguments and
+// environment are kept.
 func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
 	if r.Files == 0 || r.FileBytes == 0 || r.SoftMemory == 0 || r.HardMemory == 0 {
-		return nil, errors.New("confine: a limit is zero, which is not unlimited")
+		return nil, errors.New("confine: a limit is zero, which does not mean unlimited")
 	}
 	if text, again := os.LookupEnv(Variable); again && staged {
 		return resume(r, text)
@@ -95,14 +94,14 @@ func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
 	return nil, b.restart()
 }
 
-// Apply takes the rights away from every thread of this process. After an
-// error some may be gone and others not: the process must end.
+// Apply removes the rights of every thread of this process. After an error some may be removed and
+// others not, so the process must end.
 func (b *Begun) Apply() (Report, error) {
 	report := Report{Notes: b.notes, SoftMemory: b.rules.SoftMemory, HardMemory: b.rules.HardMemory}
 	debug.SetMaxThreads(maxThreads)
 	debug.SetMemoryLimit(int64(min(b.rules.SoftMemory, math.MaxInt64)))
-	// A write beyond the limit is an error for the writer. Without this the
-	// kernel's signal would end the process.
+	// A write beyond the limit is an error for the writer. Otherwise the kernel's signal would end
+	// the process.
 	signal.Ignore(unix.SIGXFSZ)
 	rights := b.takeAway
 	if staged {
@@ -121,7 +120,7 @@ func (b *Begun) Apply() (Report, error) {
 	return verify(report)
 }
 
-// takeAway changes all that a program keeps when it is started again.
+// takeAway removes all rights that a program keeps when it is started again.
 func (b *Begun) takeAway(report *Report) error {
 	for _, s := range b.steps() {
 		if err := s.do(report); err != nil {

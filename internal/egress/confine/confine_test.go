@@ -1,7 +1,6 @@
 //go:build !race
 
-// The race detector's runtime makes system calls and takes memory that the
-// confinement refuses.
+// The race detector's runtime makes system calls and allocates memory that the confinement refuses.
 
 package confine_test
 
@@ -38,23 +37,22 @@ func TestMain(m *testing.M) {
 
 const nobody = 65534
 
-// result is what the probe saw of each attempt, before and after.
+// result is the outcome of each attempt, before and after.
 type result struct {
 	Before, After map[string]string
 	Works         map[string]string
 	Report        confine.Report
-	// Starter is who started the process.
+	// Starter is the user who started the process.
 	Starter int
-	// BornHidden is whether no debugger could ever read the process.
+	// BornHidden reports whether the process could never be debugged.
 	BornHidden bool
 }
 
-// who runs a role.
+// who is the user that runs a role.
 type who struct {
 	name string
 	attr *syscall.SysProcAttr
-	// inside and outside are the user at the end, as the process and the host
-	// see it.
+	// inside and outside are the final user, as the process and the host see it.
 	inside, outside int
 	powerless       bool // already before
 	notes           int
@@ -63,7 +61,7 @@ type who struct {
 var everyone = []who{
 	{name: "root", inside: nobody, outside: nobody},
 	{name: "a user", inside: 1000, outside: 1000, powerless: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
-	// A namespace of one user has no other user that its root could become.
+	// A namespace with one user has no other user to which its root could change.
 	{name: "the root of a namespace", inside: 0, outside: 1000, powerless: true, notes: 1, attr: &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER,
 		Credential:  &syscall.Credential{NoSetGroups: true},
@@ -75,7 +73,7 @@ var everyone = []who{
 // program is what start runs.
 var program = "/proc/self/exe"
 
-// start runs a role in a directory that everybody may enter.
+// start runs a role in a directory that every user may enter.
 func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "confine")
@@ -108,7 +106,7 @@ func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string)
 	cmd.Args = append([]string{role, dir, listener.Addr().String()}, more...)
 	cmd.Env = []string{}
 	cmd.ExtraFiles = []*os.File{record, directory}
-	if role != "confine-hog" { // whose end is a page of traces
+	if role != "confine-hog" { // it ends with a page of stack traces
 		cmd.Stderr = os.Stderr
 	}
 	cmd.SysProcAttr = attr
@@ -145,8 +143,8 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 			for _, a := range attempts {
 				before, after := got.Before[a.name], got.After[a.name]
-				// Positive control: without confinement the attempt gets
-				// through, so it is the confinement that stops it.
+				// Control: without confinement the attempt succeeds, so the confinement is what
+				// stops it.
 				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
 					t.Logf("%s: this kernel is built without", a.name)
 				} else if refusal(before) && (!a.privileged || !w.powerless) {
@@ -173,13 +171,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// refusal tells errors of a lacking right from those that show that the
-// kernel went to work. "" is success.
+// refusal separates errors of a missing right from errors that show that the kernel executed the
+// call. "" is success.
 func refusal(text string) bool {
 	return strings.HasPrefix(text, "refused: ")
 }
 
-// outside looks at every thread as another process sees it.
+// outside inspects every thread like another process.
 func outside(t *testing.T, pid int, w who) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -203,13 +201,13 @@ func outside(t *testing.T, pid int, w who) {
 				t.Errorf("thread %s: %s:%s, want %q", thread.Name(), name, have, want)
 			}
 		}
-		// Who had nothing to gain keeps the bound of it.
+		// A process that had no privileges keeps its bounding set.
 		if w.outside == nobody && (!strings.Contains(status, "CapBnd:\t0000000000000000\n") || !strings.Contains(status, "Groups:\t \n")) {
 			t.Errorf("thread %s keeps a bounding set or groups", thread.Name())
 		}
 	}
-	// What a process that cannot be dumped shows belongs to root: a debugger
-	// of the same user is refused.
+	// The /proc files of a process that cannot be dumped belong to root: a debugger of the same
+	// user is refused.
 	var info unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 && w.inside != 0 {
 		t.Errorf("its /proc belongs to %d, %v", info.Uid, err)

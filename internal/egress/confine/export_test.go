@@ -2,8 +2,8 @@ package confine
 
 import "runtime"
 
-// InheritedWithout takes every right of one thread away but that of one step,
-// and returns what the program would say after it was started again.
+// InheritedWithout removes every right of one thread except that of one step, and returns what the
+// restarted program would report.
 func InheritedWithout(r Rules, name string) error {
 	runtime.LockOSThread()
 	b := &Begun{rules: r}

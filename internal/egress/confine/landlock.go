@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accessByVersion lists the rights over files that each version of Landlock
-// added. All of them are taken; reading is given back below Rules.Read.
+// accessByVersion lists the file rights that each version of Landlock added. All of them are
+// removed; reading is allowed again below Rules.Read.
 var accessByVersion = [...]uint64{
 	1: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -30,9 +30,8 @@ var accessByVersion = [...]uint64{
 // host.
 const bindVersion = 4
 
-// restrictFiles takes the file system away. A kernel without Landlock leaves
-// the filter, under which nothing can be opened for writing, and the rights
-// of the user; the report says so.
+// restrictFiles removes access to the file system. Without Landlock, the filter, under which
+// nothing can be opened for writing, and the user's rights remain; the report says so.
 func (b *Begun) restrictFiles(report *Report) error {
 	version, err := landlockVersion()
 	if err != nil {
@@ -51,8 +50,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 	if version >= bindVersion {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
 	}
-	// A kernel that knows a shorter attribute takes a longer one whose rest
-	// is zero.
+	// A kernel with a shorter attribute accepts a longer one whose rest is zero.
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return fmt.Errorf("rule set: %w", errno)
@@ -64,15 +62,14 @@ func (b *Begun) restrictFiles(report *Report) error {
 		}
 	}
 	if b.rules.Spool != "" {
-		// A name in it cannot be made: the filter has no call for that.
+		// A named file cannot be created in it: the filter has no call for that.
 		if err := allowBelow(int(ruleset), b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
 	if staged {
-		// The program is started once more, which needs both rights. They
-		// stay, and are worth nothing: the filter has no call to start a
-		// program, and what is in this one is no secret.
+		// The program is started again, which needs both rights. They remain, and are useless: the
+		// filter has no call to start a program, and nothing in this one is secret.
 		if err := allowBelow(int(ruleset), self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
 			return fmt.Errorf("%s: %w", self, err)
 		}
@@ -89,7 +86,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 	return nil
 }
 
-// landlockVersion is zero where the kernel has no Landlock.
+// landlockVersion returns zero if the kernel has no Landlock.
 func landlockVersion() (int, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
@@ -101,7 +98,7 @@ func landlockVersion() (int, error) {
 	return int(version), nil
 }
 
-// allowBelow gives reading back, and what else is asked for.
+// allowBelow allows reading again, and further rights.
 func allowBelow(ruleset int, path string, more uint64) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -126,10 +123,9 @@ func allowBelow(ruleset int, path string, more uint64) error {
 	return nil
 }
 
-// Targets adds to paths where their symbolic links lead: the file, and its
-// directory, because a resolver's configuration is replaced there each time
-// that the host changes networks. A directory that holds half of the host,
-// such as /run, is not added.
+// Targets adds to paths the targets of their symbolic links: the file, and its directory, because a
+// resolver's configuration is replaced there each time the host changes networks. It does not add a
+// directory that holds half of the host, such as /run.
 func Targets(paths ...string) []string {
 	out := slices.Clone(paths)
 	for _, path := range paths {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit sets what the kernel counts. RLIMIT_NPROC is not among them: it
-// counts every process of the user, so that somebody else's threads would
-// stop ours. The filter lets the process start none at all.
+// limit sets the resource limits. RLIMIT_NPROC is not among them: it counts every process of the
+// user, so other processes' threads would stop ours. The filter does not allow to start any
+// process.
 func (b *Begun) limit(report *Report) error {
 	for resource, value := range b.rules.limits() {
 		var old unix.Rlimit
@@ -24,16 +24,16 @@ func (b *Begun) limit(report *Report) error {
 	return limitFiles(b.rules.Files, report)
 }
 
-// limits are what the kernel counts, apart from the number of files.
+// limits are the resource limits, except the number of files.
 func (r Rules) limits() map[int]uint64 {
 	return map[int]uint64{
-		unix.RLIMIT_CORE:  0, // a core file would hold every secret
+		unix.RLIMIT_CORE:  0, // a core file would contain every secret
 		unix.RLIMIT_FSIZE: r.FileBytes,
 		unix.RLIMIT_DATA:  r.HardMemory,
 	}
 }
 
-// limitFiles raises the number where it may, and says where it may not.
+// limitFiles raises the limit of open files as far as it may, and notes if that is not enough.
 func limitFiles(want uint64, report *Report) error {
 	report.Files = want
 	err := setLimit(unix.RLIMIT_NOFILE, want)
@@ -49,8 +49,8 @@ func limitFiles(want uint64, report *Report) error {
 	return setLimit(unix.RLIMIT_NOFILE, old.Max)
 }
 
-// setLimit goes by way of package syscall, which then leaves the number of
-// files of the programs that it starts alone.
+// setLimit uses package syscall, which then does not restore the limit of files in the programs
+// that it starts.
 func setLimit(resource int, value uint64) error {
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
 }

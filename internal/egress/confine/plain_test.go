@@ -2,7 +2,7 @@
 
 package confine_test
 
-// startedAgain is whether a program is started again to be confined.
+// startedAgain reports whether a program is started again to be confined.
 const startedAgain = false
 
 // forgetful is for the other build.

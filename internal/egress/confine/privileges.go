@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secureBits keep a program that root runs from gaining capabilities by being root.
-// They are named in the kernel's header securebits.h: no root, no raising of
-// ambient capabilities, and a lock on each.
+// secureBits keep a program that root runs from gaining capabilities because it is root. The
+// kernel's header securebits.h names them: no root, no raising of ambient capabilities, and a lock
+// on each.
 const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
 
 // secure sets them if the process may.
@@ -22,24 +22,24 @@ func (b *Begun) secure(*Report) error {
 	err = change(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, uintptr(have)|secureBits, 0)
 	b.secured = err == nil
 	if errors.Is(err, unix.EPERM) {
-		return nil // it has nothing to gain with
+		return nil // it has no privileges to gain
 	}
 	return err
 }
 
-// dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it
-// comes before the change of user.
+// dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it comes before
+// the change of user.
 func (b *Begun) dropBounding(*Report) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
-			break // a kernel that knows fewer
+			break // the kernel has fewer capabilities
 		}
 		if set == 0 {
 			continue
 		}
 		if err := change(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errors.Is(err, unix.EPERM) {
-			return nil // it has nothing to gain with
+			return nil // it has no privileges to gain
 		} else if err != nil {
 			return err
 		}
@@ -66,14 +66,13 @@ func noNewPrivileges(*Report) error {
 	return change(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 }
 
-// hide makes the process unreadable: no core file, no debugger of the same
-// user, no /proc/PID/mem, which would all show the secrets that it holds.
+// hide makes the process unreadable: no core file, no debugger of the same user, no /proc/PID/mem,
+// all of which would show its secrets.
 func hide() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// verify reads back from the kernel what is in force, instead of relying on the
-// results of the steps.
+// verify reads the state back from the kernel instead of relying on the results of the steps.
 func verify(report Report) (Report, error) {
 	report.UID = unix.Geteuid()
 	var err error

@@ -27,11 +27,11 @@ var rules = confine.Rules{
 	Spool: "/proc/self/fd/4", Files: 512, FileBytes: 64 << 10, SoftMemory: 256 << 20, HardMemory: 1 << 30,
 }
 
-// attempt is something that hostile code would try. It gets through if it
-// succeeds or fails for another reason than a lacking right.
+// attempt is something that hostile code would try. It succeeds if the call does, or if it fails
+// for another reason than a missing right.
 type attempt struct {
 	name string
-	// privileged attempts are refused to users without any confinement.
+	// privileged attempts are refused to ordinary users even without confinement.
 	privileged bool
 	// optional are calls that some kernels are built without.
 	optional bool
@@ -163,8 +163,8 @@ var attempts = []attempt{
 	}},
 }
 
-// tryAll runs every attempt. Errors of a lacking right are marked, since they
-// are told apart by their numbers and travel as text.
+// tryAll makes every attempt. Errors of a missing right are marked, because they are recognised by
+// their numbers and passed on as text.
 func tryAll(p place) map[string]string {
 	out := map[string]string{}
 	for _, a := range attempts {
@@ -181,7 +181,7 @@ func tryAll(p place) map[string]string {
 	return out
 }
 
-// before is what a process hands to the one that it becomes.
+// before is what a process passes to the restarted one.
 type before struct {
 	Attempts map[string]string
 	PID      int
@@ -193,7 +193,7 @@ func probe() {
 	born, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	fail(err)
 	got.BornHidden = born != 1
-	// Threads that are there before must lose their rights too.
+	// Existing threads must lose their rights too.
 	var wait sync.WaitGroup
 	release := make(chan struct{})
 	for range 8 {
@@ -225,7 +225,7 @@ func fail(err error) {
 	}
 }
 
-// works is what the process is for.
+// works checks what the process is for.
 func works(p place) map[string]string {
 	out := map[string]string{}
 	note := func(name string, err error) {
@@ -310,7 +310,7 @@ func runtimeWorks() error {
 	return nil
 }
 
-// hog takes a piece of memory within the limit and one beyond.
+// hog allocates memory within the limit and then beyond it.
 func hog() {
 	begun, err := confine.Begin(rules, nil)
 	if err == nil {

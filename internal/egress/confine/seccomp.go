@@ -12,35 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets into struct seccomp_data. The machines that this is built for are
-// little endian, so an argument's low half comes first.
+// Offsets into struct seccomp_data. The supported machines are little-endian, so an argument's low
+// half comes first.
 const (
 	offsetNumber       = 0
 	offsetArchitecture = 4
 	offsetArguments    = 16
 )
 
-// What a program says of a call.
+// The actions of a filter.
 const (
 	allow = unix.SECCOMP_RET_ALLOW
 	kill  = unix.SECCOMP_RET_KILL_PROCESS
-	// refuse answers as for a caller without the right.
+	// refuse returns the error of a caller without the right.
 	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// unknown answers as a kernel that has no such call, so that the runtime
-	// falls back where a newer one tries something first.
+	// unknown returns the error of a kernel without the call, so that the runtime falls back if it
+	// tries a newer call first.
 	unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// filterCalls leaves the system calls that Go's runtime, its network and an open file
-// need. All others fail. The list is of permitted calls, so that a system call of a
-// later kernel fails as well.
+// filterCalls allows only the system calls that Go's runtime, its network code and open files need.
+// It is a list of allowed calls, so a call of a later kernel fails as well.
 func filterCalls(report *Report) error {
 	program, err := assemble(unix.Getpid())
 	if err != nil {
 		return err
 	}
 	header := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// TSYNC puts every thread under the filter or none.
+	// TSYNC puts every thread under the filter, or none.
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&header)))
 	runtime.KeepAlive(program)
 	if errno != 0 {
@@ -53,7 +52,7 @@ func filterCalls(report *Report) error {
 	return nil
 }
 
-// assemble makes the program for the process of this ID.
+// assemble returns the filter program for the process with this ID.
 func assemble(pid int) ([]unix.SockFilter, error) {
 	code := []bpf.Instruction{
 		// Another architecture's numbers mean other calls.
@@ -84,7 +83,7 @@ func assemble(pid int) ([]unix.SockFilter, error) {
 		return nil, err
 	}
 	if len(raw) > 4096 {
-		return nil, errors.New("the program is longer than the kernel takes")
+		return nil, errors.New("the program is longer than the kernel accepts")
 	}
 	program := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {
@@ -93,8 +92,8 @@ func assemble(pid int) ([]unix.SockFilter, error) {
 	return program, nil
 }
 
-// check is one call with what its arguments must be: any of the alternatives
-// must hold, each of which is a list of conditions that all must.
+// check is one system call with its allowed arguments: any of the alternatives must hold, each of
+// which is a list of conditions that must all hold.
 type check struct {
 	number uint32
 	any    [][]condition
@@ -110,12 +109,11 @@ type condition struct {
 
 const whole = math.MaxUint32
 
-// body returns on every path.
+// body ends every path with an action.
 func (c check) body() []bpf.Instruction {
 	var out []bpf.Instruction
 	for _, all := range c.any {
-		// From the last to the first, since a condition that fails jumps
-		// over what follows it.
+		// From the last to the first, because a condition that fails jumps over what follows it.
 		alternative := []bpf.Instruction{bpf.RetConstant{Val: allow}}
 		for _, one := range slices.Backward(all) {
 			alternative = append(one.code(len(alternative)), alternative...)

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// Variable is in the environment of the restarted program, and tells it what
-	// it can no longer find out. The program trusts none of it: a process that
-	// sets the variable without having done the rest gets an error.
+	// Variable is the environment variable by which the restarted program learns what it cannot
+	// find out any more. The program does not trust it: a process that sets the variable without
+	// having done the rest gets an error.
 	Variable = "CRANNOG_CONFINED"
-	// Tunables is there too. A thread of glibc's else registers memory with
-	// the kernel and ends the process where the filter refuses that.
+	// Tunables is set there too. Otherwise a thread of glibc registers memory with the kernel and
+	// ends the process if the filter refuses that.
 	Tunables = "GLIBC_TUNABLES"
 
 	self = "/proc/self/exe"
 )
 
-// handover is what Variable holds.
+// handover is the content of Variable.
 type handover struct {
 	UID      int      `json:"uid"`
 	Secured  bool     `json:"secured"`
@@ -33,8 +33,8 @@ type handover struct {
 	Gathered []byte   `json:"gathered,omitempty"`
 }
 
-// restart gives up the rights of one thread, and starts the program again on
-// it. It returns only an error.
+// restart gives up the rights of one thread, and starts the program again on it. It returns only
+// after an error.
 func (b *Begun) restart() error {
 	// It is never unlocked: nothing else may run on a thread without rights.
 	runtime.LockOSThread()
@@ -52,15 +52,13 @@ func (b *Begun) restart() error {
 			env = append(env, v)
 		}
 	}
-	// The kernel follows this link to the file itself, whatever directories
-	// are above it.
+	// The kernel follows this link to the file itself, whatever directories are above it.
 	return fmt.Errorf("confine: start %s again: %w", self, syscall.Exec(self, os.Args, env))
 }
 
 // resume continues in the restarted program.
 func resume(r Rules, text string) (*Begun, error) {
-	// First of all: starting a program makes it readable for its user again,
-	// unless the user changes.
+	// First of all: exec makes the process readable for its user again, unless the user changes.
 	if err := hide(); err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
@@ -74,9 +72,8 @@ func resume(r Rules, text string) (*Begun, error) {
 	return &Begun{UID: h.UID, Gathered: h.Gathered, rules: r, notes: h.Notes, secured: h.Secured, bounded: h.Bounded}, nil
 }
 
-// checkInherited asks the kernel for every right that takeAway takes. One
-// thread's answer is that of all: starting the program left one thread, and
-// all others are its copies, none of which could gain what it had not.
+// checkInherited asks the kernel for every right that takeAway removes. One thread stands for all:
+// exec left one thread, and all others are copies of it, which cannot gain rights.
 func (b *Begun) checkInherited(report *Report) error {
 	for _, check := range []step{
 		{"limits", b.checkLimits},
@@ -121,8 +118,8 @@ func (b *Begun) checkUser(*Report) error {
 		return nil
 	}
 	if real == 0 {
-		// It may stay root where no other user exists. The kernel reports that before
-		// it checks the caller's rights.
+		// It may stay root where no other user exists. The kernel reports that before it checks the
+		// caller's rights.
 		id := uintptr(b.rules.UID)
 		_, _, user := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id)
 		_, _, group := unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
@@ -151,7 +148,7 @@ func (b *Begun) checkCapabilities(*Report) error {
 	}
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		ambient, err := unix.PrctlRetInt(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, c, 0, 0)
-		if err != nil && !errors.Is(err, unix.EINVAL) { // a kernel that knows fewer
+		if err != nil && !errors.Is(err, unix.EINVAL) { // the kernel has fewer capabilities
 			return err
 		}
 		bounding, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
@@ -172,7 +169,7 @@ func (b *Begun) checkCapabilities(*Report) error {
 	return nil
 }
 
-// checkFiles tries to read what everybody may read.
+// checkFiles tries to read files that every user may read.
 func checkFiles(report *Report) error {
 	version, err := landlockVersion()
 	if err != nil || version == 0 {

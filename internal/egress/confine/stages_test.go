@@ -18,14 +18,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// startedAgain is whether a program is started again to be confined.
+// startedAgain reports whether a program is started again to be confined.
 const startedAgain = true
 
-// Each right that a first stage forgot is found by the second.
+// The second stage finds each right that the first stage forgot to remove.
 func TestWhatIsForgottenIsFound(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for step, want := range map[string]string{
-		"":       "", // forgets nothing: the control
+		"":       "", // Control: nothing is forgotten
 		"limits": "is limited to", "secure bits": "secure bits are", "bounding set": "may gain", "user": "is root", "files": "can read files",
 	} {
 		_, _, out := start(t, "confine-forgetful", nil, step)
@@ -40,7 +40,7 @@ func TestWhatIsForgottenIsFound(t *testing.T) {
 	}
 }
 
-// Who sets the variable does not get a process that believes it.
+// Setting the variable alone does not make a process skip the steps.
 func TestTheVariableIsNotTrusted(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, value := range []string{"", "{", `{"uid":0}`, `{"uid":0,"secured":true,"bounded":true}`, `{"uid":1000}`} {
@@ -54,8 +54,8 @@ func TestTheVariableIsNotTrusted(t *testing.T) {
 	}
 }
 
-// A program that only its owner may start, in a directory that only root may
-// enter, is confined all the same.
+// A program that only its owner may start, in a directory that only root may enter, is confined all
+// the same.
 func TestAProgramOfItsOwnersAlone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, owner := range []int{0, 1000, nobody} {

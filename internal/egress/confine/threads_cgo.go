@@ -10,10 +10,9 @@ import "C"
 
 import "golang.org/x/sys/unix"
 
-// staged is whether the program is started again to be confined. In a build
-// with C code there may be threads that Go's runtime does not know and cannot
-// change. So one thread gives up its rights and starts the program again,
-// which ends all others; whatever thread comes afterwards is a copy of it.
+// staged reports whether the program is started again to be confined. In a build with C code there
+// may be threads that Go's runtime does not know and cannot change. So one thread gives up its
+// rights and starts the program again, which ends all others; any later thread is a copy of it.
 const staged = true
 
 // change makes a system call on this thread, which then starts the program

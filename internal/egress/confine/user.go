@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become changes root into a user who owns nothing.
+// become changes root to a user who owns nothing.
 func (b *Begun) become(report *Report) error {
 	if unix.Geteuid() != 0 {
 		return nil
@@ -27,7 +27,7 @@ func (b *Begun) become(report *Report) error {
 			return err
 		}
 	}
-	// Groups go first: only root may change them.
+	// Groups are dropped first, because only root may change them.
 	id := uintptr(uid)
 	for _, call := range [][4]uintptr{{unix.SYS_SETGROUPS}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id}} {
 		if err := change(call[0], call[1], call[2], call[3]); err != nil {
@@ -40,12 +40,11 @@ func (b *Begun) become(report *Report) error {
 	return nil
 }
 
-// openAsOwner makes this thread open files as root, or as the owner of a
-// program that only its owner may start, until the program is started again:
-// the kernel then makes it the user again. There is one more reason for it:
-// because the change is one of user, the kernel starts the program as one that
-// no other process of the user can debug. Otherwise somebody else's process of
-// that user could take it over before it has said so itself.
+// openAsOwner makes this thread open files as root, or as the owner of a program that only its
+// owner may start, until the program is started again: then the kernel resets it to the user. There
+// is one more reason: because the user changes, the kernel makes the new process undebuggable for
+// other processes of the user. Otherwise one of them could take it over before the process has
+// protected itself.
 func openAsOwner() error {
 	var program unix.Stat_t
 	if err := unix.Stat(self, &program); err != nil {
@@ -66,20 +65,19 @@ func openAsOwner() error {
 	return unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)
 }
 
-// filesUser tries to make this thread open files as a user, and returns as
-// whom it does.
+// filesUser tries to make this thread open files as a user, and returns the user as whom it does.
 func filesUser(uid uint32) uint32 {
-	// The call tells what was before, also if it changes nothing.
+	// The call returns the previous user, even if it changes nothing.
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
 	now, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, nobodyAtAll, 0, 0)
 	return uint32(now)
 }
 
-// nobodyAtAll is a user whom the kernel never takes.
+// nobodyAtAll is a user ID that the kernel never accepts.
 const nobodyAtAll = uintptr(^uint32(0))
 
-// mapped reports whether a user namespace maps an ID. A map that cannot be read
-// counts as complete, so that the change is tried and fails loudly.
+// mapped reports whether a user namespace maps an ID. A map that cannot be read counts as complete,
+// so that the change is tried and fails visibly.
 func mapped(path string, id int) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// handle takes what the process says. It reads hostile bytes all day and may
-// have been taken over, so nothing that it says is more than a question.
+// handle handles messages of the gateway process. That process reads hostile bytes all the time and
+// may have been taken over, so its messages are only requests, and never trusted.
 func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, _ []*os.File) (any, error) {
 	switch call {
 	case callAsk:
@@ -28,7 +28,7 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 		c.events.put(e)
 		return nil, nil
 	}
-	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
+	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "there is no call named %q", call)
 }
 
 // answer forwards an approval request to the asker of this client.
@@ -37,7 +37,7 @@ func (c *Client) answer(ctx context.Context, ask askBody) (egress.Answer, error)
 	mine := c.mine[ask.Question.Sandbox]
 	c.mu.Unlock()
 	if !mine {
-		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q of this controller's", ask.Question.Sandbox)
+		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q does not belong to this controller", ask.Question.Sandbox)
 	}
 	if c.asker == nil {
 		return egress.Answer{State: statePending, Reason: "approval requests are not decided here; start the server, or run with --ask, and try again"}, nil
@@ -47,7 +47,7 @@ func (c *Client) answer(ctx context.Context, ask askBody) (egress.Answer, error)
 	return c.asker.Ask(ctx, ask.Question)
 }
 
-// queue hands events on without holding up the connection that they came by.
+// queue passes events on without blocking the connection on which they arrived.
 type queue struct {
 	mu    sync.Mutex
 	more  *sync.Cond
@@ -55,8 +55,8 @@ type queue struct {
 	ended bool
 }
 
-// maxEvents bounds a queue whose reader has stopped. The oldest are dropped:
-// List tells what they would have.
+// maxEvents limits a queue whose reader has stopped. The oldest events are dropped; List returns
+// their result.
 const maxEvents = 4096
 
 func newQueue(deliver func(Event)) *queue {

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxQuestions is how many of one sandbox may be open at once: a sandbox
-	// must not be able to bury people, or us, in questions.
+	// maxQuestions is how many questions of one sandbox may be open at once, so that a sandbox
+	// cannot flood people, or us, with questions.
 	maxQuestions = 32
-	// answerTime is kept back from the wait for the way of the answer.
+	// answerTime is subtracted from the wait, for the transfer of the answer.
 	answerTime = time.Second
-	// maxWait bounds a question whose asker set no end.
+	// maxWait limits a question whose asker set no deadline.
 	maxWait = 30 * time.Second
 )
 
@@ -26,14 +26,14 @@ const statePending = "pending"
 // egress.Asker.
 type asker struct{ box *box }
 
-// Ask waits for a controller if there is none: a server that was killed comes back.
-// Without a decision the request is pending, and pending is not granted.
+// Ask waits for a controller if there is none, because a killed server restarts. Without a decision
+// the request is pending, which is not a grant.
 func (a asker) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
-	// A sandbox cannot be asked about in another's name.
+	// A sandbox cannot ask in another one's name.
 	q.Sandbox = a.box.id
 	if a.box.asking.Add(1) > maxQuestions {
 		a.box.asking.Add(-1)
-		return egress.Answer{State: statePending, Reason: "too many questions of this sandbox wait for an answer"}, nil
+		return egress.Answer{State: statePending, Reason: "too many questions of this sandbox wait for a decision"}, nil
 	}
 	defer a.box.asking.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
@@ -57,7 +57,7 @@ func (a asker) Ask(ctx context.Context, q egress.Question) (egress.Answer, error
 	}
 }
 
-// put asks one controller.
+// put sends a question to one controller.
 func put(ctx context.Context, owner *peer, q egress.Question, deadline time.Time) (egress.Answer, error) {
 	wait := time.Until(deadline) - answerTime
 	if wait < answerTime {
@@ -72,13 +72,13 @@ func put(ctx context.Context, owner *peer, q egress.Question, deadline time.Time
 		return egress.Answer{}, err
 	}
 	if answer.Granted && (answer.State != "approved" || answer.Approval == "") {
-		// No approver can have meant this, and doubt is not a grant.
+		// No approver can have meant this, and in doubt it is not a grant.
 		return egress.Answer{}, fault.New(fault.Internal, "causeway_answer", "a grant without an approval")
 	}
 	return answer, nil
 }
 
-// adopt makes a controller the one who is asked.
+// adopt makes a controller the one that gets the sandbox's questions.
 func (b *box) adopt(p *peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,8 +87,7 @@ func (b *box) adopt(p *peer) {
 	b.changed = make(chan struct{})
 }
 
-// owner returns the controller that is connected, nil if none is, and what is
-// closed when that changes.
+// owner returns the connected controller, or nil, and a channel that is closed when that changes.
 func (b *box) owner() (*peer, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Without a controller, the request waits as long as it may, and then nothing is
-// granted.
+// Without a controller, the request waits as long as it may, and then it is not granted.
 func TestNobodyToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBox("box1", nil, "")
@@ -28,7 +27,7 @@ func TestNobodyToAsk(t *testing.T) {
 		if took := time.Since(begin); took != 20*time.Second {
 			t.Errorf("waited %v", took)
 		}
-		// A question without an end has one.
+		// A question without a deadline gets one.
 		begin = time.Now()
 		if a, err := (asker{b}).Ask(t.Context(), egress.Question{}); err != nil || a.Granted || time.Since(begin) != maxWait {
 			t.Errorf("answer %+v, %v after %v", a, err, time.Since(begin))
@@ -72,7 +71,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// A controller that dies over a question leaves it to the next.
+// If a controller dies during a question, the next one gets it.
 func TestTheNextControllerIsAsked(t *testing.T) {
 	b := newBox("box1", nil, "")
 	asked := make(chan *peer)
@@ -116,7 +115,7 @@ func TestTheNextControllerIsAsked(t *testing.T) {
 	}
 }
 
-// Who no longer waits for an answer says so, and the question is withdrawn.
+// If the asker stops waiting, the question is withdrawn.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	ours, theirs := pair(t)
 	withdrawn := make(chan error, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// attach opens a sandbox's network. The link and the record file come with
-// the request, in this order.
+// attach opens a sandbox's network. The attachment's descriptor and the flow file come with the
+// request, in this order.
 func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err error) {
 	defer func() {
 		if err != nil {
@@ -29,7 +29,7 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 		return nil, badMessage(err)
 	}
 	if !ids.ValidSandbox(req.Sandbox) || len(files) != maxFiles {
-		return nil, badMessage(errors.New("it needs a sandbox, a link and a record file"))
+		return nil, badMessage(errors.New("it needs a sandbox, an attachment's descriptor and a flow file"))
 	}
 	s := c.server
 	if err := s.reserve(req.Sandbox); err != nil {
@@ -53,7 +53,7 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 	return reply, nil
 }
 
-// assemble makes the sandbox. After an error nothing of it is left but the files.
+// assemble creates the sandbox's network. After an error nothing of it is left but the files.
 func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ attachReply, err error) {
 	var none attachReply
 	p, _, err := policy.Compile(req.Policy...)
@@ -83,7 +83,7 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ 
 		req.Kind = attachment.Packets
 	}
 	if b.link, err = attachment.Open(req.Kind, link, b.judge, attachment.Options{}); err != nil {
-		return nil, none, fault.Wrap(err, fault.Invalid, "link", "the sandbox's link is not one")
+		return nil, none, fault.Wrap(err, fault.Invalid, "link", "the descriptor is not a network attachment")
 	}
 	return b, attachReply{Certificate: authority.Certificate(), Digest: p.Digest()}, nil
 }
@@ -108,8 +108,8 @@ func (c *controller) update(body json.RawMessage) (any, error) {
 	return updateReply{Digest: p.Digest()}, nil
 }
 
-// detach ends a sandbox's network. One that is not attached is success, so
-// that a caller may always retry.
+// detach ends a sandbox's network. It succeeds for one that is not attached, so that a caller may
+// always retry.
 func (c *controller) detach(body json.RawMessage) (any, error) {
 	var req sandboxBody
 	if err := strict(body, &req); err != nil {
@@ -121,7 +121,7 @@ func (c *controller) detach(body json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// adopt makes the caller the one who is asked for these sandboxes.
+// adopt makes the caller the one that gets the questions of these sandboxes.
 func (c *controller) adopt(body json.RawMessage) (any, error) {
 	var req adoptBody
 	if err := strict(body, &req); err != nil {

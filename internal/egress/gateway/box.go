@@ -10,19 +10,19 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// judge decides what a sandbox's packets may become.
+// judge decides about a sandbox's packets.
 type judge interface {
 	attachment.Handler
-	// Update makes a new policy and new secrets hold. After an error the old
-	// ones do.
+	// Update puts a new policy and new secrets into force. After an error the old ones stay in
+	// force.
 	Update(p *policy.Policy, s []egress.Secret) error
-	// Look says that the sandbox's first process is about to try the policy.
+	// Look announces that the sandbox's first process is about to try the policy.
 	Look()
-	// Close ends everything that it let through.
+	// Close ends all connections that it allowed.
 	Close()
 }
 
-// box is one sandbox's link and all that belongs to it.
+// box is one sandbox's attachment and everything that belongs to it.
 type box struct {
 	id      string
 	since   time.Time
@@ -32,7 +32,7 @@ type box struct {
 	asking  atomic.Int64
 	gone    chan struct{} // closed first when the sandbox ends
 
-	// changing keeps two updates apart.
+	// changing serializes updates.
 	changing sync.Mutex
 
 	mu         sync.Mutex
@@ -75,8 +75,8 @@ func (b *box) status() Status {
 	return s
 }
 
-// close ends the link and waits for it. The records come last, so that what
-// ends with the link can still be recorded.
+// close ends the attachment and waits for it. The flow file is closed last, so that entries at the
+// end of the attachment can still be written.
 func (b *box) close() {
 	b.once.Do(func() {
 		close(b.gone)

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// testBox is the network of a sandbox on the link's other end.
+// testBox is the network of a sandbox at the other end of an attachment.
 type testBox struct{ *attachmenttest.Box }
 
 func newTestBox(t testing.TB, end *os.File) *testBox {
@@ -67,7 +67,7 @@ func (b *testBox) lookup(name string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no address: " + m.RCode.String())
 }
 
-// dial connects to a name as a program inside does.
+// dial connects to a name like a program inside.
 func (b *testBox) dial(name string, port uint16) (*gonet.TCPConn, error) {
 	a, err := b.lookup(name)
 	if err != nil {

@@ -21,18 +21,18 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Options say how to connect. The zero value works, and answers no question.
+// Options configure a connection. The zero value works, and answers no question.
 type Options struct {
 	// Asker answers the questions of the sandboxes that this client has
 	// attached or adopted.
 	Asker egress.Asker
 	Log   *slog.Logger
-	// Program is the executable that plays Roles; the default is this one.
+	// Program is the executable that plays Roles; the default is this program.
 	Program string
-	// Start starts the process, for instance in a control group. The default
-	// is the command's own Start.
+	// Start starts the process, for example in a control group. The default is the command's own
+	// Start.
 	Start func(*exec.Cmd) error
-	// Event is told what happens to any sandbox's link, in order.
+	// Event is called for events of all attachments, in order.
 	Event func(Event)
 }
 
@@ -43,46 +43,44 @@ func (o Options) program() string {
 	return o.Program
 }
 
-// Client drives the process of one state directory. It is safe for concurrent
-// use, and does not connect again: after Done another Connect starts over.
+// Client controls the gateway process of one state directory. It is safe for concurrent use, and
+// does not reconnect: after Done call Connect again.
 type Client struct {
 	peer   *peer
 	asker  egress.Asker
 	info   Info
-	speaks int // the version that is spoken
+	speaks int // the protocol version in use
 	events *queue
 
 	mu   sync.Mutex
-	mine map[string]bool // sandboxes that this client answers for
+	mine map[string]bool // sandboxes whose questions this client answers
 }
 
-// Info describes the process, for people who ask.
+// Info describes the process, for people.
 type Info struct {
 	PID         int
 	Build       string
 	Confinement confine.Report
 }
 
-// Attachment is a sandbox that gets a network.
+// Attachment is a request to connect a sandbox.
 type Attachment struct {
 	Sandbox string
 	Policy  []policy.Layer
 	Secrets []egress.Secret
-	// Kind is how the sandbox is connected; none is packets.
+	// Kind is the kind of attachment; "" is packets.
 	Kind egress.AttachmentKind
-	// Link is the gateway's end of a kind that is made where the sandbox is, as a
-	// Tap or a Proxy. It stays the caller's, who must close it: the device, or the
-	// socket, goes with its last descriptor. The gateway holds one of them until
-	// Detach, which the caller must call when the sandbox has ended: the TUN device
-	// of a Tap would keep its network namespace alive. Nil has Attach make both ends,
-	// of Packets or of Ethernet.
+	// Link is the gateway's end of a kind that is created where the sandbox is, such as a Tap or a
+	// Proxy. The caller keeps it and must close it: the device, or the socket, goes with its last
+	// descriptor. The gateway holds one of them until Detach, which the caller must call when the
+	// sandbox has ended: the TUN device of a Tap would keep its network namespace alive. If it is
+	// nil, Attach creates both ends, of Packets or of Ethernet.
 	Link *os.File
-	// Record is a regular file that the records are added to. It stays the
-	// caller's.
+	// Record is a regular file to which flow entries are appended. The caller keeps it.
 	Record *os.File
 }
 
-// errAbsent says that there is no process to talk to.
+// errAbsent is returned if there is no process to connect to.
 var errAbsent = errors.New("there is no process")
 
 // Connect connects to the process of a state directory, and starts it if
@@ -110,8 +108,8 @@ func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client
 	defer cancel()
 	started := false
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		// A process that we started ourselves is not asked to make room for
-		// the next, without end.
+		// A process that we started ourselves is not asked to exit for another one, which could
+		// repeat for ever.
 		c, err := meet(ctx, dir, o, about, !started)
 		if !errors.Is(err, errAbsent) {
 			return c, err
@@ -129,8 +127,8 @@ func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client
 	}
 }
 
-// meet connects to a process and finds out whether it speaks our version. One
-// of another build that is of no use makes room, where replace says so.
+// meet connects to a process and checks whether it speaks our version. If a process of another
+// build serves no sandbox, it is asked to exit if replace is set.
 func meet(ctx context.Context, dir *os.File, o Options, about hello, replace bool) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", through(dir, socketName))
@@ -141,14 +139,14 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
 	c := &Client{asker: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
-	// Files are not taken: the process has none to give, and if it was taken
-	// over, ours is not to be next.
+	// Files are not accepted: the process has none to send, and if it was taken over, ours must not
+	// be attacked with them.
 	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
 	go func() {
 		err := c.peer.serve()
 		c.events.end()
 		if o.Log != nil {
-			o.Log.Debug("the causeway's connection ended", "err", err)
+			o.Log.Debug("the egress gateway's connection ended", "err", err)
 		}
 	}()
 	err = c.hello(ctx, about, replace)
@@ -165,14 +163,14 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	return c, nil
 }
 
-// hello follows the rule that stands beside version.
+// hello follows the rule in the comment of version.
 func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	var raw json.RawMessage
 	if err := c.peer.call(ctx, callHello, about, &raw); err != nil {
 		return err
 	}
 	var theirs welcome
-	// A later version may say more in its welcome.
+	// A later version may add fields to its welcome.
 	if err := json.Unmarshal(raw, &theirs); err != nil {
 		return badMessage(err)
 	}
@@ -194,10 +192,10 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	return nil
 }
 
-// Attach gives a sandbox a network. It returns the sandbox's end of the link,
-// for an engine, and the PEM certificate that the sandbox must trust. The
-// network ends when the last descriptor of that end is closed. With a Link there is
-// no such end: sandbox is nil, and the network ends with Detach or with the device.
+// Attach gives a sandbox a network. It returns the sandbox's end of the attachment, for an engine,
+// and the PEM certificate that the sandbox must trust. The network ends when the last descriptor of
+// that end is closed. With a Link there is no such end: sandbox is nil, and the network ends with
+// Detach or with the device.
 func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {
@@ -227,10 +225,10 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 	return box, reply.Certificate, nil
 }
 
-// ends returns the ends of an attachment, and its kind as the process is told.
+// ends returns the ends of an attachment, and the name of its kind in the protocol.
 func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentKind, err error) {
 	if a.Kind == "" || a.Kind == egress.Packets {
-		// Not named: a process of before knows no other, and refuses the field.
+		// It is not named: an earlier process knows no other kind, and rejects the field.
 		box, ours, err = attachment.Pair(attachment.Packets)
 		return box, ours, "", err
 	}
@@ -248,17 +246,16 @@ func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentK
 	return nil, a.Link, a.Kind, nil
 }
 
-// Update puts a new policy and new secrets in place of the old. When it
-// returns, what they no longer allow is closed. After an error the old hold.
-// looks says that the sandbox's first process will try the new policy before
-// the sandbox is ready.
+// Update replaces a sandbox's policy and secrets. When it returns, connections that are no longer
+// allowed are closed. After an error the old ones stay in force. looks is set if the sandbox's
+// first process will try the new policy before the sandbox is ready.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
 	var reply updateReply
 	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withLooks}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
-// Detach ends a sandbox's network. One that is not attached is success.
+// Detach ends a sandbox's network. It succeeds for one that is not attached.
 func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	err := c.peer.call(ctx, callDetach, sandboxBody{Sandbox: sandbox}, nil)
 	if err == nil {
@@ -267,11 +264,11 @@ func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	return err
 }
 
-// Adopt takes over the questions of sandboxes that somebody else attached. It
-// returns those that have no network any more.
+// Adopt takes over the questions of sandboxes that another client attached. It returns those that
+// have no network any more.
 func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []string, err error) {
 	var reply adoptReply
-	// First, since questions may come before the answer does.
+	// First, since questions may arrive before the answer does.
 	c.claim(true, sandboxes...)
 	if err := c.peer.call(ctx, callAdopt, adoptBody{Sandboxes: sandboxes}, &reply); err != nil {
 		return nil, err
@@ -280,8 +277,7 @@ func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []stri
 	return reply.Missing, nil
 }
 
-// List returns every sandbox that the process holds, regardless of the client that
-// attached it.
+// List returns every sandbox that the process holds, whichever client attached it.
 func (c *Client) List(ctx context.Context) ([]Status, error) {
 	var reply listReply
 	err := c.peer.call(ctx, callList, struct{}{}, &reply)
@@ -291,13 +287,12 @@ func (c *Client) List(ctx context.Context) ([]Status, error) {
 // Info describes the process.
 func (c *Client) Info() Info { return c.info }
 
-// Done is closed when the process is gone, and with it the network of every
-// sandbox, or when Close was called. Connect and Adopt tell for certain which
-// sandboxes have lost theirs.
+// Done is closed when the process is gone, and with it the network of every sandbox, or when Close
+// was called. Connect and Adopt return for certain which sandboxes have lost theirs.
 func (c *Client) Done() <-chan struct{} { return c.peer.done }
 
-// Close leaves the process and the networks as they are. Until another client
-// connects, they have no controller for approval requests.
+// Close leaves the process and the networks alone. Until another client connects, they have no
+// controller for approval requests.
 func (c *Client) Close() error {
 	c.peer.conn.Close()
 	<-c.peer.done
@@ -305,8 +300,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// claim sets whether this client answers for sandboxes, and reports whether it
-// answered for the last of them before.
+// claim sets whether this client answers for sandboxes, and reports whether it answered for the
+// last of them before.
 func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

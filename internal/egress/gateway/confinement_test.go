@@ -20,7 +20,7 @@ import (
 
 const canary = "canary-3f9a1c7e5b"
 
-// The process has what it needs and nothing of who started it.
+// The process has what it needs and nothing else of the program that started it.
 func TestTheProcessIsConfined(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	t.Setenv("CRANNOG_TEST_CANARY", canary)
@@ -103,7 +103,7 @@ func field(t *testing.T, path string, n int) string {
 	return strings.Fields(rest)[n-2]
 }
 
-// kinds names what a process has open.
+// kinds returns the kinds of files that a process has open.
 func kinds(t *testing.T, proc string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(proc + "fd")
@@ -129,8 +129,7 @@ func kinds(t *testing.T, proc string) []string {
 	return out
 }
 
-// sameKinds passes over what is there once more or less for a moment: the
-// connection of a request that has just ended.
+// sameKinds tolerates a difference of one: the connection of a request that has just ended.
 func sameKinds(got, want []string) bool {
 	slices.Sort(got)
 	slices.Sort(want)
@@ -177,7 +176,7 @@ func TestManySandboxes(t *testing.T) {
 		}
 		return len(threads)
 	})
-	// The last one is forgotten after its descriptors are closed.
+	// The last one is removed after its descriptors are closed.
 	hosttest.NoMore(t, "sandboxes", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil {
@@ -198,7 +197,7 @@ func resident(t *testing.T, pid int) int {
 	return kib
 }
 
-// inherit makes a descriptor one that our children would get.
+// inherit makes a descriptor inheritable by child processes.
 func inherit(t *testing.T, f *os.File) {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD, 40)

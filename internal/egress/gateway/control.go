@@ -1,8 +1,7 @@
-// Package gateway owns the process that holds the network attachments of all
-// sandboxes of one state directory, and the client that drives it. A server uses the
-// client, and so does a command that runs without a server. The process outlives the
-// program that started it. It reads hostile input, and so holds no rights. When it
-// ends, no sandbox has network access any more.
+// Package gateway owns the process that holds the network attachments of all sandboxes of one state
+// directory, and the client that controls it. Servers use the client, and so do commands that run
+// without a server. The process outlives the program that started it. It reads hostile input, and
+// therefore has no privileges. When it ends, all sandboxes lose their network.
 package gateway
 
 import (
@@ -22,14 +21,14 @@ const Arg0 = "crannog-causeway"
 const (
 	dirName    = "causeway"
 	socketName = "control.sock"
-	// lockName is locked for as long as a process lives: a program that gets the
-	// lock knows that there is none, and is the only one to start the next.
+	// lockName is the file that is locked while a process lives: a program that gets the lock knows
+	// that there is none, and only it may start the next.
 	lockName = "lock"
 	logName  = "log"
 )
 
-// openDir opens the process's directory, which only its owner may enter: the
-// socket in it lets a caller open any sandbox's way out.
+// openDir opens the process's directory, which only its owner may enter: through its socket a
+// caller can open the network of any sandbox.
 func openDir(stateDir string) (*os.File, error) {
 	path := filepath.Join(stateDir, dirName)
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -46,14 +45,14 @@ func openDir(stateDir string) (*os.File, error) {
 	}
 	if int(info.Uid) != os.Geteuid() || info.Mode&0o077 != 0 {
 		dir.Close()
-		return nil, fault.Newf(fault.Denied, "causeway_directory", "%s is not a directory of this user's alone", path).
+		return nil, fault.Newf(fault.Denied, "causeway_directory", "%s is not a directory that only this user may enter", path).
 			WithHint("chmod 700 it, or remove it while no sandbox runs")
 	}
 	return dir, nil
 }
 
-// through names a file in a directory by the directory's descriptor, since a
-// socket's address has room for 107 bytes and a state directory may be deep.
+// through names a file in a directory by the directory's descriptor, because a socket's address has
+// at most 107 bytes and the path of a state directory may be longer.
 func through(dir *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
 }

@@ -14,11 +14,11 @@ type controller struct {
 	server *server
 	peer   *peer
 	mu     sync.Mutex
-	met    bool // it has said hello in a version that we speak
-	events bool // it wants to be told
+	met    bool // it has sent hello with a version that we speak
+	events bool // it wants events
 }
 
-// handle carries out what a controller asks for.
+// handle executes a controller's request.
 func (c *controller) handle(_ context.Context, call string, body json.RawMessage, files []*os.File) (any, error) {
 	if call == callAttach && c.known() {
 		return c.attach(body, files)
@@ -50,7 +50,7 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 		c.mu.Unlock()
 		return struct{}{}, nil
 	}
-	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
+	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "there is no call named %q", call)
 }
 
 func (c *controller) known() bool {
@@ -61,7 +61,7 @@ func (c *controller) known() bool {
 
 func (c *controller) hello(body json.RawMessage) (any, error) {
 	var theirs hello
-	// A later version may say more in its hello.
+	// A later version may add fields to its hello.
 	if err := json.Unmarshal(body, &theirs); err != nil {
 		return nil, badMessage(err)
 	}
@@ -75,5 +75,5 @@ func (c *controller) hello(body json.RawMessage) (any, error) {
 }
 
 func badMessage(err error) error {
-	return fault.Wrap(err, fault.Invalid, "causeway_protocol", "a message to the causeway is not as it must be: "+err.Error())
+	return fault.Wrap(err, fault.Invalid, "causeway_protocol", "a message to the egress gateway is malformed: "+err.Error())
 }

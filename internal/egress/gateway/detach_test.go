@@ -18,7 +18,7 @@ import (
 
 var kernelForms = []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Messages, attachmenttest.Stream}
 
-// attachKernel attaches the network of a process that sleeps.
+// attachKernel attaches the network of a sleeping process.
 func attachKernel(t *testing.T, c *Client, dir string, form attachmenttest.Form, id string) *attachmenttest.Kernel {
 	t.Helper()
 	link, k := attachmenttest.StartKernel(t, form, false, 0, "sleep", "100000")
@@ -42,8 +42,8 @@ func attached(t *testing.T, c *Client) int {
 	return len(list)
 }
 
-// bystander is a namespace that nothing holds. When it is gone, so is what was without
-// a holder before it: the kernel ends namespaces in order.
+// bystander is a namespace that nothing holds. When it is gone, so are namespaces that lost their
+// holder before: the kernel ends them in order.
 func bystander(t *testing.T) {
 	t.Helper()
 	link, k := attachmenttest.StartTap(t, false, 0, "sleep", "100000")
@@ -56,8 +56,8 @@ func bystander(t *testing.T) {
 	hosttest.Eventually(t, "a namespace without a holder ends", func() bool { return !alive() })
 }
 
-// A sandbox that is killed leaves its device at the gateway, and with it the network
-// namespace. Detach ends both.
+// If a sandbox is killed, its device stays with the gateway, and so does the network namespace.
+// Detach ends both.
 func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP} {
@@ -82,7 +82,7 @@ func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 	}
 }
 
-// Where the kernel tells that the sandbox's end is closed, the gateway detaches it.
+// If the kernel reports that the sandbox's end is closed, the gateway detaches the sandbox.
 func TestASocketEndsWithTheSandbox(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		t.Run(string(form), func(t *testing.T) {
@@ -110,8 +110,8 @@ func attachSocket(t *testing.T, dir string, form attachmenttest.Form, id string)
 	return a, peer
 }
 
-// A gateway that is killed takes its ends along: a sandbox has no device then, or the
-// end of its socket, and its namespace ends with its last process.
+// If the gateway is killed, its ends are closed: a sandbox then has no device, or the end of its
+// socket, and its namespace ends with its last process.
 func TestAKilledGatewayLeavesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newWorld(t)
@@ -234,10 +234,10 @@ func TestNoKindLeaks(t *testing.T) {
 		all()
 	}
 	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
-	// The control: one that is attached is seen.
+	// Control: an open attachment is counted.
 	attachKernel(t, c, dir, attachmenttest.TUN, "box2")
 	if n := descriptors(t, pid); n <= before {
-		t.Errorf("an attachment is invisible: %d descriptors, before %d", n, before)
+		t.Errorf("an open attachment is not counted: %d descriptors, before %d", n, before)
 	}
 	if err := c.Detach(t.Context(), "box2"); err != nil {
 		t.Fatal(err)

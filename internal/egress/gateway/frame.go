@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxFrame holds a policy of some thousand rules with its secrets.
+	// maxFrame is large enough for a policy of some thousand rules with its secrets.
 	maxFrame = 8 << 20
-	// maxFiles is the most that a frame carries: a link and a record file.
+	// maxFiles is the greatest number of files in a frame: an attachment's descriptor and a flow
+	// file.
 	maxFiles = 2
 )
 
-// frame is one message. A request has ID and Call, its reply the same ID
-// alone, a notice Call alone.
+// frame is one message. A request has ID and Call, its reply only the same ID, a notice only Call.
 type frame struct {
 	ID    uint64          `json:"id,omitempty"`
 	Call  string          `json:"call,omitempty"`
@@ -33,7 +33,7 @@ type frame struct {
 	files []*os.File
 }
 
-// wireFault is a classified error under way.
+// wireFault is a classified error in the protocol.
 type wireFault struct {
 	Kind fault.Kind `json:"kind"`
 	Code string     `json:"code"`
@@ -41,8 +41,8 @@ type wireFault struct {
 	Hint string     `json:"hint,omitempty"`
 }
 
-// toWire keeps the cause of an internal error too: both ends are ours, and
-// the controller's log is where it belongs.
+// toWire includes the cause of an internal error: both ends are ours, and the cause belongs into
+// the controller's log.
 func toWire(err error) *wireFault {
 	w := &wireFault{Kind: fault.KindOf(err), Code: fault.CodeOf(err), Text: fault.PublicText(err), Hint: fault.HintOf(err)}
 	if w.Kind == fault.Internal {
@@ -65,8 +65,8 @@ func (f *frame) closeFiles() {
 	f.files = nil
 }
 
-// strict decodes what must have no field that we do not know: it would be a
-// wish that we do not fulfil.
+// strict decodes a message and rejects unknown fields, because they request something that we would
+// not do.
 func strict(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -74,7 +74,7 @@ func strict(data []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the message")
+		return errors.New("data follows the message")
 	}
 	return nil
 }
@@ -86,12 +86,12 @@ func encode(f *frame) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFrame {
-		return nil, fault.New(fault.Exhausted, "causeway_message", "a policy with its secrets is larger than the causeway takes")
+		return nil, fault.New(fault.Exhausted, "causeway_message", "a policy with its secrets is larger than the egress gateway accepts")
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(data)+4), uint32(len(data))), data...), nil
 }
 
-// decode reads a message, whose length is known.
+// decode parses a message of known length.
 func decode(data []byte) (*frame, error) {
 	f := &frame{}
 	if err := strict(data, f); err != nil {
@@ -121,8 +121,8 @@ func writeFrame(c *net.UnixConn, data []byte, files []*os.File) error {
 	})
 }
 
-// withDescriptors calls do while the files are held open. File.Fd would make
-// them blocking, for the receiver too.
+// withDescriptors calls do while the files are kept open. File.Fd would make them blocking, for the
+// receiver too.
 func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	if len(files) == 0 {
 		return do(fds)
@@ -135,14 +135,13 @@ func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	return errors.Join(controlErr, err)
 }
 
-// reader reads frames. Files are taken only by who expects some; for others
-// the kernel drops them.
+// reader reads frames. It accepts files only if it expects them; otherwise the kernel drops them.
 type reader struct {
 	conn  *net.UnixConn
 	takes bool
 }
 
-// next returns the next frame, whose files are the caller's to close.
+// next returns the next frame, whose files the caller must close.
 func (r *reader) next() (f *frame, err error) {
 	var files []*os.File
 	defer func() {
@@ -160,8 +159,8 @@ func (r *reader) next() (f *frame, err error) {
 	if size > maxFrame {
 		return nil, fmt.Errorf("a message of %d bytes", size)
 	}
-	// The buffer grows with what really comes: four bytes must not be enough
-	// to make us hold eight megabytes.
+	// The buffer grows as data arrives: four bytes must not be enough to make us allocate eight
+	// megabytes.
 	var data bytes.Buffer
 	for left := int(size); left > 0; {
 		piece := make([]byte, min(left, 64<<10))
@@ -178,8 +177,7 @@ func (r *reader) next() (f *frame, err error) {
 	return f, nil
 }
 
-// fill reads exactly into b, so that no byte and no file of the next frame
-// comes along.
+// fill reads exactly len(b) bytes, so that it gets no byte and no file of the next frame.
 func (r *reader) fill(b []byte, files *[]*os.File) error {
 	if !r.takes {
 		_, err := io.ReadFull(r.conn, b)

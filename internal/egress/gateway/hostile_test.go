@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// rawPeer is a connection to the process that has said nothing.
+// rawPeer is a connection to the process that has not sent anything.
 func rawPeer(t testing.TB, dir string) *peer {
 	t.Helper()
 	p := newPeer(dialSocket(t, dir), false, func(context.Context, string, json.RawMessage, []*os.File) (any, error) { return nil, nil })
@@ -81,7 +81,7 @@ var hostileFrames = map[string][]byte{
 	"one number twice":          append(framed(`{"id":1,"call":"test-wait"}`), framed(`{"id":1,"call":"test-wait"}`)...),
 }
 
-// What does not keep to the protocol ends its own connection and no other.
+// A violation of the protocol ends its own connection and no other.
 func TestHostileFramesEndTheConnection(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newWorld(t)
@@ -101,7 +101,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, rest, err)
 		}
 	}
-	// More files than a message has, and files where none belong.
+	// More files than a message may have, and files where none are allowed.
 	null, err := os.Open("/dev/null")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 	if err := p.call(t.Context(), callHello, hello{Oldest: oldest, Version: version}, &json.RawMessage{}, null); err != nil {
 		t.Errorf("hello with a file: %v", err)
 	}
-	// Positive control: this peer is heard.
+	// Control: this peer gets an answer.
 	if err := p.call(t.Context(), callList, struct{}{}, &listReply{}); err != nil {
 		t.Errorf("list: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 	wantGet(t, b, "/hello", 200)
 }
 
-// attachWith sends an attach request as it is.
+// attachWith sends an attach request unchanged.
 func attachWith(t *testing.T, p *peer, body any, files ...*os.File) error {
 	t.Helper()
 	return p.call(t.Context(), callAttach, body, &attachReply{}, files...)
@@ -201,8 +201,8 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 	}
 }
 
-// A process that was taken over can ask, and only for the sandboxes of the
-// controller it asks.
+// A process that was taken over can only send questions, and only for the sandboxes of the
+// controller that it asks.
 func TestTheProcessIsNotTrusted(t *testing.T) {
 	ours, theirs := pair(t)
 	asked := 0
@@ -240,7 +240,7 @@ func TestTheProcessIsNotTrusted(t *testing.T) {
 		t.Error(err)
 	}
 	if after := descriptors(t, os.Getpid()); after > before {
-		t.Errorf("the client took a file: %d descriptors, then %d", before, after)
+		t.Errorf("the client accepted a file: %d descriptors, then %d", before, after)
 	}
 	for name, data := range hostileFrames {
 		if name == "a length beyond the limit" {
@@ -265,12 +265,12 @@ func TestTwoRequestsOfOneNumber(t *testing.T) {
 	if _, err := theirs.Write(hostileFrames["one number twice"]); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests of one number") {
+	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests with one number") {
 		t.Errorf("ended with %v", err)
 	}
 }
 
-// Sandboxes that ask all they may do not cost the connection.
+// Sandboxes with as many questions as they may have do not break the connection.
 func TestTooManyRequests(t *testing.T) {
 	ours, theirs := pair(t)
 	release := make(chan struct{})
@@ -311,7 +311,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is read is what was meant: it is the same once more.
+		// A decoded frame encodes to the same frame.
 		again, err := encode(frame)
 		if err != nil {
 			t.Fatal(err)

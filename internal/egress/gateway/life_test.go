@@ -27,7 +27,7 @@ func TestItEndsByItself(t *testing.T) {
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	c.Close()
-	// A sandbox alone keeps it, also beyond its patience.
+	// A sandbox alone keeps it running, even after its idle time.
 	flow, err := b.dial("raw.test", 7000)
 	if err != nil {
 		t.Fatal(err)
@@ -118,8 +118,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	b := mustAttach(t, first, dir, "box1")
 
-	// It is busy: with a version in common it is used on, without it is left
-	// alone.
+	// It is busy: with a common version it is used, without one it is left alone.
 	second, err := reach(newer)
 	if err != nil || second.Info().PID != first.Info().PID {
 		t.Fatalf("with a version in common: %+v, %v", second, err)
@@ -132,7 +131,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	wantGet(t, b, "/hello", 200)
 
-	// Somebody else's connection keeps it too.
+	// Another client's connection keeps it running too.
 	if err := first.Detach(t.Context(), "box1"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +139,7 @@ func TestUpgrade(t *testing.T) {
 		t.Errorf("while others are connected: %v", err)
 	}
 
-	// It is of no use: it makes room.
+	// It serves no sandbox, so it exits for the new one.
 	first.Close()
 	second.Close()
 	speak(newest)
@@ -153,7 +152,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A call before hello, or in a version that was refused, is not carried out.
+// A call before hello, or in a version that was rejected, is not executed.
 func TestNothingWithoutHello(t *testing.T) {
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
@@ -193,7 +192,7 @@ func TestLongStateDirectory(t *testing.T) {
 	awaitEnd(t, dir)
 }
 
-// As a user without rights everything is the same but the change of user.
+// Without root, everything is the same but the change of user.
 func TestRootless(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newWorld(t)
@@ -239,7 +238,7 @@ func beUser() {
 	_ = json.NewEncoder(os.Stdout).Encode(c.Info())
 }
 
-// Nothing is left in the controller of what came and went.
+// Nothing of past sandboxes is left in the controller.
 func TestNothingLeaks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newWorld(t)
@@ -270,7 +269,7 @@ func TestNothingLeaks(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	// Record files stay open until the test ends: two a round.
+	// Flow files stay open until the test ends: two per round.
 	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
 	hosttest.NoMore(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
 	hosttest.NoMore(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
@@ -280,8 +279,8 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// descriptors counts those of a process, but for the event descriptors that
-// a sandbox's own stack leaves in this one.
+// descriptors counts those of a process, except the event descriptors that a sandbox's own stack
+// leaves in this one.
 func descriptors(t testing.TB, pid int) int {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -298,7 +297,7 @@ func descriptors(t testing.TB, pid int) int {
 	return n
 }
 
-// calm waits until a number stays.
+// calm waits until a number stays the same.
 func calm(t testing.TB, what string, count func() int) {
 	t.Helper()
 	last, same := -1, 0

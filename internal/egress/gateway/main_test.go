@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testWorld is what the process of this test binary meets. It is a file in
-// the state directory, which the real role never reads.
+// testWorld is the network that the process of this test binary uses. It is a file in the state
+// directory, which the real role never reads.
 type testWorld struct {
-	Addresses map[string]string // of names
-	Upstream  string            // where every connection really goes
+	Addresses map[string]string // addresses of names
+	Upstream  string            // where every connection really leads
 	Roots     []byte
 	About     *hello
 }
@@ -68,7 +68,7 @@ func serveTestWorld() {
 	})
 }
 
-// newState makes a state directory with its world.
+// newState creates a state directory with its world.
 func newState(t testing.TB, w testWorld) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "state")
@@ -97,13 +97,12 @@ func writeWorld(t testing.TB, dir string, w testWorld) {
 	}
 }
 
-// awaitEnd returns when the state directory's process has ended, which is
-// when its lock is free.
+// awaitEnd returns when the state directory's process has ended and has released its lock.
 func awaitEnd(t testing.TB, dir string) {
 	t.Helper()
 	lock, err := os.Open(filepath.Join(dir, dirName, lockName))
 	if err != nil {
-		return // it never was
+		return // it never ran
 	}
 	defer lock.Close()
 	done := make(chan error, 1)
@@ -130,8 +129,7 @@ func mustConnect(t testing.TB, dir string, o Options) *Client {
 	return c
 }
 
-// documents is a policy under which one host is reached over plain HTTP, and
-// asks on one path.
+// documents is a policy that allows one host over plain HTTP, and asks for one path.
 func documents(t testing.TB) []policy.Layer {
 	t.Helper()
 	d, err := policy.Parse([]byte(`
@@ -184,8 +182,8 @@ func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testBox {
 	return newTestBox(t, end)
 }
 
-// readRecords returns all records of a sandbox, whose numbers must follow
-// each other.
+// readRecords returns all flow entries of a sandbox, after checking that their numbers are
+// consecutive.
 func readRecords(t testing.TB, dir, sandbox string) []egress.Record {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, sandbox+".ndjson"))

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// maxServing is how many requests of one peer are worked on at once. It
-	// is the questions of a hundred sandboxes that ask all they may.
+	// maxServing is how many requests of one peer are handled at once: all questions that a hundred
+	// sandboxes may have open.
 	maxServing = 100 * maxQuestions
-	// writePatience is how long a peer may leave its socket full before it
-	// counts as gone: it must not be able to stop the others.
+	// writePatience is how long a peer may leave its socket full before it counts as gone, so that
+	// it cannot block the others.
 	writePatience = 10 * time.Second
 )
 
-// callCancel is the notice that a request is no longer waited for.
+// callCancel is the notice that the peer does not wait for a request any more.
 const callCancel = "cancel"
 
 type cancelBody struct {
 	ID uint64 `json:"id"`
 }
 
-// handler carries out a request or takes a notice. The files are its own.
+// handler handles a request or a notice. It owns the files.
 type handler func(ctx context.Context, call string, body json.RawMessage, files []*os.File) (any, error)
 
-// peer is one end of a connection on which both ends may ask.
+// peer is one end of a connection on which both ends may send requests.
 type peer struct {
 	conn   *net.UnixConn
 	reader reader
@@ -52,7 +52,7 @@ type peer struct {
 }
 
 var errGone = fault.New(fault.Unavailable, "causeway_lost", "the process that holds the sandboxes' networks is gone").
-	WithHint("every connection of theirs has ended; make the sandboxes anew")
+	WithHint("all their connections have ended; create the sandboxes again")
 
 // newPeer prepares one end; serve runs it.
 func newPeer(conn *net.UnixConn, takesFiles bool, h handler) *peer {
@@ -64,8 +64,8 @@ func newPeer(conn *net.UnixConn, takesFiles bool, h handler) *peer {
 	return p
 }
 
-// serve reads until the connection ends, and returns when nothing of it is
-// left. Its error is never nil.
+// serve reads until the connection ends, and returns when nothing of it is left. Its error is never
+// nil.
 func (p *peer) serve() error {
 	var err error
 	for {
@@ -87,8 +87,8 @@ func (p *peer) serve() error {
 	return err
 }
 
-// take sorts one frame. An error ends the connection: a peer that does not
-// keep to the protocol is not one of ours.
+// take dispatches one frame. An error ends the connection: a peer that violates the protocol is not
+// one of ours.
 func (p *peer) take(f *frame) error {
 	switch {
 	case f.Call == "":
@@ -117,7 +117,7 @@ func (p *peer) take(f *frame) error {
 		p.mu.Unlock()
 		return nil
 	case f.ID == 0:
-		// Notices are taken in their order.
+		// Notices are handled in their order.
 		_, err := p.handle(p.ctx, f.Call, f.Body, f.files)
 		return err
 	}
@@ -130,16 +130,16 @@ func (p *peer) take(f *frame) error {
 	if fault.KindOf(err) != fault.Exhausted {
 		return err
 	}
-	// Sandboxes can bring this about, so it is not the connection's end.
+	// Sandboxes can cause this, so it does not end the connection.
 	return p.send(&frame{ID: f.ID, Error: toWire(err)}, nil)
 }
 
-// begin gives a request its place.
+// begin registers a request.
 func (p *peer) begin(id uint64) (context.Context, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.serving[id] != nil {
-		return nil, errors.New("two requests of one number")
+		return nil, errors.New("two requests with one number")
 	}
 	if len(p.serving) >= maxServing {
 		return nil, fault.New(fault.Exhausted, "causeway_busy", "too many requests at once")
@@ -163,12 +163,12 @@ func (p *peer) answer(ctx context.Context, f *frame) {
 		reply.Body, reply.Error = nil, toWire(err)
 	}
 	if p.send(reply, nil) != nil {
-		// Who asked would wait for ever.
+		// Otherwise the requester would wait for ever.
 		p.conn.Close()
 	}
 }
 
-// send writes one frame. A peer that cannot be written to is gone.
+// send writes one frame. A peer to which nothing can be written counts as gone.
 func (p *peer) send(f *frame, files []*os.File) error {
 	data, err := encode(f)
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *peer) send(f *frame, files []*os.File) error {
 	return nil
 }
 
-// notify sends what is not answered.
+// notify sends a message without an answer.
 func (p *peer) notify(call string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *peer) notify(call string, body any) error {
 	return p.send(&frame{Call: call, Body: data}, nil)
 }
 
-// call asks and waits for the reply. The files stay the caller's.
+// call sends a request and waits for the reply. The caller keeps the files.
 func (p *peer) call(ctx context.Context, call string, body, into any, files ...*os.File) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -225,14 +225,14 @@ func (p *peer) call(ctx context.Context, call string, body, into any, files ...*
 	case <-p.done:
 	}
 	select {
-	case f := <-reply: // the last thing that came
+	case f := <-reply: // the last thing that arrived
 		return f.result(into)
 	default:
 		return errGone
 	}
 }
 
-// result is what a reply says.
+// result returns the result or error of a reply.
 func (f *frame) result(into any) error {
 	if f.Error != nil {
 		return f.Error.fault()

@@ -27,8 +27,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// newWorld makes a state directory whose process finds one HTTP server, at
-// whatever address.
+// newWorld creates a state directory whose process finds one HTTP server, at any address.
 func newWorld(t testing.TB) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +95,7 @@ func processes(t testing.TB, dir string) []int {
 	return out
 }
 
-// A sandbox gets out where its policy says so, and its records tell.
+// A sandbox reaches what its policy allows, and flow entries show it.
 func TestASandboxGetsOut(t *testing.T) {
 	dir := newWorld(t)
 	events := make(chan Event, 16)
@@ -131,7 +130,7 @@ func TestASandboxGetsOut(t *testing.T) {
 	if kinds[egress.KindHTTP] != 1 || kinds[egress.KindLink] < 2 || kinds[egress.KindDNS] < 2 {
 		t.Errorf("records %v", kinds)
 	}
-	// The next attachment of the same sandbox continues the numbers.
+	// The next attachment of the same sandbox continues the numbering.
 	b = mustAttach(t, c, dir, "box1")
 	wantGet(t, b, "/again", 200)
 	if err := c.Detach(t.Context(), "box1"); err != nil {
@@ -180,7 +179,7 @@ func TestUpdateCloses(t *testing.T) {
 	}
 }
 
-// The process dies, and with it every way out.
+// The process dies, and with it the network of every sandbox.
 func TestProcessKilled(t *testing.T) {
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
@@ -221,15 +220,14 @@ func TestProcessKilled(t *testing.T) {
 	}
 }
 
-// asker answers with what a function says.
+// asker answers with the result of a function.
 type askFunc func(context.Context, egress.Question) (egress.Answer, error)
 
 func (f askFunc) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
 	return f(ctx, q)
 }
 
-// beController attaches a sandbox, hands the sandbox's end to the test, and waits
-// to be killed.
+// beController attaches a sandbox, passes the sandbox's end to the test, and waits to be killed.
 func beController() {
 	dir := os.Args[1]
 	c, err := Connect(context.Background(), dir, Options{Program: self})
@@ -297,8 +295,8 @@ func startController(t *testing.T, dir string) (*testBox, *exec.Cmd) {
 	return newTestBox(t, files[0]), cmd
 }
 
-// A server that is killed leaves its sandboxes their network, and the next
-// one is asked.
+// If a server is killed, its sandboxes keep their network, and the next server gets their
+// questions.
 func TestControllerKilled(t *testing.T) {
 	dir := newWorld(t)
 	b, controller := startController(t, dir)
@@ -359,7 +357,7 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 		{egress.Answer{State: "approved", Approval: "a1"}, false},
 		{egress.Answer{State: "denied", Approval: "a1"}, false},
 		{egress.Answer{}, false},
-		{egress.Answer{Granted: true, State: "approved", Approval: "a1"}, true}, // positive control
+		{egress.Answer{Granted: true, State: "approved", Approval: "a1"}, true}, // Control
 	} {
 		mu.Lock()
 		answer = try.answer
@@ -370,8 +368,8 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 	}
 }
 
-// A body that is too large for memory is held in a file, which the confined
-// process makes in its spool.
+// A body that is too large for memory is kept in a file, which the confined process creates in its
+// spool.
 func TestALargeBodyIsHeld(t *testing.T) {
 	dir := newWorld(t)
 	held := make(chan string, 1)
@@ -388,7 +386,7 @@ func TestALargeBodyIsHeld(t *testing.T) {
 	if got := <-held; got != "0 <nil>" {
 		t.Errorf("the spool holds names: %s", got)
 	}
-	// The record comes when the answer is through.
+	// The entry is written when the answer has passed.
 	hosttest.NoMore(t, "bytes that were not sent", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil || len(list) != 1 {
@@ -430,8 +428,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	if got := ask(1000); !strings.Contains(got, "permission denied") {
 		t.Errorf("another user reaches the socket: %s", got)
 	}
-	// Positive control: with the modes opened they get to the socket, and
-	// the process itself refuses.
+	// Control: with the modes opened they reach the socket, and the process itself refuses them.
 	if err := errors.Join(os.Chmod(own, 0o777), os.Chmod(filepath.Join(own, socketName), 0o666)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,37 +10,34 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// version is that of the messages below. A field more is a version more,
-// because a peer refuses fields that it does not know.
-//
-// A process outlives an upgrade of the program that started it, so that two
-// versions meet. The rule: the first message each way says which versions its
-// sender speaks, from oldest to version, and the highest that both speak is
-// spoken. With none in common, or after an upgrade with one, a process that
-// holds nothing is asked to retire and a new one is started; one that holds
-// sandboxes with a version in common is used on, and one without is left
-// alone and its caller refused until its sandboxes are gone. The messages
-// hello and retire are the same in all versions.
+// version is the version of the messages below. A new field needs a new version, because a peer
+// rejects fields that it does not know.
+// A process outlives an upgrade of the program that started it, so that two versions meet. The
+// rule: the first message in each direction states which versions its sender speaks, from oldest to
+// version, and the highest common one is used. A process that holds no sandbox is asked to exit,
+// and a new one is started, if there is no common version or the program was upgraded. A process
+// that holds sandboxes is used if there is a common version; otherwise it is left alone, and its
+// caller gets an error until its sandboxes are gone. The messages hello and retire are the same in
+// all versions.
 const (
 	oldest  = 1
 	version = 4
 )
 
-// withLooks is the version from which on an update can say that the sandbox is
-// not ready yet.
+// withLooks is the first version in which an update can state that the sandbox is not ready yet.
 const withLooks = 2
 
-// withFiles is the version from which on a policy's document has
-// filesystem.tracked, tools and read_only.
+// withFiles is the first version in which a policy's document has filesystem.tracked, tools and
+// read_only.
 const withFiles = 3
 
-// withKinds is the version from which on attach names the kind of the attachment. A
-// process of before takes every attachment for packets.
+// withKinds is the first version in which attach names the kind of the attachment. An earlier
+// process takes every attachment for packets.
 const withKinds = 4
 
-// spoken returns the layers of a policy as a process that speaks a version can
-// read them. What is left out is about files, which the controller enforces:
-// a causeway decides about the network alone.
+// spoken returns the layers of a policy without fields that a process of a version does not know.
+// The fields that it leaves out are about files, which the controller enforces: the gateway decides
+// only about the network.
 func spoken(layers []policy.Layer, version int) []policy.Layer {
 	if version >= withFiles {
 		return layers
@@ -53,7 +50,7 @@ func spoken(layers []policy.Layer, version int) []policy.Layer {
 	return out
 }
 
-// Requests of a controller.
+// Requests from a controller.
 const (
 	callHello  = "hello"
 	callRetire = "retire"
@@ -65,22 +62,21 @@ const (
 	callWatch  = "watch"
 )
 
-// callAsk is the process's question to a controller, callEvent its notice.
+// callAsk is the process's request for an approval, callEvent its notice.
 const (
 	callAsk   = "ask"
 	callEvent = "event"
 )
 
-// hello opens a connection, the same from both sides. Build tells one
-// executable from another.
+// hello opens a connection, in both directions. Build identifies an executable.
 type hello struct {
 	Oldest  int    `json:"oldest"`
 	Version int    `json:"version"`
 	Build   string `json:"build"`
 }
 
-// welcome answers hello. It has room for what later versions add: it is the
-// one message whose unknown fields are passed over.
+// welcome answers hello. It is the only message whose unknown fields are ignored, so that later
+// versions can add some.
 type welcome struct {
 	hello
 	PID         int            `json:"pid"`
@@ -88,7 +84,7 @@ type welcome struct {
 	Confinement confine.Report `json:"confinement"`
 }
 
-// common is the version that both speak, zero if there is none.
+// common returns the version that both use, or zero.
 func (h hello) common(other hello) int {
 	v := min(h.Version, other.Version)
 	if v < max(h.Oldest, other.Oldest) {
@@ -97,7 +93,7 @@ func (h hello) common(other hello) int {
 	return v
 }
 
-// errVersion refuses a process that speaks another version and is busy.
+// errVersion rejects a busy process that speaks another version.
 func errVersion(theirs welcome) error {
 	return fault.Newf(fault.Conflict, "causeway_version", "the process %d, of another version, holds the networks of %d sandboxes", theirs.PID, theirs.Attached).
 		WithHint("use the version that started them until they have ended, or end them")
@@ -107,9 +103,9 @@ type attachBody struct {
 	Sandbox string          `json:"sandbox"`
 	Policy  []policy.Layer  `json:"policy"`
 	Secrets []egress.Secret `json:"secrets,omitempty"`
-	// Seq is the number of the last record in the file.
+	// Seq is the number of the last entry in the file.
 	Seq uint64 `json:"seq"`
-	// Kind is the attachment's; none is packets.
+	// Kind is the attachment's kind; "" is packets.
 	Kind egress.AttachmentKind `json:"kind,omitempty"`
 }
 
@@ -122,8 +118,8 @@ type updateBody struct {
 	Sandbox string          `json:"sandbox"`
 	Policy  []policy.Layer  `json:"policy"`
 	Secrets []egress.Secret `json:"secrets,omitempty"`
-	// Looks says that the sandbox is not ready yet: its first process tries the
-	// policy, as after attach.
+	// Looks states that the sandbox is not ready yet: its first process tries the policy, as after
+	// attach.
 	Looks bool `json:"looks,omitempty"`
 }
 
@@ -139,7 +135,7 @@ type adoptBody struct {
 	Sandboxes []string `json:"sandboxes"`
 }
 
-// adoptReply names those that the process does not hold.
+// adoptReply lists the sandboxes that the process does not hold.
 type adoptReply struct {
 	Missing []string `json:"missing,omitempty"`
 }
@@ -148,38 +144,37 @@ type listReply struct {
 	Sandboxes []Status `json:"sandboxes"`
 }
 
-// askBody is a question. The wait is part of it: the answer must be under way
-// before the one who asked stops waiting.
+// askBody is a question. It includes the wait, because the answer must be on its way before the
+// asker stops waiting.
 type askBody struct {
 	Question egress.Question `json:"question"`
 	Wait     time.Duration   `json:"wait_ns"`
 }
 
-// Status is one sandbox's link.
+// Status is the state of one sandbox's attachment.
 type Status struct {
 	Sandbox string    `json:"sandbox"`
 	Since   time.Time `json:"since"`
-	// Controlled says that a controller that is connected gets its questions.
+	// Controlled reports whether a connected controller gets its questions.
 	Controlled  bool   `json:"controlled"`
 	Policy      string `json:"policy"` // digest
 	Connections int    `json:"connections"`
-	// Records is the number of the last one. Refused counts those of
-	// decisions to deny.
+	// Records is the number of the last flow entry. Refused counts the entries of denials.
 	Records uint64 `json:"records"`
 	Refused uint64 `json:"refused"`
 	// Sent and Received are bytes of bodies, as the sandbox sees them.
 	Sent     int64 `json:"sent"`
 	Received int64 `json:"received"`
-	// Uses counts the requests that a secret was set on, by its name.
+	// Uses counts the requests that carried a secret, by its name.
 	Uses map[string]int64 `json:"uses,omitempty"`
 }
 
-// Event is something that happened to a sandbox's link.
+// Event is an event of a sandbox's attachment.
 type Event struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is attached, updated, adopted or detached.
 	Kind string `json:"kind"`
-	// Reason is why the process detached the sandbox by itself: it has ended.
+	// Reason is why the process itself detached the sandbox: it has ended.
 	Reason string `json:"reason,omitempty"`
 }
 

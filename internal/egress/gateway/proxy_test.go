@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// once grants the requests that it is asked about.
+// once grants the requests that it gets.
 type once struct{ asked chan egress.Question }
 
 // Ask implements egress.Asker.
@@ -41,7 +41,7 @@ func attachProxy(t *testing.T, o Options) (c *Client, dir string, s attachmentte
 	return c, dir, s
 }
 
-// recordsAfterDetach returns the records of a sandbox that has no network any more.
+// recordsAfterDetach returns the flow entries of a sandbox that has no network any more.
 func recordsAfterDetach(t *testing.T, c *Client, dir string) []egress.Record {
 	t.Helper()
 	if err := c.Detach(t.Context(), "box1"); err != nil {
@@ -53,8 +53,8 @@ func recordsAfterDetach(t *testing.T, c *Client, dir string) []egress.Record {
 	return readRecords(t, dir, "box1")
 }
 
-// A program that has only a socket is under the same policy, approvals included, and
-// leaves the same records as one with a network, with the confined process.
+// A program that has only a socket is under the same policy, approvals included, and leaves the
+// same flow entries as one with a network, with the confined process.
 func TestAProxyIsUnderThePolicy(t *testing.T) {
 	person := once{asked: make(chan egress.Question, 8)}
 	c, dir, s := attachProxy(t, Options{Asker: person})
@@ -90,7 +90,7 @@ func TestAProxyIsUnderThePolicy(t *testing.T) {
 	}
 }
 
-// lookUp asks for a name on a stream of its own.
+// lookUp looks up a name on a stream of its own.
 func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Message {
 	t.Helper()
 	query := dnsmessage.Message{
@@ -125,8 +125,7 @@ func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Messa
 	return m
 }
 
-// A name that is looked up over a stream has an address that means nothing, and the
-// look-up is recorded.
+// A lookup over a stream returns a synthetic address and leaves a flow entry.
 func TestAProxyLooksNamesUp(t *testing.T) {
 	c, dir, s := attachProxy(t, Options{})
 	m := lookUp(t, s, "api.test.")
@@ -149,7 +148,7 @@ func TestAProxyLooksNamesUp(t *testing.T) {
 	}
 }
 
-// relay gives curl, which has no HTTP proxy on a Unix socket, a port of this machine.
+// relay gives curl, which does not support an HTTP proxy on a Unix socket, a TCP port.
 func relay(t *testing.T, s attachmenttest.Socket) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -181,14 +180,14 @@ func relay(t *testing.T, s attachmenttest.Socket) string {
 
 func TestCurlConnectsThroughAProxy(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
-	// The level has a person approve each tunnel.
+	// The level requires an approval for each tunnel.
 	c, dir, s := attachProxy(t, Options{Asker: once{asked: make(chan egress.Question, 8)}})
 	proxy := relay(t, s)
 	for url, want := range map[string]string{
 		"http://api.test/hello": "/hello 200 200", "http://raw.test:7000/raw": "/raw 200 200",
 		"http://other.test/": " 403 000", "http://api.test:81/": " 403 000",
 	} {
-		// -p makes it CONNECT for plain HTTP too.
+		// -p makes it use CONNECT for plain HTTP too.
 		out, _ := exec.CommandContext(t.Context(), "curl", "-s", "-m", "60", "--noproxy", "", "-p", "-x", proxy, "-w", " %{http_connect} %{http_code}", url).Output()
 		if string(out) != want {
 			t.Errorf("%s: %q, want %q", url, out, want)
@@ -202,7 +201,7 @@ func TestCurlConnectsThroughAProxy(t *testing.T) {
 	}
 }
 
-// After Detach the open connections have ended and the socket takes no more.
+// After Detach the open connections have ended and the socket accepts no more.
 func TestAProxyThatIsDetachedServesNothing(t *testing.T) {
 	c, _, s := attachProxy(t, Options{})
 	conn, err := s.Dial(t.Context())
@@ -224,6 +223,6 @@ func TestAProxyThatIsDetachedServesNothing(t *testing.T) {
 	}
 	if again, err := s.Dial(t.Context()); err == nil {
 		again.Close()
-		t.Error("the socket still takes connections")
+		t.Error("the socket still accepts connections")
 	}
 }

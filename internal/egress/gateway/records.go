@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// maxRecords is the greatest size of a sandbox's file. A sandbox that
-	// fills it loses its network, not the host its disk.
+	// maxRecords is the greatest size of a sandbox's flow file. A sandbox that fills it loses its
+	// network, so that it cannot fill the host's disk.
 	maxRecords = 64 << 20
-	// maxRecord is far above what a record's bounded fields come to.
+	// maxRecord is far above the size of an entry with its bounded fields.
 	maxRecord = 256 << 10
-	// lastPart is how much of a file is read to find its last record.
+	// lastPart is how much of a file is read to find its last entry.
 	lastPart = 4 * maxRecord
 )
 
-// openRecords makes of the caller's file what the process is given: one that
-// can only be added to, and that ends with a whole line. It also returns the
-// number of the last record.
+// openRecords prepares the caller's file for the process: append-only, and ending with a complete
+// line. It also returns the number of the last entry.
 func openRecords(file *os.File) (*os.File, uint64, error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -51,8 +50,8 @@ func openRecords(file *os.File) (*os.File, uint64, error) {
 	return out, seq, err
 }
 
-// repair cuts off a last line that a crash left without its end, and returns
-// the number of the last record.
+// repair cuts off an incomplete last line that a crash left, and returns the number of the last
+// entry.
 func repair(file *os.File) (uint64, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -69,7 +68,7 @@ func repair(file *os.File) (uint64, error) {
 	end := bytes.LastIndexByte(data, '\n') + 1
 	if end < len(data) {
 		if end == 0 && start > 0 {
-			return 0, errors.New("it ends with something that is no record")
+			return 0, errors.New("it ends with something that is not an entry")
 		}
 		if err := file.Truncate(start + int64(end)); err != nil {
 			return 0, err
@@ -81,12 +80,12 @@ func repair(file *os.File) (uint64, error) {
 	line := data[bytes.LastIndexByte(data[:end-1], '\n')+1 : end]
 	var last egress.Record
 	if err := json.Unmarshal(line, &last); err != nil || last.Seq == 0 {
-		return 0, errors.New("its last line is no record")
+		return 0, errors.New("its last line is not an entry")
 	}
 	return last.Seq, nil
 }
 
-// recorder writes the records of one sandbox. It is safe for concurrent use.
+// recorder writes the flow entries of one sandbox. It is safe for concurrent use.
 type recorder struct {
 	sandbox string
 	file    *os.File
@@ -94,19 +93,19 @@ type recorder struct {
 	mu      sync.Mutex
 	seq     uint64
 	size    int64
-	rest    []byte // of a line that the disk had no room for
+	rest    []byte // of a line for which the disk had no room
 	closed  bool
 	refused uint64
 	sent    int64
 	got     int64
 	uses    map[string]int64
 
-	settling sync.Mutex // before mu
-	settled  uint64     // number of the last record that outlasts a loss of power
+	settling sync.Mutex // taken before mu
+	settled  uint64     // number of the last entry that is synced to the disk
 }
 
-// newRecorder takes the file over. It must be one that is added to only:
-// otherwise whatever takes this process over could rewrite what it did.
+// newRecorder takes ownership of the file, which must be append-only: otherwise an attacker who
+// takes this process over could rewrite its history.
 func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -119,13 +118,13 @@ func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || flags&unix.O_ACCMODE != unix.O_WRONLY || flags&unix.O_APPEND == 0 {
-		return nil, fault.New(fault.Invalid, "record_file", "the record file is not a regular file opened for appending only")
+		return nil, fault.New(fault.Invalid, "record_file", "the flow file is not a regular file opened for appending only")
 	}
 	return &recorder{sandbox: sandbox, file: file, seq: seq, size: info.Size(), uses: map[string]int64{}}, nil
 }
 
-// Record implements egress.Recorder. It sets the number and the sandbox itself, so
-// that a caller cannot write in another sandbox's name.
+// Record implements egress.Recorder. It sets the number and the sandbox itself, so that a caller
+// cannot write in another sandbox's name.
 func (r *recorder) Record(rec egress.Record) error {
 	seq, err := r.append(rec)
 	if err != nil || !binding(rec) {
@@ -134,15 +133,14 @@ func (r *recorder) Record(rec egress.Record) error {
 	return r.settle(seq)
 }
 
-// binding tells which records must outlast a loss of power before what they
-// are of happens: what a key was used for, what somebody approved, and what is
-// given to the world for good.
+// binding reports whether an entry must be on the disk before its action happens: a use of a
+// secret, an approved action, and one that gives something to the world for good.
 func binding(rec egress.Record) bool {
 	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == egress.KindPublish || rec.Kind == egress.KindGit)
 }
 
-// settle returns when a record is on the disk. Records that arrive during a sync
-// share the next one.
+// settle returns when an entry is on the disk. Entries that arrive during a sync share the next
+// one.
 func (r *recorder) settle(seq uint64) error {
 	r.settling.Lock()
 	defer r.settling.Unlock()
@@ -170,11 +168,11 @@ func (r *recorder) settle(seq uint64) error {
 }
 
 func notKept(err error) error {
-	return fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network records cannot be written, so nothing gets out").
-		WithHint("look at the disk of the state directory")
+	return fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network log cannot be written, so nothing is let out").
+		WithHint("check the disk of the state directory")
 }
 
-// append writes one record and returns its number.
+// append writes one entry and returns its number.
 func (r *recorder) append(rec egress.Record) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,13 +186,13 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 	}
 	line = append(line, '\n')
 	if len(line) > maxRecord {
-		return 0, fault.New(fault.Internal, "record_too_long", "a record is longer than its fields may be")
+		return 0, fault.New(fault.Internal, "record_too_long", "a flow entry is longer than its fields may be")
 	}
 	if r.size+int64(len(r.rest)+len(line)) > maxRecords {
-		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network records have reached their greatest size").
-			WithHint("nothing more gets out of this sandbox; make it anew")
+		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network log has reached its greatest size").
+			WithHint("nothing more is let out of this sandbox; create it again")
 	}
-	// What is left of the last line goes first, or both would be lost.
+	// The rest of the last line goes first, or both lines would be lost.
 	if len(r.rest) > 0 {
 		if _, err := r.write(r.rest); err != nil {
 			return 0, err
@@ -211,7 +209,7 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 	return r.seq, nil
 }
 
-// write keeps the rest of what the disk took a part of. mu is held.
+// write keeps the rest of a line that was written in part. mu must be held.
 func (r *recorder) write(data []byte) (int, error) {
 	n, err := r.file.Write(data)
 	r.size += int64(n)
@@ -225,8 +223,8 @@ func (r *recorder) write(data []byte) (int, error) {
 	return n, notKept(err)
 }
 
-// count keeps the sums that Status shows. What is recorded at its beginning is
-// recorded again at its end, with all of it. mu is held.
+// count updates the sums of Status. An action that has an entry at its beginning has another one at
+// its end, with all figures. mu must be held.
 func (r *recorder) count(rec egress.Record) {
 	if rec.Begins {
 		return
@@ -247,7 +245,7 @@ func (r *recorder) fill(s *Status) {
 	s.Records, s.Refused, s.Sent, s.Received, s.Uses = r.seq, r.refused, r.sent, r.got, maps.Clone(r.uses)
 }
 
-// close ends the writing. Flows that still end find no file.
+// close ends the writing. Flows that end later find no file.
 func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reopen is what a controller and then the process do with a file.
+// reopen does what a controller and then the process do with a file.
 func reopen(t *testing.T, file *os.File) *recorder {
 	t.Helper()
 	out, seq, err := openRecords(file)
@@ -40,7 +40,7 @@ func TestRecordsAreNumberedOn(t *testing.T) {
 		var wait sync.WaitGroup
 		for i := range 10 {
 			wait.Go(func() {
-				// Neither the name nor the number is the caller's to choose.
+				// The caller can choose neither the name nor the number.
 				rec := egress.Record{Sandbox: "other", Seq: 999, Kind: egress.KindHTTP, Path: strings.Repeat("/x", i*100)}
 				if err := r.Record(rec); err != nil {
 					t.Error(err)
@@ -67,7 +67,7 @@ func TestALongRecordIsRefused(t *testing.T) {
 	file := recordFile(t, t.TempDir(), "box1")
 	r := reopen(t, file)
 	if err := r.Record(egress.Record{Path: strings.Repeat("x", maxRecord)}); err == nil {
-		t.Error("a record that no reader takes is kept")
+		t.Error("an entry that no reader accepts is kept")
 	}
 	if info, err := file.Stat(); err != nil || info.Size() != 0 || r.seq != 0 {
 		t.Errorf("size %d, number %d, %v", info.Size(), r.seq, err)
@@ -126,7 +126,7 @@ func TestRecordsHaveAnEnd(t *testing.T) {
 	}
 }
 
-// A line that the disk had room for a part of is finished when it has more.
+// A line that was written in part is completed when the disk has room.
 func TestAFullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
@@ -150,7 +150,7 @@ func TestAFullDisk(t *testing.T) {
 		}
 	}
 	if kept == 100 || len(r.rest) == 0 {
-		t.Fatalf("%d records fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.rest))
+		t.Fatalf("%d entries fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.rest))
 	}
 	if err := r.Record(rec); err == nil {
 		t.Error("still full, and no error")
@@ -162,7 +162,7 @@ func TestAFullDisk(t *testing.T) {
 		t.Errorf("room again: %v", err)
 	}
 	r.close()
-	// The one that was cut is whole, and none is missing between.
+	// The line that was cut is complete, and none is missing between.
 	if got := readRecords(t, dir, "box1"); len(got) != kept+2 {
 		t.Errorf("%d records, want %d", len(got), kept+2)
 	}
@@ -202,8 +202,8 @@ func FuzzRepair(f *testing.F) {
 	})
 }
 
-// What a key is used for, what somebody approved and what is given away is on
-// the disk before it happens; what merely lasts, or has ended, waits for none.
+// The entry of a secret's use, an approved action or a gift to the world is on the disk before it
+// happens; other entries do not wait.
 func TestBindingRecordsAreSettledFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -234,7 +234,7 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 			t.Errorf("%d: settled %v", i, got)
 		}
 	}
-	// One that cannot be settled stops what it is of.
+	// If an entry cannot be synced, its action does not happen.
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +243,8 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 	}
 }
 
-// What takes bytes and keeps none, as a pipe does, is no disk: what binds is
-// refused, so that the disk is really waited for.
+// A pipe accepts bytes and cannot be synced: a binding entry fails, which shows that the sync is
+// really awaited.
 func TestBindingRecordsNeedADisk(t *testing.T) {
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -254,7 +254,7 @@ func TestBindingRecordsNeedADisk(t *testing.T) {
 	r := &recorder{sandbox: "box1", file: to, uses: map[string]int64{}}
 	defer r.close()
 	if err := r.Record(egress.Record{Kind: egress.KindTunnel, Begins: true}); err != nil {
-		t.Fatalf("control: one that does not bind: %v", err)
+		t.Fatalf("control: an entry that is not binding: %v", err)
 	}
 	for name, rec := range map[string]egress.Record{
 		"a secret's use": {Kind: egress.KindHTTP, Begins: true, Secrets: []string{"KEY"}},

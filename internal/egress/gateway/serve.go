@@ -23,39 +23,39 @@ import (
 // Descriptors that the process is started with.
 const (
 	fdListener = 3 + iota
-	fdLock     // held, never read
+	fdLock     // held open, never read
 	fdReady
 	fdSpool
 	fdEnd
 )
 
-// A process of root switches to this user.
+// A process of root changes to this user.
 const nobody = 65534
 
 const (
 	softMemory = 1 << 30
 	hardMemory = 4 << 30
-	// maxFileBytes bounds every file that the process writes: its records,
-	// the bodies that it holds, and its log.
+	// maxFileBytes limits every file that the process writes: flow files, spooled bodies, and its
+	// log.
 	maxFileBytes = maxRecords + 1<<20
-	// maxFiles of the process is for 256 sandboxes with 256 connections each,
-	// and as many again for links, records and what is being closed.
+	// maxFiles of the process is enough for 256 sandboxes with 256 connections each, and as many
+	// again for attachments, flow files and closing connections.
 	maxDescriptors = 1 << 17
 )
 
-// Roles are the process, for a program that links this package.
+// Roles are the roles of the process, for a program that links this package.
 func Roles() []reexec.Role {
 	return []reexec.Role{{Match: reexec.Arg0(Arg0), Run: func() { Serve(World{}) }}}
 }
 
-// Serve is the process's main. It does not return.
+// Serve is the process's main function. It does not return.
 func Serve(w World) {
 	ServeGathered(nil, func([]byte) (World, error) { return w, nil })
 }
 
-// ServeGathered is Serve for a world that is made of what gather read, which
-// it may do as the user who started the process. It is called once, and may
-// be so in a program that then starts itself again to be confined.
+// ServeGathered is Serve for a world that is made from the result of gather, which runs with the
+// rights of the user who started the process. It is called once, also in a program that then starts
+// itself again to be confined.
 func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, error)) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	s, listener, err := enter(log, gather, world)
@@ -63,7 +63,7 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, err
 	unix.CloseOnExec(fdReady)
 	if err != nil {
 		_ = json.NewEncoder(ready).Encode(toWire(err))
-		log.Error("the causeway cannot start", "err", err)
+		log.Error("the egress gateway cannot start", "err", err)
 		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
@@ -71,18 +71,18 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, err
 	_, _ = ready.WriteString("{}\n") // the program that started us may be gone
 	ready.Close()
 	if err := s.run(ctx, listener); err != nil {
-		log.Error("the causeway has failed", "err", err)
+		log.Error("the egress gateway has failed", "err", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// enter takes over what was handed down and gives up the rest.
+// enter takes over the inherited descriptors and gives up everything else.
 func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (World, error)) (*server, *net.UnixListener, error) {
 	begun, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
 		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
-		// gVisor, which is in the same program, ends it if it cannot.
+		// gVisor, which is in the same program, ends the process if it cannot do this.
 		Start: []string{"/proc/sys/vm/mmap_min_addr"},
 	}, func() ([]byte, error) {
 		if err := closeStrays(); err != nil || gather == nil {
@@ -107,7 +107,7 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	file.Close()
 	listener, ok := l.(*net.UnixListener)
 	if !ok {
-		return nil, nil, errors.New("the listener is not a unix socket")
+		return nil, nil, errors.New("the listener is not a Unix socket")
 	}
 	w.spool = os.NewFile(fdSpool, "spool")
 	if err := w.prepare(); err != nil {
@@ -120,9 +120,9 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	return newServer(w, begun.UID, report, log), listener, nil
 }
 
-// readable is what the resolver and TLS read while the process runs. All of
-// /etc is, because the host replaces its resolver's file each time it changes
-// networks, and a right holds for a file and not for its name.
+// readable is what the resolver and TLS read while the process runs. It includes all of /etc,
+// because the host replaces its resolver's file each time it changes networks, and a right is bound
+// to a file and not to its name.
 func readable() []string {
 	paths := []string{
 		"/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
@@ -132,8 +132,8 @@ func readable() []string {
 	return confine.Targets(append(paths, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)...)
 }
 
-// closeStrays closes what the program that started us had inherited itself,
-// such as somebody's files or a device, and so handed on.
+// closeStrays closes descriptors that the program which started us had inherited itself, such as a
+// user's files or a device.
 func closeStrays() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -148,7 +148,7 @@ func closeStrays() error {
 		if err != nil {
 			continue // the directory itself, which is closed again
 		}
-		// The runtime's poller is ours.
+		// The runtime's poller belongs to us.
 		if strings.HasPrefix(target, "anon_inode:[event") {
 			continue
 		}

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// linger is how long the process stays when it is of no use: a command
-	// that starts one sandbox after the other finds it again.
+	// linger is how long the process stays when it serves no sandbox: a command that starts one
+	// sandbox after the other finds it again.
 	linger = 2 * time.Second
-	// maxControllers and maxBoxes bound what a mistake of a controller costs.
+	// maxControllers and maxBoxes limit the cost of a controller's mistake.
 	maxControllers = 64
 	maxBoxes       = 1024
 )
 
-// server is the process's state.
+// server is the state of the process.
 type server struct {
 	log    *slog.Logger
 	world  World
@@ -51,8 +51,8 @@ func newServer(w World, owner int, report confine.Report, log *slog.Logger) *ser
 	return s
 }
 
-// run serves until the process is no longer needed, or ctx ends, and returns when
-// every attachment is closed.
+// run serves until the process is not needed any more, or ctx ends, and returns when every
+// attachment is closed.
 func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	var failed error
 	accepting := make(chan struct{})
@@ -74,9 +74,9 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 		}
 	}
 	s.mu.Unlock()
-	// Links first: their ends are news for the controllers.
+	// Attachments first: their ends are events for the controllers.
 	for _, b := range boxes {
-		s.drop(b, "the causeway has ended")
+		s.drop(b, "the egress gateway has ended")
 	}
 	s.mu.Lock()
 	for p := range s.peers {
@@ -99,8 +99,7 @@ func (s *server) accept(l *net.UnixListener) error {
 			return err
 		}
 		if cred, err := peercred.Of(conn); err != nil || int(cred.Uid) != s.owner && cred.Uid != 0 {
-			// The directory keeps others out; this holds where somebody
-			// handed the socket on.
+			// The directory keeps other users out; this check is for a socket that was passed on.
 			s.log.Warn("refused a controller of another user", "credentials", cred, "err", err)
 			conn.Close()
 			continue
@@ -130,7 +129,7 @@ func (s *server) serve(c *controller) {
 	s.watchIdle()
 }
 
-// watchIdle starts the clock when nothing is left to do. mu is held.
+// watchIdle starts the idle timer when nothing is left to do. mu must be held.
 func (s *server) watchIdle() {
 	if len(s.peers) == 0 && len(s.boxes) == 0 {
 		s.idle.Reset(linger)
@@ -146,8 +145,7 @@ func (s *server) endIfIdle() {
 	}
 }
 
-// retire ends the process for one of another build, unless it is of use to
-// anybody but the one who asks.
+// retire ends the process for one of another build, unless it serves anybody but the caller.
 func (s *server) retire() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +159,7 @@ func (s *server) retire() error {
 	return nil
 }
 
-// reserve keeps a sandbox's name for the one who attaches it.
+// reserve reserves a sandbox's name for the caller that attaches it.
 func (s *server) reserve(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,14 +170,14 @@ func (s *server) reserve(id string) error {
 		return errGone
 	}
 	if len(s.boxes) >= maxBoxes {
-		return fault.Newf(fault.Exhausted, "causeway_full", "the causeway holds %d sandboxes, which is its limit", maxBoxes)
+		return fault.Newf(fault.Exhausted, "causeway_full", "the egress gateway holds %d sandboxes, which is its limit", maxBoxes)
 	}
 	s.boxes[id] = nil
 	return nil
 }
 
-// settle puts the sandbox into its place, or frees it where b is nil. It reports
-// whether the process still runs.
+// settle stores the sandbox, or frees its name if b is nil. It reports whether the process still
+// runs.
 func (s *server) settle(id string, b *box) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,11 +197,11 @@ func (s *server) find(id string) (*box, error) {
 	if b := s.boxes[id]; b != nil {
 		return b, nil
 	}
-	return nil, fault.Newf(fault.Conflict, egress.CodeNotAttached, "the causeway holds no network of sandbox %q", id).
+	return nil, fault.Newf(fault.Conflict, egress.CodeNotAttached, "the egress gateway holds no network of sandbox %q", id).
 		WithHint("pause and resume the sandbox: it has a new network then")
 }
 
-// drop closes a sandbox and forgets it. It may be called more than once.
+// drop closes a sandbox's network and removes it. It may be called more than once.
 func (s *server) drop(b *box, reason string) {
 	b.close()
 	s.mu.Lock()
@@ -218,8 +216,8 @@ func (s *server) drop(b *box, reason string) {
 	}
 }
 
-// tell sends an event to the controllers that watch. One that does not read
-// holds up the others once, for as long as the socket's patience.
+// tell sends an event to the controllers that watch. One that does not read delays the others once,
+// for writePatience.
 func (s *server) tell(e Event) {
 	s.mu.Lock()
 	var peers []*peer
@@ -232,7 +230,7 @@ func (s *server) tell(e Event) {
 	}
 	s.mu.Unlock()
 	for _, p := range peers {
-		_ = p.notify(callEvent, e) // one that is gone needs no news
+		_ = p.notify(callEvent, e) // one that is gone needs no event
 	}
 }
 

@@ -19,17 +19,17 @@ import (
 
 const (
 	self = "/proc/self/exe"
-	// startPatience is how long a process may take to be ready. It takes
-	// some hundredths of a second.
+	// startPatience is how long a process may take to be ready. It takes some hundredths of a
+	// second.
 	startPatience = 15 * time.Second
-	// maxLog is where the process's log starts anew.
+	// maxLog is the size at which the process's log is started anew.
 	maxLog = 1 << 20
-	// spoolName is the directory of bodies that are held for a question. It
-	// is always empty, because its files have no names.
+	// spoolName is the directory of bodies that wait for an approval. It always looks empty,
+	// because its files have no names.
 	spoolName = "spool"
 )
 
-// buildOf tells one executable from another.
+// buildOf returns an identifier of an executable.
 func buildOf(path string) (string, error) {
 	var info unix.Stat_t
 	if err := unix.Stat(path, &info); err != nil {
@@ -38,14 +38,14 @@ func buildOf(path string) (string, error) {
 	return fmt.Sprintf("%d:%d:%d:%d.%d", info.Dev, info.Ino, info.Size, info.Mtim.Sec, info.Mtim.Nsec), nil
 }
 
-// startIfNone starts the process unless it runs or another program is about to start
-// it. It reports whether it started the process.
+// startIfNone starts the process unless it runs or another program is about to start it. It reports
+// whether it did.
 func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	lock, err := os.OpenFile(through(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return false, fmt.Errorf("causeway: %w", err)
 	}
-	// The process has the same lock, which it keeps when we let go of ours.
+	// The process shares the lock, and keeps it when we release ours.
 	defer lock.Close()
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -57,8 +57,8 @@ func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	return true, start(ctx, dir, lock, o)
 }
 
-// start starts the process with all that it may not open itself, and returns
-// when it listens. The lock is held.
+// start starts the process with everything that it may not open itself, and returns when it
+// listens. The lock must be held.
 func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	var open []*os.File
 	defer func() {
@@ -94,7 +94,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	cmd.Args = []string{Arg0, dir.Name()}
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", environment(), log
 	cmd.ExtraFiles = []*os.File{listener, lock, readyIn, spool}
-	// A session of its own: it is not ended with the terminal of a command.
+	// A session of its own, so that it does not end with the terminal of a command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	run := cmd.Start
 	if o.Start != nil {
@@ -103,7 +103,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	if err := run(); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "causeway_not_started", "the process that holds the sandboxes' networks could not be started")
 	}
-	go func() { _ = cmd.Wait() }() // its end is seen on the connection
+	go func() { _ = cmd.Wait() }() // its end is noticed on the connection
 	readyIn.Close()
 	if err := awaitReady(ctx, ready); err != nil {
 		_ = cmd.Process.Kill()
@@ -112,8 +112,8 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	return nil
 }
 
-// environment is all that the process sees of ours: where the roots are, if
-// that is not the usual place.
+// environment is everything that the process gets of our environment: the path of the certificate
+// roots, if it is unusual.
 func environment() []string {
 	env := []string{}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -134,15 +134,15 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 		return ctx.Err()
 	case err != nil:
 		return fault.Wrap(err, fault.Unavailable, "causeway_not_started", "the process that holds the sandboxes' networks ended before it was ready").
-			WithHint("its last words are in the file causeway/log of the state directory")
+			WithHint("its last messages are in the file causeway/log of the state directory")
 	case w.Text != "":
 		return fault.Wrap(errors.New(w.Text), fault.Unavailable, "causeway_not_started", "the process that holds the sandboxes' networks cannot start: "+w.Text).WithHint(w.Hint)
 	}
 	return nil
 }
 
-// listen makes the socket under another name first, so that no client finds it before
-// its mode is right.
+// listen creates the socket under another name first, so that no client finds it before its mode is
+// right.
 func listen(dir *os.File) (*os.File, error) {
 	const unready = socketName + ".new"
 	if err := os.Remove(through(dir, unready)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +163,7 @@ func listen(dir *os.File) (*os.File, error) {
 	return l.File()
 }
 
-// openLog is where a crash is told. It holds no values: they are in no trace.
+// openLog opens the file for stack traces of a crash. Traces contain no secrets.
 func openLog(dir *os.File) (*os.File, error) {
 	f, err := os.OpenFile(through(dir, logName), os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -189,8 +189,7 @@ func openSpool(dir *os.File) (*os.File, error) {
 		return nil, err
 	}
 	if os.Geteuid() == 0 {
-		// Where there is no such user the process stays who it is, and the
-		// directory is its own already.
+		// If there is no such user, the process keeps its user, who owns the directory already.
 		_ = f.Chown(nobody, nobody)
 	}
 	return f, nil

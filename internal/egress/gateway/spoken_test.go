@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// messages are what a controller sends and gets after hello.
+// messages are those that a controller sends and receives after hello.
 var messages = []any{attachBody{}, attachReply{}, updateBody{}, updateReply{}, sandboxBody{}, adoptBody{}, adoptReply{}, listReply{}, askBody{}, Event{}}
 
-// fields lists the fields of a type in the form that it travels in.
+// fields lists the fields of a type in their wire format.
 func fields(t reflect.Type, path string, out map[string]bool) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -53,9 +53,8 @@ func known(t *testing.T, file string) []string {
 	return strings.Fields(string(data))
 }
 
-// A peer refuses a field that it does not know, so each new one needs a version:
-// without it, a server that was replaced could give no sandbox a network while
-// the process of before held one.
+// A peer rejects unknown fields, so each new field needs a version: otherwise an upgraded server
+// could give no sandbox a network while an earlier process holds one.
 func TestAFieldMoreIsAVersionMore(t *testing.T) {
 	got := map[string]bool{}
 	for _, m := range messages {
@@ -64,12 +63,12 @@ func TestAFieldMoreIsAVersionMore(t *testing.T) {
 	want := known(t, "fields_v4.txt")
 	for f := range got {
 		if !slices.Contains(want, f) {
-			t.Errorf("%s is new: raise version, let spoken leave it out for those below, and write testdata/fields_v%d.txt", f, version+1)
+			t.Errorf("%s is new: raise version, make spoken leave it out for earlier ones, and write testdata/fields_v%d.txt", f, version+1)
 		}
 	}
 	for _, f := range want {
 		if !got[f] {
-			t.Errorf("%s is gone: a process of before sends or expects it", f)
+			t.Errorf("%s is gone: an earlier process sends or expects it", f)
 		}
 	}
 	if version != 4 {
@@ -77,8 +76,8 @@ func TestAFieldMoreIsAVersionMore(t *testing.T) {
 	}
 }
 
-// A process that speaks version 2 is sent the fields of that version alone, and
-// all that it decides by.
+// A process that speaks version 2 gets only the fields of that version, and all that it needs to
+// decide.
 func TestAPolicyIsSpokenInTheVersionOfTheProcess(t *testing.T) {
 	document := policy.Document{Policy: "v1", Level: "strict"}
 	document.Filesystem.Tracked, document.Filesystem.Tools = policy.TrackedHide, "deny"
@@ -124,7 +123,7 @@ func TestAPolicyIsSpokenInTheVersionOfTheProcess(t *testing.T) {
 	}
 	for f := range added {
 		if !strings.Contains(f, ".document.filesystem.") {
-			t.Errorf("%s is in version 3 alone, and spoken does not leave it out", f)
+			t.Errorf("%s is only in version 3, and spoken does not leave it out", f)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 const kernelArg0 = "test-kernel-box"
 
-// beKernelBox uses a network as an ordinary Go program does, and prints what it met.
+// beKernelBox uses a network like an ordinary Go program, and prints the results.
 func beKernelBox() {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -37,9 +37,9 @@ func beKernelBox() {
 	}
 }
 
-// A sandbox on a kernel's TUN or TAP device, or on a socket of Ethernet frames, is under
-// the same policy and leaves the same records as one on packets, with the confined
-// process and without root's rights.
+// A sandbox on a kernel's TUN or TAP device, or on a socket of Ethernet frames, is under the same
+// policy and leaves the same flow entries as one on packets, with the confined process and without
+// root.
 func TestAKernelIsUnderThePolicy(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream} {
 		for _, rootless := range []bool{false, true} {
@@ -90,7 +90,7 @@ func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool)
 	}
 }
 
-// What the gateway's end is not, or has not, is refused, and nothing of it is left.
+// A gateway end of the wrong kind is rejected, and nothing of it is left.
 func TestAnAttachmentOfAWrongKind(t *testing.T) {
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
@@ -114,8 +114,8 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 	wantGet(t, mustAttach(t, c, dir, "box1"), "/hello", 200)
 }
 
-// A process of before has packets alone. It is not sent the field, and no other
-// kind becomes packets by accident.
+// An earlier process knows only packets. It does not get the field, and no other kind becomes
+// packets by accident.
 func TestAProcessOfBeforeHasPacketsAlone(t *testing.T) {
 	old := &Client{speaks: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {

@@ -21,9 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// World is what the process meets outside. The zero value is the real one:
-// the host's resolver, its network and its roots. No flag and no variable of
-// a program makes another; a test does, in a role of its own binary.
+// World is what the process uses of the outside. The zero value is the real one: the host's
+// resolver, its network and its roots. No flag and no variable of a program changes it; a test
+// does, in a role of its own binary.
 type World struct {
 	Resolver names.Resolver
 	// Dial opens connections to addresses that passed every check.
@@ -31,7 +31,7 @@ type World struct {
 	// Roots verify upstream servers.
 	Roots *x509.CertPool
 
-	about *hello // how the process introduces itself
+	about *hello // how the process names itself
 	spool *os.File
 	own   *ownAddresses
 }
@@ -39,13 +39,12 @@ type World struct {
 // prepare reads what cannot be read any more once the process is confined.
 func (w *World) prepare() error {
 	if w.Roots == nil {
-		// Roots of one's own that cannot be read would be replaced by the
-		// host's without a word.
+		// Custom roots that cannot be read would silently be replaced by the host's.
 		if path := os.Getenv("SSL_CERT_FILE"); path != "" {
 			f, err := os.Open(path)
 			if errors.Is(err, fs.ErrPermission) {
 				return fault.Wrap(err, fault.Unavailable, "roots_unreadable", "the certificate roots of SSL_CERT_FILE cannot be read by the process that uses them").
-					WithHint("make them readable for everybody, directories above included")
+					WithHint("make them readable for all users, including the directories above")
 			}
 			f.Close()
 		}
@@ -67,7 +66,7 @@ func (w *World) prepare() error {
 	return err
 }
 
-// judge completes what judges one sandbox.
+// judge creates the judge of one sandbox.
 func (w *World) judge(c proxy.Config) (judge, error) {
 	own, err := w.own.now()
 	if err != nil {
@@ -79,8 +78,8 @@ func (w *World) judge(c proxy.Config) (judge, error) {
 	return proxy.New(c)
 }
 
-// dial looks at the host's own addresses once more, because it may have
-// gained some since the sandbox was attached.
+// dial checks the host's own addresses again, because it may have got more since the sandbox was
+// attached.
 func (w *World) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -100,7 +99,7 @@ func (w *World) dial(ctx context.Context, network, address string) (net.Conn, er
 	return plain.DialContext(ctx, network, address)
 }
 
-// everything opens what a rule may open. What it may not, stays closed.
+// everything allows all address ranges that a rule can allow. Others stay denied.
 func everything() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }
@@ -108,7 +107,7 @@ func everything() []netip.Prefix {
 // freshness is how old the list of own addresses may be.
 const freshness = time.Second
 
-// ownAddresses are those of the host's interfaces.
+// ownAddresses returns the addresses of the host's interfaces.
 type ownAddresses struct {
 	mu   sync.Mutex
 	list []netip.Addr
@@ -137,7 +136,7 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 	return o.list, nil
 }
 
-// spoolFile makes a file that has no name and is gone with its descriptor.
+// spoolFile creates an unnamed file that is gone with its descriptor.
 func (w *World) spoolFile() (*os.File, error) {
 	if w.spool == nil {
 		return nil, errors.New("there is no directory for bodies")

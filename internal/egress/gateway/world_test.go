@@ -11,8 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// The host may gain an address while a sandbox runs; it is looked at again at
-// each dial.
+// The host may get an address while a sandbox runs; own addresses are checked again at each dial.
 func TestOwnAddressesAreNotDialled(t *testing.T) {
 	errDialled := errors.New("dialled")
 	w := World{
@@ -25,7 +24,7 @@ func TestOwnAddressesAreNotDialled(t *testing.T) {
 		"[2606:2800::1]:443":         true,
 		"127.0.0.1:80":               true,
 		"93.184.216.35:443":          false,
-		"10.1.2.3:443":               false, // a rule may have opened it
+		"10.1.2.3:443":               false, // a rule may have allowed it
 	} {
 		_, err := w.dial(t.Context(), "tcp", address)
 		if own && fault.KindOf(err) != fault.Denied || !own && !errors.Is(err, errDialled) {

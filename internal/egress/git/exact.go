@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// The content types of requests, and of the answers in which a server lists its
-// refs.
+// The content types of requests, and of responses with a list of refs.
 const (
 	fetchType = "application/x-git-upload-pack-request"
 	pushType  = "application/x-git-receive-pack-request"
@@ -22,8 +21,8 @@ const (
 	ReceivePack = "git-receive-pack" // pushes
 )
 
-// ownHeaders are what git and the libraries in its place send. Another header can
-// make something else of a request, such as an override of the method.
+// ownHeaders are the headers that git and similar libraries send. Another header can change the
+// meaning of a request, such as an override of the method.
 var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
 	"Content-Type", "Expect", "Git-Protocol", "Keep-Alive", "Pragma", "Proxy-Connection", "Te", "Transfer-Encoding", "User-Agent",
@@ -31,17 +30,15 @@ var ownHeaders = []string{
 
 // An Endpoint is one service of one repository.
 type Endpoint struct {
-	// Base is the escaped path of the repository as the client has it, such as
-	// /acme/pay.git.
+	// Base is the escaped path of the repository in the request, such as /acme/pay.git.
 	Base    string
 	Service string
 }
 
-// Exact returns the operation that a request is if the server is a git server:
-// method, path, query, content type and headers all are what the protocol says.
-// A program that wants another request to pass for one of git's needs a server
-// that takes git's for that. Whether the server is one is known from what it
-// answered to the list of refs: see Advertises.
+// Exact returns the operation of a request if the server is a git server: method, path, query,
+// content type and headers all match the protocol. To disguise another request as git's, a program
+// needs a server that accepts git's requests for it. Whether the server is a git server is known
+// from its answer to the list of refs: see Advertises.
 func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoint) {
 	for name := range h {
 		if !slices.Contains(ownHeaders, name) {
@@ -60,8 +57,8 @@ func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoin
 		{Push, http.MethodPost, "/" + ReceivePack, "", pushType, ReceivePack},
 	} {
 		base, ok := strings.CutSuffix(escapedPath, c.path)
-		// An escape in the base could name another repository than the rule that
-		// fits what it decodes to.
+		// An escape in the base could name another repository than the one whose rule matches the
+		// decoded path.
 		if !ok || len(base) < 2 || base[0] != '/' || strings.Contains(base, "%") || method != c.method || query != c.query {
 			continue
 		}
@@ -72,19 +69,19 @@ func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoin
 	return None, Endpoint{}
 }
 
-// advertisementHead bounds what is looked at of a list of refs.
+// advertisementHead limits how much of a list of refs is inspected.
 const advertisementHead = 64
 
-// Advertises reports whether an answer to FetchRefs or PushRefs says that the
-// endpoint is there: the content type alone is not enough, since it is what some
-// object stores were told to say. The answer is returned with all of its bytes.
+// Advertises reports whether a response to FetchRefs or PushRefs shows that the endpoint exists.
+// The content type alone is not enough, because some object stores return any content type on
+// request. The response is returned with all of its bytes.
 func Advertises(service string, status int, contentTypes []string, answer io.Reader) (io.Reader, bool) {
 	if status != http.StatusOK || len(contentTypes) != 1 || contentTypes[0] != "application/x-"+service+"-advertisement" {
 		return answer, false
 	}
 	r := bufio.NewReaderSize(answer, advertisementHead)
 	first := appendPacket(nil, []byte("# service="+service+"\n"))
-	head, _ := r.Peek(len(first)) // an error comes again when it is read
+	head, _ := r.Peek(len(first)) // an error is returned again by the next read
 	version := bytes.HasPrefix(head, []byte("000eversion 1\n")) || bytes.HasPrefix(head, []byte("000eversion 2\n"))
 	return r, version || bytes.Equal(head, first)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/git"
 )
 
-// Finding S1: what opens something must be git's in every part.
+// Finding S1: a request that opens something must match git's in every part.
 func TestFindingS1ExactIsGitsAlone(t *testing.T) {
 	const fetch, push = "application/x-git-upload-pack-request", "application/x-git-receive-pack-request"
 	kind := func(k ...string) http.Header {
@@ -134,7 +134,7 @@ func TestIsFetch(t *testing.T) {
 	}
 }
 
-// FuzzIsFetch: what passes for a fetch is nothing but lines of one.
+// FuzzIsFetch: everything that passes for a fetch consists of a fetch's lines.
 func FuzzIsFetch(f *testing.F) {
 	f.Add([]byte(flush))
 	f.Add([]byte(pkt("command=fetch") + "0001" + pkt("want "+one) + flush))

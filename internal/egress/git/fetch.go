@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// longestFetch bounds what is read of a fetch, unpacked: what a client has and
-// wants takes some megabytes at most.
+// longestFetch limits the uncompressed size of a fetch request: the list of a client's commits has
+// some megabytes at most.
 const longestFetch = 64 << 20
 
-// fetchWords begin the lines of a fetch, in all versions of the protocol.
+// fetchWords are the first words of a fetch's lines, in all versions of the protocol.
 var fetchWords = []string{
 	"want", "have", "done", "shallow", "deepen", "deepen-since", "deepen-not", "deepen-relative", "filter",
 	"command", "agent", "object-format", "session-id", "server-option",
@@ -21,9 +21,8 @@ var fetchWords = []string{
 	"symrefs", "peel", "ref-prefix", "unborn", "size", "oid",
 }
 
-// IsFetch reports whether a body is a fetch from its first byte to its last, so
-// that no other request can be sent as one. Encoding is the header
-// Content-Encoding.
+// IsFetch reports whether a body is a fetch from its first byte to its last, so that no other
+// request can be sent as one. Encoding is the header Content-Encoding.
 func IsFetch(body io.Reader, encoding string) bool {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
@@ -48,8 +47,8 @@ func IsFetch(body io.Reader, encoding string) bool {
 	}
 }
 
-// readFetchPacket is readPacket for lines of text, and takes the packet that
-// parts the sections of protocol 2. Packets without text are "".
+// readFetchPacket is readPacket for lines of text, and accepts the delimiter of protocol 2. Packets
+// without text are "".
 func readFetchPacket(r *bufio.Reader) (string, error) {
 	if length, err := r.Peek(4); err == nil && string(length) == "0001" {
 		_, err := r.Discard(4)

@@ -1,8 +1,7 @@
-// Package git owns what a push over HTTP says before it is passed on: the refs
-// that it wants to change, whether rules let it, and the answer that git
-// prints when they do not. It reads bodies and writes none upstream: HTTP is
-// the proxy's. A forge's own API, which can move refs as well, is a matter of
-// the policy's paths and methods.
+// Package git owns inspecting a push over HTTP before it is passed on: the refs that it changes,
+// whether rules allow that, and the response that makes git print why not. It reads bodies and
+// sends nothing upstream: HTTP is the proxy's task. A forge's own API, which can change refs as
+// well, is covered by the policy's paths and methods.
 package git
 
 import (
@@ -13,29 +12,27 @@ import (
 	"strings"
 )
 
-// Operation is what a request wants of a git server.
+// Operation is the purpose of a request to a git server.
 type Operation string
 
 // The operations of git's smart HTTP protocol.
 const (
 	None      Operation = ""           // not git
-	FetchRefs Operation = "fetch-refs" // the list of refs, before a fetch
+	FetchRefs Operation = "fetch-refs" // the list of refs before a fetch
 	Fetch     Operation = "fetch"
-	PushRefs  Operation = "push-refs" // the list of refs, before a push
+	PushRefs  Operation = "push-refs" // the list of refs before a push
 	Push      Operation = "push"
 )
 
-// ContentType is what git's answer to a push must have.
+// ContentType is the content type of git's response to a push.
 const ContentType = "application/x-git-receive-pack-result"
 
-// Classify returns what a request may be to a git server, and of which
-// repository: its path without the slash before it and .git behind it. Servers
-// decode a path before they look at its end, and some look at the content type,
-// so both are judged in the loosest reading: git-receive%2dpack is a push. The
-// path has passed names.Path, so that it can be decoded.
-//
-// Any program can send such a request to any server, so the result may only
-// tighten a verdict. What may loosen one is Exact.
+// Classify returns what a request may mean to a git server, and its repository: the path without
+// the leading slash and without .git at the end. Servers decode a path before they look at its end,
+// and some look at the content type, so both are read in the loosest way: git-receive%2dpack is a
+// push. The path has passed names.Path, so that it can be decoded.
+// Any program can send such a request to any server, so the result may only make a verdict
+// stricter. Use Exact to make one looser.
 func Classify(method, escapedPath, query, contentType string) (Operation, string) {
 	path, err := url.PathUnescape(escapedPath)
 	if err != nil {
@@ -63,52 +60,49 @@ func Classify(method, escapedPath, query, contentType string) (Operation, string
 	return None, ""
 }
 
-// A Command is one change of one ref that a push asks for. Old is what the
-// client says that the ref is: git servers refuse a command whose Old is not
-// true, so a claim that a ref is new cannot move one that exists.
+// A Command is one change of one ref in a push. Old is the client's claim about the present target
+// of the ref: git servers reject a command whose Old is wrong, so a claim that a ref is new cannot
+// change an existing one.
 type Command struct {
 	Ref      string
 	Old, New string // object IDs in hex; all zeros is none
 }
 
-// Creates reports whether the ref is not to exist yet.
+// Creates reports whether the command creates the ref.
 func (c Command) Creates() bool { return isZero(c.Old) }
 
-// Deletes reports whether the ref is not to exist afterwards.
+// Deletes reports whether the command deletes the ref.
 func (c Command) Deletes() bool { return isZero(c.New) }
 
-// MayForce reports whether the command can drop commits. Whether the old tip is
-// an ancestor of the new one is not on the wire, so this is so for every
-// change of a ref that exists, also for what is a fast-forward in truth. A
-// deletion is its own thing.
+// MayForce reports whether the command can drop commits. The protocol does not show whether the old
+// tip is an ancestor of the new one, so this is true for every change of an existing ref, even for
+// a fast-forward. A deletion is not included.
 func (c Command) MayForce() bool { return !c.Creates() && !c.Deletes() }
 
 // A Request is the head of a push, read before anything is passed on.
 type Request struct {
-	// Head is all before the pack, byte for byte as it was before compression.
+	// Head is everything before the pack, uncompressed.
 	Head []byte
-	// Whole reports that a pack follows the commands, or nothing: the commands
-	// then bind all of the body, because the object IDs in them do.
+	// Whole reports that a pack, or nothing, follows the commands: the commands then determine the
+	// whole body, because they contain the object IDs.
 	Whole        bool
 	Commands     []Command
 	Capabilities []string
 	// Shallow are the commits below which the client has no history.
 	Shallow []string
-	// Options are what push -o sends. To a forge they can be orders, such as
-	// to merge, so they need leave of their own.
+	// Options are those of push -o. A forge may take them as orders, such as to merge, so the
+	// policy treats them separately.
 	Options []string
-	// Body is the whole request's body again, byte for byte, from its start.
+	// Body is the whole body again, from its start.
 	Body io.Reader
-	// Decoded is true where the body came compressed and Body is what it was
-	// before. The header Content-Encoding and the length are then wrong and
-	// must not be passed on. Passing on the compressed bytes would let the
-	// server unpack something else than what was judged.
+	// Decoded is set if the body was compressed and Body is uncompressed. The header
+	// Content-Encoding and the length are then wrong and must not be passed on. If the compressed
+	// bytes were passed on, the server could decompress something else than what was checked.
 	Decoded bool
 }
 
-// Probe reports whether this is the empty request by which git finds out
-// whether it must authenticate before it sends a large pack. It changes
-// nothing and has to pass.
+// Probe reports whether this is the empty request by which git finds out whether it must
+// authenticate before it sends a large pack. It changes nothing and must be allowed.
 func (r *Request) Probe() bool { return len(r.Commands) == 0 }
 
 func (r *Request) has(capability string) bool {

@@ -85,7 +85,7 @@ func TestParseDecodes(t *testing.T) {
 	if b, _ := io.ReadAll(r.Body); string(b) != body {
 		t.Errorf("replayed %q", b)
 	}
-	// What is cut must not look whole to the one who passes it on.
+	// A truncated body must not look complete to the code that passes it on.
 	r, err = git.Parse(bytes.NewReader(packed.Bytes()[:packed.Len()-4]), "gzip")
 	if err == nil {
 		_, err = io.ReadAll(r.Body)
@@ -100,7 +100,7 @@ func TestParseDecodes(t *testing.T) {
 	}
 }
 
-// What a server could read in another way than we do is refused.
+// A push that a server could read in another way than we do is rejected.
 func TestParseRefuses(t *testing.T) {
 	good := zero + " " + one + " refs/heads/a"
 	for name, body := range map[string]string{
@@ -239,8 +239,7 @@ func TestRefusalShapes(t *testing.T) {
 	}
 }
 
-// A body that passes is replayed whole, and every command in it is one that
-// git's own grammar has.
+// An accepted body is replayed completely, and every command in it is valid in git's own grammar.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(flush), false)
 	f.Add([]byte(pkt(one+" "+two+" refs/heads/a"+caps)+pkt(zero+" "+one+" refs/tags/b\n")+flush+"PACK"), false)

@@ -13,21 +13,17 @@ import (
 )
 
 const (
-	// longestHead bounds what is held in memory of a push: some ten thousand
-	// commands.
+	// longestHead limits how much of a push is held in memory: some ten thousand commands.
 	longestHead = 1 << 20
-	// mostCommands bounds what a person may be asked about and a record has.
+	// mostCommands limits the size of a question to a person and of an audit entry.
 	mostCommands = 1000
 )
 
-// Parse reads the head of a push: everything before the pack. Chunks are
-// undone by the HTTP server already; encoding is the header Content-Encoding.
-// What git itself would not send, or what a server could read in another way,
-// is an error, and nothing of it may be passed on: a NUL in a later line, two
-// commands for one ref, a signed list of commands beside the plain one.
-//
-// On an error the Request is not nil: it has no commands, and its Refusal
-// tells git what is wrong.
+// Parse reads the head of a push: everything before the pack. The HTTP server has decoded chunks
+// already; encoding is the header Content-Encoding. It rejects what git itself would not send, or
+// what a server could read in another way, such as a NUL in a later line, two commands for one ref,
+// or a signed list of commands beside the plain one. Nothing of a rejected push may be passed on.
+// On an error the Request is not nil: it has no commands, and its Refusal tells git the reason.
 func Parse(body io.Reader, encoding string) (*Request, error) {
 	r := &Request{}
 	source := bufio.NewReader(body)
@@ -36,12 +32,12 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 	case "gzip", "x-gzip":
 		plain, err := gzip.NewReader(source)
 		if err != nil {
-			return r, fault.Wrap(err, fault.Invalid, "git_push_malformed", "a push says that it is compressed and is not")
+			return r, fault.Wrap(err, fault.Invalid, "git_push_malformed", "a push is declared as compressed and is not")
 		}
 		r.Decoded = true
 		source = bufio.NewReader(plain)
 	default:
-		return r, fault.New(fault.Unsupported, "git_push_encoding", "a push is compressed in a way that is not looked into").
+		return r, fault.New(fault.Unsupported, "git_push_encoding", "a push is compressed in a way that cannot be inspected").
 			WithHint("send it plain or as gzip")
 	}
 	var seen bytes.Buffer
@@ -51,7 +47,7 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 		return r, err
 	}
 	if r.Probe() {
-		// Commands behind the flush would reach the server without a decision.
+		// Commands after the flush would reach the server without a decision.
 		if _, err := source.Peek(1); !errors.Is(err, io.EOF) {
 			return r, malformed("a push without commands has more data")
 		}
@@ -63,10 +59,10 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 	return r, nil
 }
 
-// packMagic begins each pack.
+// packMagic is the beginning of each pack.
 const packMagic = "PACK"
 
-// limited is an io.LimitedReader that fails where the other one ends.
+// limited is an io.LimitedReader that fails at the limit instead of ending.
 type limited struct {
 	r    io.Reader
 	left int
@@ -109,7 +105,7 @@ func (r *Request) read(head io.Reader) error {
 		}
 		first = false
 		if text == "push-cert" {
-			return fault.New(fault.Unsupported, "git_push_signed", "signed pushes are not looked into").
+			return fault.New(fault.Unsupported, "git_push_signed", "signed pushes cannot be inspected").
 				WithHint("push with --no-signed, or set push.gpgSign to false")
 		}
 		c, err := command(text)
@@ -138,29 +134,29 @@ func (r *Request) read(head io.Reader) error {
 		}
 		option := strings.TrimSuffix(string(line), "\n")
 		if !printable(option) {
-			return malformed("a push option has characters that cannot be shown")
+			return malformed("a push option has characters that cannot be displayed")
 		}
 		r.Options = append(r.Options, option)
 	}
 }
 
-// command reads "old new ref".
+// command parses "old new ref".
 func command(text string) (Command, error) {
 	before, rest, _ := strings.Cut(text, " ")
 	after, ref, _ := strings.Cut(rest, " ")
 	c := Command{Ref: ref, Old: before, New: after}
 	switch {
 	case !isID(before) || !isID(after) || len(before) != len(after):
-		return c, malformed("a command of a push has no two object IDs")
+		return c, malformed("a command of a push does not have two object IDs")
 	case !isRef(ref):
-		return c, malformed("a command of a push has no ref that git would take")
+		return c, malformed("a command of a push has an invalid ref")
 	case c.Creates() && c.Deletes():
-		return c, malformed("a command of a push neither creates, moves nor deletes")
+		return c, malformed("a command of a push changes nothing")
 	}
 	return c, nil
 }
 
-// isID takes the IDs of SHA-1 and SHA-256 repositories.
+// isID accepts the object IDs of SHA-1 and SHA-256 repositories.
 func isID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -6,15 +6,14 @@ import (
 	"io"
 )
 
-// longestPacket is git's own bound for a line with its length.
+// longestPacket is git's own limit for a line with its length.
 const longestPacket = 65520
 
 var errPacket = errors.New("broken pkt-line")
 
-// readPacket reads one pkt-line. A flush is nil and no error. The packets of
-// protocol 2 that end or part sections do not occur in a push; a server that
-// takes one for the end of the commands would see fewer than we do, so they
-// are errors.
+// readPacket reads one pkt-line. A flush is nil without an error. The delimiters of protocol 2 do
+// not occur in a push; a server that takes one for the end of the commands would see fewer commands
+// than we do, so they are errors.
 func readPacket(r io.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -31,7 +30,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	// 0004 is a line of nothing, which no part of a push has.
+	// 0004 is an empty line, which no part of a push has.
 	if n <= 4 || n > longestPacket {
 		return nil, fmt.Errorf("%w: length %d", errPacket, n)
 	}

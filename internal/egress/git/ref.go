@@ -6,12 +6,12 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// longestRef is more than file systems and forges take.
+// longestRef is more than file systems and forges accept.
 const longestRef = 1024
 
-// isRef reports whether a ref is a full one that git's own rules take
-// (git-check-ref-format). Others would be refused by the server at best, and
-// read as another ref at worst.
+// isRef reports whether a ref is a full one that is valid by git's own rules
+// (git-check-ref-format). A server would reject others at best, and read them as another ref at
+// worst.
 func isRef(ref string) bool {
 	if !strings.HasPrefix(ref, "refs/") || len(ref) > longestRef || !printable(ref) {
 		return false
@@ -31,7 +31,7 @@ func isRef(ref string) bool {
 	return true
 }
 
-// printable reports whether a text can be shown to a person as it is: refs and
-// options stand in questions, and one that moves the cursor or turns the
-// direction of writing could make a question read as another.
+// printable reports whether a text can be shown to a person unchanged: refs and options appear in
+// approval requests, and one that moves the cursor or turns the direction of writing could make a
+// request read as another.
 func printable(s string) bool { return text.Printable(s) }

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// longestReason keeps what git prints beside a ref to one line.
+	// longestReason limits what git prints beside a ref to one line.
 	longestReason = 200
-	// longestBand is what fits a pkt-line of a side band.
+	// longestBand is the most that fits into a side-band pkt-line.
 	longestBand = longestPacket - 5
 
 	bandData     = 1
@@ -17,15 +17,12 @@ const (
 	bandFatal    = 3
 )
 
-// Refusal is the body of an answer of status 200 and type ContentType that
-// makes git print why nothing was pushed. A status of 403 would do worse: git
-// then says that the remote hung up, and that everything is up to date. Git
-// reads no answer before it has sent the whole pack, so the rest of the body
-// must be read and dropped first, as far as the limits of bytes go.
-//
-// The reasons stand beside the commands; "" is for a command that only shares
-// the push of a refused one. The note is printed line by line before them,
-// with "remote:" in front.
+// Refusal returns the body of a response with status 200 and type ContentType that makes git print
+// why nothing was pushed. With status 403 git would print that the remote hung up, and that
+// everything is up to date. Git reads no response before it has sent the whole pack, so the rest of
+// the body must be read and dropped first, as far as byte limits allow.
+// There is a reason for each command; "" is for a command that is only refused because another one
+// is. The note is printed line by line before them, with "remote:" in front.
 func (r *Request) Refusal(reasons []string, note string) []byte {
 	var report []byte
 	if r.has("report-status") || r.has("report-status-v2") {
@@ -58,7 +55,7 @@ func (r *Request) Refusal(reasons []string, note string) []byte {
 	}
 }
 
-// band wraps data in packets of one side band.
+// band wraps data in side-band packets.
 func band(b []byte, number byte, data []byte) []byte {
 	for len(data) > 0 {
 		n := min(len(data), longestBand)
@@ -68,7 +65,7 @@ func band(b []byte, number byte, data []byte) []byte {
 	return b
 }
 
-// lines keeps a note's lines and makes each inert.
+// lines keeps the lines of a note and makes each harmless.
 func lines(note string) []byte {
 	var b []byte
 	for line := range strings.Lines(note) {
@@ -78,9 +75,9 @@ func lines(note string) []byte {
 	return b
 }
 
-// oneLine makes a text inert: it ends up on a terminal, and parts of it can
-// come from the sandbox. It drops what others mark: no decision depends on it, and refs
-// with anything hidden in them are refused before.
+// oneLine makes a text harmless: it ends up on a terminal, and parts of it can come from the
+// sandbox. It drops characters that other functions mark: no decision depends on it, and refs with
+// hidden characters are rejected before.
 func oneLine(s string) string {
 	s = strings.ReplaceAll(text.Line(s, 4*longestReason), "\ufffd", "")
 	s = text.Clip(strings.Join(strings.Fields(s), " "), longestReason)

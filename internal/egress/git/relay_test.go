@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A relay is a small proxy in front of the real git http-backend: it parses
-// each push, and passes on or refuses it.
+// A relay is a small proxy in front of the real git http-backend: it parses each push, and passes
+// it on or refuses it.
 type relay struct {
 	t       *testing.T
 	url     string
@@ -36,7 +36,7 @@ type relay struct {
 	passed int // pushes with commands that reached the server
 	probes int
 	chunks int    // requests without a length
-	last   []byte // body of the last push, as it came
+	last   []byte // body of the last push, as it arrived
 }
 
 func newRelay(t *testing.T, rules pushRules) *relay {
@@ -89,8 +89,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if q.ContentLength < 0 {
 		r.chunks++
 	}
-	// A reader that gives one byte at a time finds every place that counts on
-	// more.
+	// A reader that returns one byte at a time finds every place that expects more.
 	push, err := git.Parse(oneByte{bytes.NewReader(body)}, q.Header.Get("Content-Encoding"))
 	effect, reasons := egress.Deny, []string(nil)
 	note := fmt.Sprint(err)
@@ -151,13 +150,13 @@ func (r *relay) commit(message string) {
 	r.must("commit", "-q", "--allow-empty", "-m", message)
 }
 
-// refs are the server's.
+// refs returns the server's refs.
 func (r *relay) refs() string {
 	r.t.Helper()
 	return strings.Join(strings.Fields(r.must("-C", r.bare, "for-each-ref", "--format=%(refname)")), " ")
 }
 
-// refused pushes and requires a message that a person can act on.
+// refused pushes and requires a message that helps a person.
 func (r *relay) refused(want string, args ...string) {
 	r.t.Helper()
 	before, passed := r.refs(), r.passed
@@ -203,7 +202,7 @@ func TestRealGit(t *testing.T) {
 	r.rules.Options = egress.Allow
 	r.must("push", "-o", "merge", r.url, "main:refs/heads/agent/y")
 
-	// What is a fast-forward looks like what is none.
+	// A fast-forward looks like any other change.
 	r.commit("second")
 	r.refused("(the ref exists, and this push may drop commits of it)", r.url, "main:refs/heads/agent/x")
 	r.must("commit", "-q", "--amend", "--allow-empty", "-m", "rewritten")
@@ -220,7 +219,7 @@ func TestRealGit(t *testing.T) {
 	}
 }
 
-// A pack that is larger than git's buffer comes in chunks, after a probe.
+// A pack that is larger than git's buffer is sent in chunks, after a probe.
 func TestRealGitLargePush(t *testing.T) {
 	r := newRelay(t, agent)
 	blob := make([]byte, 300<<10)
@@ -258,8 +257,8 @@ func TestRealGitShallowPush(t *testing.T) {
 	}
 }
 
-// Git compresses no push, and servers take compressed ones: a client that
-// wants to hide its commands compresses them.
+// Git compresses no push, and servers accept compressed ones: a client that wants to hide its
+// commands compresses them.
 func TestCompressedPush(t *testing.T) {
 	r := newRelay(t, pushRules{})
 	send := func() string {

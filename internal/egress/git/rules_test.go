@@ -9,36 +9,30 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// pushRules stand in for a policy: what a push to one repository may do. An effect that is not
-// set is Deny, so pushRules{} lets nothing through.
-//
-// A ref is listed if a glob of Allow covers it. Tags are what others build
-// and release from, and "refs/**" is written with branches in mind: a tag is
-// listed only by a glob that begins with refs/tags/.
+// pushRules stand in for a policy: what a push to one repository may do. An effect that is not set
+// is Deny, so pushRules{} lets nothing through.
+// A ref is listed if a glob of Allow matches it. Tags are what others build and release from, and
+// "refs/**" is meant for branches: a tag is listed only by a glob that begins with refs/tags/.
 type pushRules struct {
 	Allow []string
 	// Unlisted is for refs that Allow does not list.
 	Unlisted egress.Effect
 	// Delete is for deletions, also of listed refs.
 	Delete egress.Effect
-	// Force is for pushes that may drop commits. The wire does not show
-	// whether one does, so this governs every change of a ref that exists,
-	// also of a listed one: with Deny a branch can be created and not moved.
+	// Force is for pushes that may drop commits. The protocol does not show whether one does, so
+	// this applies to every change of an existing ref, also of a listed one: with Deny a branch can
+	// be created and not changed.
 	Force egress.Effect
-	// Move are globs of refs that may be moved in spite of Force, be it by a
-	// fast-forward or not: a sandbox's own branches, where commits that are
-	// dropped are its own. They must be listed as well.
+	// Move are globs of refs that may be changed in spite of Force: a sandbox's own branches, where
+	// dropped commits are its own. They must be listed as well.
 	Move []string
-	// Tags is for tags that Allow does not list. An unlisted tag needs
-	// Unlisted's leave too.
+	// Tags is for tags that Allow does not list. Unlisted must permit such a tag too.
 	Tags egress.Effect
-	// Options is for push options, which some forges take as orders: to
-	// merge, to skip checks.
+	// Options is for push options, which some forges take as orders: to merge, to skip checks.
 	Options egress.Effect
 }
 
-// decide judges one command. The reason says in a few words what decided; it
-// is "" for Allow.
+// decide judges one command. The reason says in a few words what decided; it is "" for Allow.
 func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	effect, reason := egress.Allow, ""
 	tighten := func(e egress.Effect, why string) {
@@ -62,8 +56,8 @@ func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	return effect, reason
 }
 
-// decideRequest judges a whole push: it is as allowed as the strictest of its
-// parts. The reasons stand beside the commands.
+// decideRequest judges a whole push: the strictest of its parts applies. There is a reason for each
+// command.
 func (p pushRules) decideRequest(r *git.Request) (effect egress.Effect, reasons []string) {
 	effect = egress.Allow
 	for _, c := range r.Commands {

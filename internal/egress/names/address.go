@@ -9,17 +9,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CheckAddress returns an error unless an address that a name resolved to may be
-// dialled. Public addresses may. The floor and our own addresses may never. All other
-// special ranges may only where a rule names them in allowed. An IPv6 address that
-// contains an IPv4 address is judged as both. Otherwise a sandbox could reach
-// 169.254.169.254 through a translator on our network.
+// CheckAddress returns an error unless an address that a name resolved to may be dialled. Public
+// addresses may. The floor and our own addresses may never. Other special ranges may only if a rule
+// names them in allowed. An IPv6 address that contains an IPv4 address is judged as both. Otherwise
+// a sandbox could reach 169.254.169.254 through a translator in our network.
 func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error {
 	if !a.IsValid() {
-		return fault.New(fault.Denied, "address_invalid", "an address is not one")
+		return fault.New(fault.Denied, "address_invalid", "an address is invalid")
 	}
-	// A zone picks an interface of this machine, which is never the sandbox's
-	// business.
+	// A zone selects an interface of this machine, which a sandbox never needs.
 	if a.Zone() != "" {
 		return fault.New(fault.Denied, "address_zoned", "an address names an interface of this machine")
 	}
@@ -50,19 +48,18 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 	return nil
 }
 
-// refuse makes an error that has the address in its cause only. Its text goes
-// into the sandbox, which must not learn from it what names inside the operator's
-// network resolve to.
+// refuse returns an error with the address only in its cause. The error's text goes into the
+// sandbox, which must not learn from it what names inside the operator's network resolve to.
 func refuse(a netip.Addr, what, code, text string) *fault.Error {
 	return fault.Wrap(fmt.Errorf("%s is %s", a, what), fault.Denied, code, text)
 }
 
 func private(a netip.Addr, what string) *fault.Error {
-	return refuse(a, what, "address_private", "the host leads to an address that is not public, and no rule opens it").
+	return refuse(a, what, "address_private", "the host leads to an address that is not public, and no rule allows it").
 		WithHint("name the address range under cidrs in the host's rule, if the host is meant to be there")
 }
 
-// embedded returns the IPv4 address that an IPv6 address carries.
+// embedded returns the IPv4 address that an IPv6 address contains.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false
@@ -86,7 +83,7 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// A span is a range of addresses with what it is for and where that is written.
+// A span is a range of addresses with its purpose and the source of that.
 type span struct {
 	prefix       netip.Prefix
 	what, source string
@@ -101,8 +98,8 @@ func find(table []span, a netip.Addr) (span, bool) {
 	return span{}, false
 }
 
-// The tables are made on first use: this binary starts once per sandbox, and most
-// starts never dial.
+// The tables are made on first use: this binary starts once per sandbox, and most starts never
+// dial.
 var (
 	unicast    = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("2000::/3") })     // RFC 4291 section 2.4, IANA's only allocation
 	translated = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }) // RFC 6052

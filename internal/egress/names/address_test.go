@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// all opens everything that a rule can open.
+// all allows everything that a rule can allow.
 var all = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 func TestPublicAddressesPass(t *testing.T) {
@@ -24,8 +24,7 @@ func TestPublicAddressesPass(t *testing.T) {
 	}
 }
 
-// Row N10: the floor stays closed under a rule that opens everything, in every
-// dress that an address can wear.
+// Row N10: the floor stays denied under a rule that allows everything, in every form of an address.
 func TestFloorIsNeverOpen(t *testing.T) {
 	for _, a := range []string{
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.255.255", "169.254.169.254", "169.254.0.23", "224.0.0.1", "239.255.255.255",
@@ -43,7 +42,7 @@ func TestFloorIsNeverOpen(t *testing.T) {
 	}
 }
 
-// Row N10: private ranges open by their own CIDR only, bare or carried.
+// Row N10: private ranges are allowed only by their own CIDR, bare or embedded.
 func TestSpecialRangesOpenByCIDROnly(t *testing.T) {
 	other := []netip.Prefix{netip.MustParsePrefix("10.20.0.0/24"), netip.MustParsePrefix("fd77::/64")}
 	for _, a := range []string{
@@ -99,7 +98,7 @@ func TestTextsDoNotNameTheAddress(t *testing.T) {
 	}
 }
 
-// What an IPv4 address may not, no IPv6 address that carries it may.
+// If an IPv4 address is denied, so is every IPv6 address that contains it.
 func FuzzCheckAddress(f *testing.F) {
 	f.Add([]byte{169, 254, 169, 254})
 	f.Add([]byte{10, 0, 0, 5})

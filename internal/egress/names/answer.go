@@ -11,27 +11,25 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Asked is what a query asked for, for its record.
+// Asked is what a query asked for, for its flow entry.
 type Asked struct {
-	// Name is canonical where the name can be; otherwise it is the name as it
-	// came, with all that is not printable ASCII escaped.
+	// Name is canonical if that is possible; otherwise it is the name as received, with everything
+	// but printable ASCII escaped.
 	Name string
 	// Type is the record type: "A", "HTTPS", "TYPE99".
 	Type string
-	// Refused is true where the type or the whole query was refused, whatever
-	// the name.
+	// Refused is set if the type or the whole query was refused, whatever the name.
 	Refused bool
 }
 
 const (
-	// ttl is how long a sandbox may keep an address. The address stays the
-	// name's, so the number only bounds how stale a sandbox's view of a changed
-	// policy is.
+	// ttl is how long a sandbox may cache an address. A name keeps its address, so the number only
+	// limits how long a sandbox does not notice a changed policy.
 	ttl = 60
-	// payload is what our EDNS record offers: one Ethernet frame.
+	// payload is the size in our EDNS record: one Ethernet frame.
 	payload = 1232
-	// smallest is what every DNS client takes (RFC 1035 section 2.3.4), and
-	// more than any answer of ours is long.
+	// smallest is the size that every DNS client accepts (RFC 1035 section 2.3.4), and larger than
+	// any of our answers.
 	smallest = 512
 
 	typeSVCB  dnsmessage.Type = 64 // RFC 9460
@@ -40,12 +38,11 @@ const (
 	codeVersion dnsmessage.RCode = 16 // BADVERS, RFC 6891
 )
 
-// Answer answers a DNS query by itself: nothing is ever forwarded, so a query
-// carries nothing out. A known name has one IPv4 address and, for the types
-// that may lead around it (AAAA, HTTPS, SVCB), none. Types that could carry
-// data in or a zone out are refused, and names that look does not know do not
-// exist. The reply is at most limit bytes. What is no query at all gets an error
-// and no reply: answering answers would let two servers talk for ever.
+// Answer answers a DNS query by itself: nothing is ever forwarded, so a query carries no data out.
+// A known name has one IPv4 address and no records of the types that may lead around it (AAAA,
+// HTTPS, SVCB). Types that could carry data in or a zone out are refused, and names for which look
+// returns false do not exist. The reply is at most limit bytes long. A message that is not a query
+// gets an error and no reply: answering replies would let two servers talk for ever.
 func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)
@@ -79,7 +76,7 @@ func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) 
 	return reply, q, err
 }
 
-// extension skips what stands behind the question and finds the EDNS record.
+// extension skips what follows the question and finds the EDNS record.
 func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return false, dnsmessage.RCodeFormatError
@@ -95,7 +92,7 @@ func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 		if h.Type != dnsmessage.TypeOPT {
 			continue
 		}
-		// RFC 6891 section 6.1.1: one OPT record, and that of the root.
+		// RFC 6891 section 6.1.1: one OPT record, of the root.
 		if found || h.Name.String() != "." {
 			return false, dnsmessage.RCodeFormatError
 		}
@@ -106,7 +103,7 @@ func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 	}
 }
 
-// An answer is a reply in the making.
+// An answer is a reply that is being written.
 type answer struct {
 	id        uint16
 	opCode    dnsmessage.OpCode
@@ -128,7 +125,7 @@ func (r *answer) resolve(look func(name string) (netip.Addr, bool)) (Asked, erro
 	switch r.question.Type {
 	case dnsmessage.TypeA, dnsmessage.TypeAAAA, typeHTTPS, typeSVCB:
 	case dnsmessage.TypePTR:
-		// Programs look up who they talk to and wait if they are refused.
+		// Programs look up the names of their peers and wait if that is refused.
 		r.code = dnsmessage.RCodeNameError
 		return q, nil
 	default:

@@ -28,7 +28,7 @@ func query(t testing.TB, name string, kind dnsmessage.Type, change ...func(*dnsm
 	return b
 }
 
-// known is a sandbox's view: good.test and all below wild.test.
+// known is a sandbox's view: good.test and everything below wild.test.
 func known(table *names.Table) func(string) (netip.Addr, bool) {
 	return func(name string) (netip.Addr, bool) {
 		if name != "good.test" && !strings.HasSuffix(name, ".wild.test") {
@@ -63,7 +63,7 @@ func TestAnswerKnownName(t *testing.T) {
 	if a := netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A); !egress.Synthetic.Contains(a) {
 		t.Errorf("the address is %v", a)
 	}
-	// Clients that mix cases to notice forged answers want theirs back.
+	// Clients that mix upper and lower case to notice forged answers expect it back.
 	if got := m.Questions[0].Name.String(); got != "GooD.test." {
 		t.Errorf("the question came back as %q", got)
 	}
@@ -72,8 +72,8 @@ func TestAnswerKnownName(t *testing.T) {
 	}
 }
 
-// Row N4, the DNS part: types that lead around the address have no records,
-// types that carry data are refused.
+// Row N4, the DNS part: types that lead around the address have no records, types that carry data
+// are refused.
 func TestAnswerTypes(t *testing.T) {
 	for kind, want := range map[dnsmessage.Type]struct {
 		name string
@@ -98,8 +98,8 @@ func TestAnswerTypes(t *testing.T) {
 	}
 }
 
-// Row N3: a sandbox that writes data into names, types and servers moves nothing,
-// as only a dial looks anything up.
+// Row N3: a sandbox that writes data into names, types and servers sends nothing out, because only
+// a dial looks anything up.
 func TestNoQueryLeaves(t *testing.T) {
 	r := &resolver{answers: [][]netip.Addr{addresses("93.184.216.34")}}
 	w := &world{}

@@ -10,20 +10,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Resolver finds the addresses of a name. The host is canonical, without the
-// root's dot; an implementation must look it up as it is and must not try the
-// search domains of the host's configuration.
+// Resolver resolves names. The host is canonical, without the root's dot; an implementation must
+// look it up unchanged and must not try the search domains of the host's configuration.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// System is the host's resolver. It ends each name with the root's dot, so
-// that a sandbox that asks for "metadata" does not get "metadata.internal.example"
-// through the host's search domains.
+// System is the host's resolver. It appends the root's dot to each name, so that a sandbox that
+// asks for "metadata" does not get "metadata.internal.example" through the host's search domains.
 type System struct{}
 
-// system is Go's own resolver in every build: the C library's, which a build
-// with C code may prefer, loads libraries that a confined process cannot.
+// system is Go's own resolver in every build: the C library's, which a build with C code may
+// prefer, loads libraries that a confined process cannot.
 var system = net.Resolver{PreferGo: true}
 
 // LookupNetIP asks the host's resolver for an absolute name.
@@ -32,34 +30,33 @@ func (System) LookupNetIP(ctx context.Context, network, host string) ([]netip.Ad
 }
 
 const (
-	// mostAddresses is how many of a name's addresses are tried. Large
-	// services answer with eight or fewer.
+	// mostAddresses is how many of a name's addresses are tried. Large services answer with eight
+	// or fewer.
 	mostAddresses = 8
-	// patience is how long one address may take to answer, so that a dead
-	// first address leaves time for the second.
+	// patience is the timeout for one address, so that a dead first address leaves time for the
+	// second.
 	patience = 10 * time.Second
 )
 
-// Dialer opens connections to names. It is the only place where a name becomes
-// an address, and the address that was checked is the one that is dialled: a
-// name server that answers differently the second time changes nothing.
+// Dialer opens connections to names. It is the only place where a name becomes an address, and the
+// checked address is the one that is dialled: a name server that answers differently the second
+// time changes nothing.
 type Dialer struct {
 	// Resolver is System if it is nil.
 	Resolver Resolver
 	// DialAddress is a plain net.Dialer if it is nil. The address is always
 	// an IP address with a port.
 	DialAddress func(ctx context.Context, network, address string) (net.Conn, error)
-	// Own are the addresses of the machine and of the control plane's
-	// listeners, which no rule opens.
+	// Own are the addresses of the machine and of the control plane's listeners, which no rule
+	// allows.
 	Own []netip.Addr
 }
 
-// Dial connects to a name's port. Every address of the answer must pass
-// CheckAddress, or nothing is dialled: an answer that mixes a public with a
-// private address is an attack or a mistake, and choosing from it would make
-// the outcome depend on order. The error kinds are Invalid for the name or the
-// port, Denied for an address, NotFound for an unknown name, Unavailable and
-// Timeout for the rest.
+// Dial connects to a name's port. Every address of the answer must pass CheckAddress, or nothing is
+// dialled: an answer that mixes a public with a private address is an attack or a mistake, and
+// choosing from it would make the outcome depend on order. The error kinds are Invalid for the name
+// or the port, Denied for an address, NotFound for an unknown name, and otherwise Unavailable or
+// Timeout.
 func (d *Dialer) Dial(ctx context.Context, host string, port int, allowed []netip.Prefix) (net.Conn, error) {
 	host, err := Canonical(host)
 	if err != nil {
@@ -120,7 +117,7 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 			return nil, fault.Wrap(err, fault.NotFound, "name_unknown", "there is no host named "+host)
 		}
 		return nil, fault.Wrap(err, fault.Unavailable, "name_not_resolved", "the name "+host+" could not be looked up").
-			WithHint("try again; if it lasts, look at the name servers of the machine that runs Crannog")
+			WithHint("try again; if it lasts, check the name servers of the machine that runs Crannog")
 	}
 	if len(addresses) == 0 {
 		return nil, fault.New(fault.NotFound, "name_unknown", "the host "+host+" has no address")

@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A resolver answers each look-up with the next of its answers, the last one
-// for ever.
+// A resolver answers each lookup with the next of its answers, and then always with the last one.
 type resolver struct {
 	answers [][]netip.Addr
 	err     error
@@ -51,8 +50,8 @@ func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// Row N10: an allowed name that resolves to a forbidden address is not
-// dialled, nor is one whose good address comes with a bad one.
+// Row N10: an allowed name that resolves to a forbidden address is not dialled, nor is one that
+// also has a permitted address.
 func TestDialRefusesForbiddenAnswers(t *testing.T) {
 	for _, answer := range [][]string{
 		{"10.0.0.5"}, {"169.254.169.254"}, {"127.0.0.1"}, {"0.0.0.0"}, {"::1"}, {"::ffff:127.0.0.1"}, {"64:ff9b::a9fe:a9fe"}, {"2002:7f00:1::"},
@@ -72,10 +71,9 @@ func TestDialRefusesForbiddenAnswers(t *testing.T) {
 	}
 }
 
-// Row N11: a name server that answers with a public address for the check and
-// with the loopback for the dial finds that there is no second look-up. The
-// listener is a real one, and real is the dialler: nothing but the check
-// stands between.
+// Row N11: a name server that answers with a public address for the check and with the loopback for
+// the dial has no effect, because there is no second lookup. Listener and dialler are real: only
+// the check prevents the connection.
 func TestDialResolvesOnce(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +109,7 @@ func TestDialResolvesOnce(t *testing.T) {
 	if len(accepted) != 0 {
 		t.Fatal("the loopback listener was reached")
 	}
-	// The control: this listener can be reached.
+	// Control: this listener can be reached.
 	c, err := net.Dial("tcp4", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,7 @@
-// Package names owns what a host, an authority, a path and an address may look
-// like at the causeway, the synthetic addresses that stand for names inside a
-// sandbox, the answers to a sandbox's DNS queries, and the only way to dial outwards.
-// It decides nothing by policy: it makes sure that there is one reading of what
-// the policy is asked about.
+// Package names owns the valid forms of hosts, authorities, paths and addresses at the egress
+// gateway, the synthetic addresses that stand for names inside a sandbox, the answers to a
+// sandbox's DNS queries, and the only way to dial outwards. It applies no policy: it makes sure
+// that what a policy decides about has only one reading.
 package names
 
 import (
@@ -14,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ErrAddress is in the chain of an error about a host that is an IP address in
-// any spelling, where a name is needed.
+// ErrAddress is in the chain of an error about a host that is an IP address in any spelling where a
+// name is required.
 var ErrAddress = errors.New("an IP address stands where a name is needed")
 
 const (
@@ -23,12 +22,11 @@ const (
 	longestLabel = 63
 )
 
-// Canonical returns the only spelling of a host name that the causeway
-// compares: lower-case labels of letters, digits and inner hyphens, without
-// the root's dot. Everything that two parsers may read in two ways is an
-// error: a NUL or % that ends a name early, an @ that moves it, a letter
-// outside ASCII that is mapped to another one, and all spellings of an address
-// such as 127.1 or 0x7f000001, which a resolver would take for one.
+// Canonical returns the only spelling of a host name that the gateway compares: lower-case labels
+// of letters, digits and inner hyphens, without the root's dot. Everything that two parsers may
+// read in two ways is an error: a NUL or % that ends a name early, an @ that moves it, a letter
+// outside ASCII that is mapped to another one, and all spellings of an address that a resolver
+// would accept, such as 127.1 or 0x7f000001.
 func Canonical(host string) (string, error) {
 	name := strings.TrimSuffix(host, ".")
 	if name == "" {
@@ -36,7 +34,7 @@ func Canonical(host string) (string, error) {
 	}
 	if isAddress(name) {
 		return "", fault.Wrap(ErrAddress, fault.Invalid, "host_is_address", "an IP address cannot be reached directly").
-			WithHint("use the host's name: rules are about names, and an address has none")
+			WithHint("use the host's name: rules are about names")
 	}
 	if len(name) > longestName {
 		return "", badHost("a host name is longer than 253 characters")
@@ -62,13 +60,13 @@ func Canonical(host string) (string, error) {
 	return lower(name), nil
 }
 
-// Authority splits "host" or "host:port" and returns the host's canonical
-// name. A default port of zero means that the port must be written.
+// Authority splits "host" or "host:port" and returns the host's canonical name. With a default port
+// of zero, the port is required.
 func Authority(s string, defaultPort int) (host string, port int, err error) {
 	host, digits, written := strings.Cut(s, ":")
 	if strings.HasPrefix(s, "[") || strings.Contains(digits, ":") {
-		// Brackets and second colons are how IPv6 addresses are written. They
-		// are told apart from other errors only for the message.
+		// Brackets and second colons belong to IPv6 addresses. They are distinguished only for the
+		// message.
 		if bare, _, _ := strings.Cut(strings.TrimPrefix(s, "["), "]"); isAddress(bare) {
 			host = bare
 			_, err = Canonical(host)
@@ -85,8 +83,7 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 		}
 		return host, defaultPort, nil
 	}
-	// Atoi takes signs and leading zeros, which other parsers read as octal
-	// or not at all.
+	// Atoi accepts signs and leading zeros, which other parsers read as octal or reject.
 	if digits == "" || len(digits) > 5 || !isDigit(digits[0]) || digits[0] == '0' {
 		return "", 0, badPort("a port is not a number from 1 to 65535")
 	}
@@ -97,9 +94,9 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// isAddress reports whether some resolver would take the name for an address: a
-// last label that is a number, decimal or hexadecimal, is what the URL standard
-// calls "ends in a number", and inet_aton takes all of these.
+// isAddress reports whether some resolver would take the name for an address: its last label is a
+// number, decimal or hexadecimal. The URL standard calls that "ends in a number", and inet_aton
+// accepts all of these.
 func isAddress(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
@@ -126,8 +123,8 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// lower is for ASCII only. strings.ToLower would map the Kelvin sign to k, and
-// so make two names one, if the check above it were ever loosened.
+// lower is for ASCII only. strings.ToLower would map the Kelvin sign to k, and so make two names
+// equal, if the check above it were ever loosened.
 func lower(s string) string {
 	for i := 0; i < len(s); i++ {
 		if 'A' <= s[i] && s[i] <= 'Z' {

@@ -30,7 +30,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// The host half of row N16: what two parsers may read in two ways is no host.
+// The host half of row N16: a host that two parsers may read in two ways is rejected.
 func TestCanonicalRefusesDifferentials(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, in := range []string{
@@ -90,7 +90,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 	if _, _, err := names.Authority("example.com", 0); err == nil {
-		t.Error("no port and no default is no error")
+		t.Error("no port and no default is not an error")
 	}
 	for _, in := range []string{"127.0.0.1:443", "[::1]:443", "[::1]", "::1", "2130706433:443"} {
 		if _, _, err := names.Authority(in, 443); !errors.Is(err, names.ErrAddress) {
@@ -99,8 +99,8 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// Whatever Canonical takes, the two parsers that stand behind it read in the
-// same way: as a name, and as the same one.
+// Two other parsers read every host that Canonical accepts in the same way: as a name, and as the
+// same one.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range []string{"example.com", "EXAMPLE.com.", "127.1", "0x7f.1", "a%00b", "[::1]", "xn--a", "a@b", "::ffff:1.2.3.4", "\u212a.com"} {
 		f.Add(s)

@@ -11,20 +11,19 @@ import (
 
 // PathOptions loosen Path for hosts whose protocol needs it.
 type PathOptions struct {
-	// EncodedSlash lets %2f stand for a slash inside a segment, as npm's
-	// scoped names and object stores write it.
+	// EncodedSlash allows %2f as a slash inside a segment, as npm's scoped names and object stores
+	// use it.
 	EncodedSlash bool
 }
 
-// plain is what RFC 3986 section 3.3 lets stand in a path beside letters and
-// digits, without the semicolon and with the brackets that Go's net/url leaves.
+// plain are the characters that RFC 3986 section 3.3 allows in a path beside letters and digits,
+// without the semicolon and with the brackets that Go's net/url leaves.
 const plain = "/-._~!$&'()*+,=:@[]"
 
-// Path reports whether an escaped path, without its query, has one reading only.
-// A rule matches the path that stands here while the server acts on what it
-// makes of it, so every spelling that servers decode, cut or tidy up in their
-// own ways is an error: dots and slashes behind %, double encoding, doubled
-// slashes, backslashes, path parameters, line ends and broken UTF-8.
+// Path returns an error unless an escaped path, without its query, has only one reading. A rule
+// matches the written path while the server acts on what it makes of it, so every spelling that
+// servers decode, cut or normalise in their own ways is an error: escaped dots and slashes, double
+// encoding, doubled slashes, backslashes, path parameters, line ends and invalid UTF-8.
 func Path(escaped string, o PathOptions) error {
 	if !strings.HasPrefix(escaped, "/") {
 		return badPath("a path does not start with a slash")
@@ -37,11 +36,11 @@ func Path(escaped string, o PathOptions) error {
 			}
 			i += 2
 		case !isLetter(c) && !isDigit(c) && !strings.ContainsRune(plain, rune(c)):
-			return badPath("a path has a character that may not stand in one, such as a space, backslash or semicolon")
+			return badPath("a path has a character that is not allowed, such as a space, backslash or semicolon")
 		}
 	}
-	// The whole is judged once as written and once as decoded: an encoded
-	// slash that is allowed must not bring a ".." with it.
+	// The whole is checked as written and as decoded: an allowed encoded slash must not bring a
+	// ".." with it.
 	decoded, err := url.PathUnescape(escaped)
 	if err != nil {
 		return badPath("a path has a broken escape")
@@ -56,7 +55,7 @@ func Path(escaped string, o PathOptions) error {
 	return nil
 }
 
-// escape judges the escape that s starts with.
+// escape checks the escape at the beginning of s.
 func escape(s string, o PathOptions) error {
 	if len(s) < 3 || !isHex(s[1]) || !isHex(s[2]) {
 		return badPath("a path has a broken escape")
@@ -72,8 +71,8 @@ func escape(s string, o PathOptions) error {
 	return nil
 }
 
-// clean reports whether no server would tidy the path up. A segment counts up to
-// its first semicolon: "..;" is ".." to servers that know path parameters.
+// clean reports whether every server would leave the path unchanged. A segment ends at its first
+// semicolon: "..;" is ".." to servers that know path parameters.
 func clean(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {
 		segment, _, _ = strings.Cut(segment, ";")
@@ -96,5 +95,5 @@ func unhex(c byte) byte {
 
 func badPath(text string) *fault.Error {
 	return fault.New(fault.Invalid, "path_ambiguous", text).
-		WithHint("send the path in its plain form: rules are matched on it as it stands")
+		WithHint("send the path in its plain form: rules match it as written")
 }

@@ -20,7 +20,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// Row N13: a path with two readings is none.
+// Row N13: a path with two readings is rejected.
 func TestPathRefusesTwoReadings(t *testing.T) {
 	for _, p := range []string{
 		"", "*", "a", "http://a/", "/.", "/..", "/a/../b", "/a/./b", "/a/..", "//", "//a", "/a//b", "/a//",
@@ -47,13 +47,13 @@ func TestPathEncodedSlash(t *testing.T) {
 	}
 	for _, p := range []string{"/a%2f..%2fb", "/..%2fa", "/a%2f.", "/a%2f/b", "/a%2f%2fb", "/%2f", "/a%252fb", "/a%5cb"} {
 		if err := names.Path(p, names.PathOptions{EncodedSlash: true}); err == nil {
-			t.Errorf("Path(%q) with encoded slashes is no error", p)
+			t.Errorf("Path(%q) with encoded slashes is not an error", p)
 		}
 	}
 }
 
-// A path that passes stays what it is through parsing, cleaning and resolving
-// against a base, decoded or not.
+// An accepted path stays the same through parsing, cleaning and resolving against a base, decoded
+// or not.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"/", "/a/b", "/a%2fb", "/..", "/a%2e", "/%c0%ae", "/a;b", "/a//b", "/..%3b/", "/a%25", "/a%2f..%2fb"} {
 		f.Add(s, false)
@@ -64,7 +64,7 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		if names.Path(in, names.PathOptions{EncodedSlash: true}) != nil {
-			t.Fatalf("%q passes only under the tighter option", in)
+			t.Fatalf("%q passes only under the stricter option", in)
 		}
 		u, err := url.ParseRequestURI(in)
 		if err != nil || u.EscapedPath() != in || u.RawQuery != "" || u.Host != "" {
@@ -72,7 +72,7 @@ func FuzzPath(f *testing.F) {
 		}
 		for _, reading := range []string{in, u.Path} {
 			if tidy := path.Clean(reading); tidy != reading && (tidy == "/" || tidy+"/" != reading) {
-				t.Fatalf("%q reads as %q, which is tidied to %q", in, reading, tidy)
+				t.Fatalf("%q reads as %q, which is normalised to %q", in, reading, tidy)
 			}
 		}
 		if twice, err := url.PathUnescape(u.Path); err != nil || twice != u.Path {

@@ -8,14 +8,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// MostNames is how many names of one sandbox have an address at a time. A sandbox that
-// asks for more, say below a wildcard, gets none: what it costs us is bounded.
+// MostNames is how many names of one sandbox have an address at a time. A sandbox that asks for
+// more, for example below a wildcard, gets none, so that its cost is limited.
 const MostNames = 4096
 
-// Table gives each name of one sandbox an address of its own out of
-// egress.Synthetic, so that the address of a connection says which name it is
-// for. An address is never given to a second name. It is safe for concurrent
-// use.
+// Table gives each name of one sandbox an address of its own in egress.Synthetic, so that the
+// address of a connection identifies the name. An address is never given to a second name. It is
+// safe for concurrent use.
 type Table struct {
 	mu    sync.RWMutex
 	names []string
@@ -46,7 +45,7 @@ func (t *Table) Address(name string) (netip.Addr, error) {
 	return synthetic(i), nil
 }
 
-// Name returns whose address it is.
+// Name returns the name that has an address.
 func (t *Table) Name(a netip.Addr) (string, bool) {
 	i, ok := number(a.Unmap())
 	if !ok {
@@ -60,8 +59,8 @@ func (t *Table) Name(a netip.Addr) (string, bool) {
 	return t.names[i], true
 }
 
-// perBlock leaves out .0 and .255, which some programs take for a network's
-// own and its broadcast address.
+// perBlock leaves out .0 and .255, which some programs take for a network's own and its broadcast
+// address.
 const perBlock = 254
 
 func synthetic(i int) netip.Addr {

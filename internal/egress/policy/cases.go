@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Case is a request and what is to become of it.
+// Case is a request and its expected outcome.
 type Case struct {
 	// A method and a URL, such as GET https://example.com/a. The schemes are https, http, wss and ws.
 	Request string `yaml:"request,omitempty" json:"request,omitempty"`
@@ -21,7 +21,7 @@ type Case struct {
 	Rule string `yaml:"rule,omitempty" json:"rule,omitempty"`
 }
 
-// Result is what became of a case.
+// Result is the outcome of a case.
 type Result struct {
 	Case
 	Line int             `json:"line"`
@@ -29,8 +29,8 @@ type Result struct {
 	OK   bool            `json:"ok"`
 }
 
-// RunCases puts the cases of a file to a policy. The error is about the
-// file; a case that fails is a Result that is not OK.
+// RunCases applies a policy to the cases of a file. The error is about the file; a case that fails
+// is a Result that is not OK.
 func RunCases(p *Policy, text []byte) ([]Result, error) {
 	var file struct {
 		Cases []Case `yaml:"cases"`
@@ -80,7 +80,7 @@ func (c Case) request() (Request, error) {
 	return ParseRequest(c.Request)
 }
 
-// ParseRequest reads a request as people write one: GET https://host/path.
+// ParseRequest parses a request as people write it: GET https://host/path.
 func ParseRequest(s string) (Request, error) {
 	method, address, ok := strings.Cut(s, " ")
 	u, err := url.Parse(strings.TrimSpace(address))

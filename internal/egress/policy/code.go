@@ -6,16 +6,15 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// A push and a publication are known by their protocol, which only an opened
-// connection shows. These hosts are opened wherever one of them is guarded;
-// others are by being listed under git.remotes or by a rule with methods.
+// A push and a publication are recognised by their protocol, which is only visible in a decrypted
+// connection. Connections to these hosts are decrypted if either is restricted; those to other
+// hosts if they are listed under git.remotes or in a rule with methods.
 var (
 	forges     = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "sr.ht", "dev.azure.com", "visualstudio.com", "huggingface.co"}
 	registries = []string{"npmjs.org", "npmjs.com", "yarnpkg.com", "pypi.org", "crates.io", "rubygems.org", "docker.io", "docker.com", "ghcr.io", "quay.io", "gcr.io", "pkg.dev", "github.com", "amazonaws.com", "azurecr.io", "jsr.io", "nuget.org", "packagist.org", "hex.pm"}
 )
 
-// guarded reports whether what passes to a host must be looked at for pushes or
-// publications.
+// guarded reports whether connections to a host must be inspected for pushes or publications.
 func (p *Policy) guarded(host string) bool {
 	if p.remotes[host] {
 		return true
@@ -30,16 +29,14 @@ func (p *Policy) guarded(host string) bool {
 // PushRequest is one ref of a push.
 type PushRequest struct {
 	Host   string // canonical
-	Repo   string // its path, without a slash before it or .git behind it
+	Repo   string // its path, without a leading slash and without .git at the end
 	Ref    string // in full: refs/heads/main
 	Delete bool
-	// Force is set where the old tip is not an ancestor of the new one, or
-	// where that is not known.
+	// Force is set if the old tip is not an ancestor of the new one, or if that is not known.
 	Force bool
 }
 
-// Push decides on one ref of a push. A push of several refs is as allowed
-// as the strictest of them.
+// Push decides about one ref of a push. For a push of several refs the strictest decision applies.
 func (p *Policy) Push(r PushRequest) egress.Decision {
 	d := p.remote(r.Host, r.Repo, RulePush+".unlisted", p.said.pushNew, func(m Remote) bool {
 		for _, g := range m.Push {
@@ -58,7 +55,7 @@ func (p *Policy) Push(r PushRequest) egress.Decision {
 	return p.explain(d, "push to "+clip(r.Ref)+" of "+clip(r.Host+"/"+r.Repo))
 }
 
-// Fetch decides on a clone or a fetch.
+// Fetch decides about a clone or a fetch.
 func (p *Policy) Fetch(host, repo string) egress.Decision {
 	d := p.remote(host, repo, RuleFetch, p.said.fetch, func(Remote) bool { return true }, p.top.fetch)
 	return p.explain(d, "fetch from "+clip(host+"/"+repo))
@@ -70,17 +67,17 @@ func ListsRemote(d egress.Decision) bool {
 	return d.Effect == egress.Allow && strings.HasPrefix(d.Rule, remotesPrefix)
 }
 
-// remotesPrefix begins the names of rules that are entries of git.remotes.
+// remotesPrefix is the beginning of the names of rules that are entries of git.remotes.
 const remotesPrefix = "git.remotes:"
 
-// Publish decides on the publication of a package, an image or a release.
+// Publish decides about the publication of a package, an image or a release.
 func (p *Policy) Publish(host string) egress.Decision {
 	d := p.setting(p.said.publish, RulePublish)
 	return p.explain(d, "publish to "+clip(host))
 }
 
-// remote is what the remotes of the layers say. An organisation that lists
-// any is a ceiling: what it does not list is under its own setting at most.
+// remote combines the remotes of the layers. An organisation that lists any is a ceiling: its own
+// setting for unlisted remotes limits all others.
 func (p *Policy) remote(host, repo, name string, other setting, covers func(Remote) bool, top setting) egress.Decision {
 	repo = strings.TrimSuffix(strings.Trim(repo, "/"), ".git")
 	out := p.setting(other, name)

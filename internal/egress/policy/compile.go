@@ -12,9 +12,9 @@ import (
 // fallback is the level of documents that name none.
 const fallback = "standard"
 
-// Compile makes a policy of documents, from the upper to the lower. The level is the
-// strictest that any of them names, or else standard; it is added here and need not
-// be given. Warnings are for the authors of the documents.
+// Compile compiles documents to a policy, from the upper layer to the lower. The level is the
+// strictest that any of them names, or else standard; it is added here and need not be given.
+// Warnings are for the authors of the documents.
 func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	layers, err := withLevel(layers)
 	if err != nil {
@@ -61,7 +61,7 @@ func withLevel(layers []Layer) ([]Layer, error) {
 	for i, l := range layers {
 		at := slices.Index(order, l.Kind)
 		if at < last {
-			return nil, fault.Newf(fault.Invalid, "policy_invalid", "layer %q is no layer or not in its place; the order is level, organisation, project, task", clip(l.Kind))
+			return nil, fault.Newf(fault.Invalid, "policy_invalid", "layer %q is unknown or not in its place; the order is level, organisation, project, task", clip(l.Kind))
 		}
 		last = at
 		if err := l.Document.check(nil); err != nil {
@@ -91,8 +91,7 @@ func withLevel(layers []Layer) ([]Layer, error) {
 	return append([]Layer{{Kind: LayerLevel, Document: level}}, below...), nil
 }
 
-// complete reports whether a document can be a level: what no level says,
-// nothing says.
+// complete reports whether a document has every setting, as a level must.
 func complete(d Document) bool {
 	if d.Level == "" || d.Network.Hosts != nil || d.Git.Remotes != nil || d.Secrets.Bind != nil ||
 		d.Redact.Outputs == nil || d.Redact.Patterns == nil || d.Filesystem.Workspace.Writable == nil ||
@@ -107,8 +106,7 @@ func complete(d Document) bool {
 	}, "")
 }
 
-// digest is over all that decides, in the one order that encoding/json
-// writes it.
+// digest covers everything that decides, in the one order in which encoding/json writes it.
 func digest(layers []Layer) (string, error) {
 	b, err := json.Marshal(layers)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Reachable reports whether anything at all could get through to a host, so
-// that its name is answered.
+// Reachable reports whether any request to a host could be allowed, so that its name is resolved.
 func (p *Policy) Reachable(host string) bool {
 	a, isAddress := address(host)
 	if !isAddress && !validName(host) {
@@ -18,7 +17,7 @@ func (p *Policy) Reachable(host string) bool {
 	if p.could(host, a, 443) || p.could(host, a, 80) {
 		return true
 	}
-	// What holds for a port holds up to where a block's ports begin or end.
+	// A decision is the same for all ports up to where a block's ports begin or end.
 	for _, tables := range [][]*table{p.ceilings, p.grants} {
 		for _, t := range tables {
 			blocks, _ := t.find(host, a)
@@ -39,8 +38,8 @@ func (p *Policy) could(host string, a netip.Addr, port int) bool {
 	return c.Effect != egress.Deny
 }
 
-// Connect returns the decision on a connection. The host is canonical, or an address
-// where no name belongs to it.
+// Connect returns the decision about a connection. The host is canonical, or an address if there is
+// no name for it.
 func (p *Policy) Connect(host string, port int) Connection {
 	return p.connect(&question{host: host, port: port})
 }
@@ -76,7 +75,7 @@ func anyTunnel(governs []*block) bool {
 	return slices.ContainsFunc(governs, func(b *block) bool { return b.tunnel })
 }
 
-// tunnel holds if every block that has a say agrees.
+// tunnel reports whether every block that applies is a tunnel.
 func tunnel(governs []*block) bool {
 	for _, b := range governs {
 		if !b.tunnel {
@@ -86,8 +85,8 @@ func tunnel(governs []*block) bool {
 	return len(governs) > 0
 }
 
-// inspects reports whether TLS must be opened. Where nothing may pass unseen,
-// everything is opened: an unopened connection is as good as a tunnel.
+// inspects reports whether TLS must be decrypted. If tunnels are denied, everything is decrypted,
+// because a connection that is not decrypted is as good as a tunnel.
 func (p *Policy) inspects(q *question, v verdict) bool {
 	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
 		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
@@ -102,7 +101,7 @@ func (p *Policy) inspects(q *question, v verdict) bool {
 	return len(p.ceilings) > 0 && p.top.unlisted.value == "read"
 }
 
-// Request returns the decision on one request, and its limits.
+// Request returns the decision about one request, and its limits.
 func (p *Policy) Request(r Request) (egress.Decision, Limits) {
 	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
 	v, floor := p.request(&q, r)
@@ -142,7 +141,7 @@ func (p *Policy) request(q *question, r Request) (verdict, string) {
 	return v, ""
 }
 
-// tighten lays a setting over a verdict. It never loosens one.
+// tighten applies a setting to a verdict. It never loosens one.
 func tighten(q *question, v verdict, s setting, rule string) verdict {
 	e := egress.Effect(s.value)
 	if s.value == "rule" || e.Strictness() <= v.effect.Strictness() {
@@ -153,7 +152,7 @@ func tighten(q *question, v verdict, s setting, rule string) verdict {
 	return v
 }
 
-// webSocket is the strictest of the setting and the blocks.
+// webSocket returns the strictest of the setting and the blocks.
 func (p *Policy) webSocket(governs []*block) setting {
 	s := p.said.webSocket
 	for _, b := range governs {
@@ -164,7 +163,7 @@ func (p *Policy) webSocket(governs []*block) setting {
 	return s
 }
 
-// encodedSlash holds if every block that has a say agrees.
+// encodedSlash reports whether every block that applies allows it.
 func encodedSlash(governs []*block) bool {
 	for _, b := range governs {
 		if !b.encodedSlash {
@@ -174,8 +173,8 @@ func encodedSlash(governs []*block) bool {
 	return len(governs) > 0
 }
 
-// private are the private prefixes that the blocks open. Those of a lower
-// layer count as far as they lie inside the organisation's.
+// private returns the private prefixes that the blocks allow. Those of a lower layer count as far
+// as they lie inside the organisation's.
 func (p *Policy) private(q *question) []netip.Prefix {
 	var open []netip.Prefix
 	found := false
@@ -216,7 +215,7 @@ func inside(lower, upper []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Approval says how people are asked about a host.
+// Approval returns how people are asked about a host.
 func (p *Policy) Approval(host string, port int) (quorum int, timeout time.Duration) {
 	quorum, timeout = p.merged.Approvals.Quorum, time.Duration(p.merged.Approvals.Timeout)
 	a, _ := address(host)

@@ -35,7 +35,7 @@ func TestS8CredentialsAreHidden(t *testing.T) {
 			case toolfiles.Prefix:
 				name = text + "x"
 			}
-			// A file system or a tool that folds letters finds them in any case.
+			// A file system or a tool that ignores case finds them in any case.
 			for _, path := range []string{"/workspace/" + name, "/workspace/deep/er/" + name, "/workspace/" + strings.ToUpper(name)} {
 				if !m.Denied(path) {
 					t.Errorf("%s: %s is shown, in which %s has %s", level.name, path, e.Tool, e.When)
@@ -47,7 +47,7 @@ func TestS8CredentialsAreHidden(t *testing.T) {
 				t.Errorf("%s: %s is hidden", level.name, name)
 			}
 		}
-		// Those by which the gap was found.
+		// The names by which the gap was found.
 		for _, name := range []string{"id_rsa", ".kube/config", ".docker/config.json", ".config/gcloud/access_tokens.db", ".azure/msal_token_cache.json"} {
 			if !m.Denied("/workspace/" + name) {
 				t.Errorf("%s: %s is shown", level.name, name)

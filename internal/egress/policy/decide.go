@@ -8,12 +8,12 @@ type verdict struct {
 	rule     string
 	layer    string
 	why      why
-	block    *block // what governs, if any
+	block    *block // what decides, if anything
 	explicit bool   // a rule that says deny
 	fixable  bool   // listing the host would help
 	limits   Limits
-	governs  []*block // all blocks that had a say
-	needs    bool     // one that was asked cannot judge without the request
+	governs  []*block // all blocks that apply
+	needs    bool     // a block cannot decide without the request
 }
 
 func (q *question) note(layer, rule string, e egress.Effect, text string) {
@@ -22,11 +22,11 @@ func (q *question) note(layer, rule string, e egress.Effect, text string) {
 	}
 }
 
-// weigh asks every layer and takes the strictest of what they may say.
+// weigh asks every layer and takes the strictest answer.
 func (p *Policy) weigh(q *question) verdict {
 	var buf [4]*block
 	governs := buf[:0]
-	var upper verdict // of the organisation, as far as it speaks
+	var upper verdict // of the organisation, if it has one
 	spoke, needs := false, false
 	for _, t := range p.ceilings {
 		v, found := t.ask(q)
@@ -74,7 +74,7 @@ func (p *Policy) weigh(q *question) verdict {
 	return v
 }
 
-// ask is one layer's verdict, if one of its blocks governs.
+// ask returns one layer's verdict, if one of its blocks applies.
 func (t *table) ask(q *question) (verdict, bool) {
 	blocks, _ := t.find(q.host, q.addr)
 	if blocks == nil {
@@ -92,9 +92,8 @@ func (t *table) ask(q *question) (verdict, bool) {
 	return v, true
 }
 
-// grant is the verdict of the layers that may list hosts beside each other.
-// The most specific block governs; those of one pattern are one block. A
-// rule that denies counts from wherever it is.
+// grant returns the verdict of the layers that list hosts side by side. The most specific block
+// decides; blocks with the same pattern count as one. A rule that denies counts in any layer.
 func (p *Policy) grant(q *question) (verdict, bool) {
 	var best verdict
 	found, listed, needs, specific := false, false, false, 0
@@ -121,8 +120,8 @@ func (p *Policy) grant(q *question) (verdict, bool) {
 	return best, found
 }
 
-// unite makes one verdict of two blocks of one pattern: deny over ask over
-// allow, and what one does not match is left to the other.
+// unite combines the verdicts of two blocks with one pattern: deny over ask over allow, and the
+// other decides about what one does not match.
 func unite(a, b verdict) verdict {
 	governs := append(a.governs, b.block)
 	out := a
@@ -136,7 +135,7 @@ func unite(a, b verdict) verdict {
 	return out
 }
 
-// unlisted is the verdict on a host that no block is about.
+// unlisted returns the verdict about a host without a block.
 func unlisted(q *question, s setting) verdict {
 	v := verdict{rule: RuleUnlisted, layer: s.layer, why: notListed}
 	switch s.value {
@@ -152,8 +151,7 @@ func unlisted(q *question, s setting) verdict {
 	default:
 		v.effect = egress.Deny
 	}
-	// A person cannot judge a bare number, and a rule about names cannot
-	// hold for it.
+	// A person cannot judge a bare address, and a rule about names cannot apply to it.
 	if q.addr.IsValid() && s.value != "allow" {
 		v.effect, v.rule = egress.Deny, RuleAddresses
 	}

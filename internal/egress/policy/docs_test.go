@@ -43,7 +43,7 @@ func comments(t *testing.T) map[string]string {
 	return out
 }
 
-// rows lists the fields of a type, those inside of it after it.
+// rows lists the fields of a type, each followed by the fields inside it.
 func rows(t *testing.T, of reflect.Type, path string, said map[string]string, out *strings.Builder) {
 	t.Helper()
 	for f := range of.Fields() {
@@ -143,7 +143,7 @@ func flat(v reflect.Value, path string, each func(field, value string)) {
 	}
 }
 
-// shortened lists patterns, and names those of the catalogue by their list.
+// shortened lists patterns, and replaces those of the catalogue by their list's name.
 func shortened(list []string) string {
 	var words []string
 	for _, known := range []struct {
@@ -192,7 +192,7 @@ func TestThePageIsUpToDate(t *testing.T) {
 	}
 }
 
-// What the page shows must work as it says.
+// The examples on the page must work as described.
 func TestTheDocumentOfThePage(t *testing.T) {
 	b, err := os.ReadFile(page)
 	if err != nil {

@@ -2,17 +2,17 @@ package policy
 
 import "github.com/crannog/crannog/internal/egress"
 
-// Document is a policy as people write it. What a document does not say is
-// said by its level; what it says can only be tighter than the layers above
-// it, except that it may list hosts.
+// Document is a policy as people write it. Its level decides about what it does not mention; what
+// it says can only be stricter than the layers above it, except that it may list hosts.
 type Document struct {
 	// Version of the format: v1.
 	Policy string `yaml:"policy" json:"policy"`
 	// For people. Up to 64 letters, digits and any of . _ - /.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
-	// What the rest is added to: strict, standard, light or minimal. Of several layers the strictest counts.
+	// The level that the rest is added to: strict, standard, light or minimal. Of several layers
+	// the strictest counts.
 	Level string `yaml:"level,omitempty" json:"level,omitempty"`
-	// How much must lie between the sandbox and the host's kernel.
+	// How strong the boundary between the sandbox and the host's kernel must be.
 	Isolation Isolation `yaml:"isolation,omitempty" json:"isolation,omitzero"`
 	// What is mounted, and how.
 	Filesystem Filesystem `yaml:"filesystem,omitempty" json:"filesystem,omitzero"`
@@ -26,7 +26,7 @@ type Document struct {
 	Secrets Secrets `yaml:"secrets,omitempty" json:"secrets,omitzero"`
 	// How people are asked.
 	Approvals Approvals `yaml:"approvals,omitempty" json:"approvals,omitzero"`
-	// What is masked.
+	// What is redacted.
 	Redact Redact `yaml:"redact,omitempty" json:"redact,omitzero"`
 }
 
@@ -40,21 +40,25 @@ type Isolation struct {
 type Filesystem struct {
 	// How the task's files come in.
 	Workspace Workspace `yaml:"workspace,omitempty" json:"workspace,omitzero"`
-	// Paths that may be read. A lower layer's must lie inside its upper's.
+	// Paths that may be read. Those of a lower layer must lie inside those of its upper one.
 	Read []string `yaml:"read,omitempty" json:"read,omitempty"`
-	// Paths that may be written. A lower layer's must lie inside its upper's.
+	// Paths that may be written. Those of a lower layer must lie inside those of its upper one.
 	Write []string `yaml:"write,omitempty" json:"write,omitempty"`
 	// Globs of files that do not come in. Layers add up.
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
-	// What becomes of a sandbox whose hidden files are tracked by git, so that its history shows them: allow starts it, hide starts it without the history, deny does not start it.
+	// What happens to a sandbox whose hidden files are tracked by git, so that its history shows
+	// them: allow starts it, hide starts it without the history, deny does not start it.
 	Tracked string `yaml:"tracked,omitempty" json:"tracked,omitempty"`
-	// Whether what version managers installed in the home may be shown copy-on-write when a request asks for it: allow or deny.
+	// Whether programs that version managers installed in the home directory may be mounted
+	// copy-on-write on request: allow or deny.
 	Tools string `yaml:"tools,omitempty" json:"tools,omitempty"`
-	// Globs of files whose changes stay inside unless they are asked for: programs inside change their own copy. Layers add up.
+	// Globs of files whose changes stay inside unless they are requested: programs inside change
+	// their own copy. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
 	// Globs of files that no program inside can change: they are mounted read-only, so that git and editors cannot replace them either. Layers add up.
 	ReadOnly []string `yaml:"read_only,omitempty" json:"read_only,omitempty"`
-	// What of the changes inside comes out: through crannog apply and export. Links out, setuid and devices never do.
+	// Which changes come out of the sandbox, through crannog apply and export. Links that lead out,
+	// setuid files and devices never do.
 	Export Export `yaml:"export,omitempty" json:"export,omitzero"`
 }
 
@@ -62,15 +66,16 @@ type Filesystem struct {
 type Export struct {
 	// Files that were created or changed: allow, ask or deny.
 	Do egress.Effect `yaml:"do,omitempty" json:"do,omitempty"`
-	// Files that were removed inside and are to go outside too: allow, ask or deny.
+	// Files that were removed inside and should be removed outside too: allow, ask or deny.
 	Deletions egress.Effect `yaml:"deletions,omitempty" json:"deletions,omitempty"`
-	// Globs below the workspace, such as dist/**: nothing else comes out. Default is all. A file must match each layer's.
+	// Globs below the workspace, such as dist/**, of the only files that may come out. Default is
+	// all. A file must match each layer's.
 	Only []string `yaml:"only,omitempty" json:"only,omitempty"`
 }
 
 // Workspace is how the task's files come in.
 type Workspace struct {
-	// copy, overlay or bind, from the tightest.
+	// copy, overlay or bind, from the strictest.
 	Mode string `yaml:"mode,omitempty" json:"mode,omitempty"`
 	// Whether the sandbox may write there.
 	Writable *bool `yaml:"writable,omitempty" json:"writable,omitempty"`
@@ -78,15 +83,17 @@ type Workspace struct {
 
 // Network holds the rules for connections to other hosts.
 type Network struct {
-	// Hosts without a block: deny; ask; read, which is GET and HEAD on ports 80 and 443 while all else asks; or allow.
+	// Hosts without a block: deny; ask; read, which allows GET and HEAD on ports 80 and 443 and
+	// asks for everything else; or allow.
 	Unlisted string `yaml:"unlisted,omitempty" json:"unlisted,omitempty"`
-	// Requests other than GET and HEAD that a rule allows: deny, ask, or rule, which leaves it at the rule.
+	// Requests other than GET and HEAD that a rule allows: deny, ask, or rule, which leaves the
+	// decision to the rule.
 	Writes string `yaml:"writes,omitempty" json:"writes,omitempty"`
-	// Connections that cannot be inspected: allow, ask or deny. With deny, all TLS is opened.
+	// Connections that cannot be inspected: allow, ask or deny. With deny, all TLS is decrypted.
 	Tunnels egress.Effect `yaml:"tunnels,omitempty" json:"tunnels,omitempty"`
 	// Requests that become a WebSocket: allow, ask or deny.
 	WebSocket egress.Effect `yaml:"websocket,omitempty" json:"websocket,omitempty"`
-	// Blocks, at most 1024. Exactly one governs a request.
+	// Blocks, at most 1024. Exactly one decides about a request.
 	Hosts []Host `yaml:"hosts,omitempty" json:"hosts,omitempty"`
 }
 
@@ -95,15 +102,16 @@ type Network struct {
 type Host struct {
 	// An exact name, or *. and a name for all names below it. Not with addresses.
 	Host string `yaml:"host,omitempty" json:"host,omitempty"`
-	// Addresses and prefixes for connections that are not made by name. Needs tunnel, unless all its rules deny; then it also binds what names resolve to.
+	// Addresses and prefixes for connections that are not made by name. Needs tunnel, unless all
+	// its rules deny; then it also applies to what names resolve to.
 	Addresses []string `yaml:"addresses,omitempty" json:"addresses,omitempty"`
 	// Ports and ranges such as 8000-8010. Default 443. Plain HTTP is refused on 443.
 	Ports Ports `yaml:"ports,omitempty" json:"ports,omitempty"`
-	// Bytes pass unopened and unjudged. Rules then have neither methods nor paths.
+	// Bytes pass without being decrypted or judged. Rules then have neither methods nor paths.
 	Tunnel bool `yaml:"tunnel,omitempty" json:"tunnel,omitempty"`
-	// The only private addresses that the name may resolve to. The floor holds all the same.
+	// The only private addresses that the name may resolve to. The built-in denials still apply.
 	CIDRs []string `yaml:"cidrs,omitempty" json:"cidrs,omitempty"`
-	// Whether %2F may stand in a path, as in npm's scoped names.
+	// Whether %2F is allowed in a path, as in npm's scoped names.
 	EncodedSlash bool `yaml:"encoded_slash,omitempty" json:"encoded_slash,omitempty"`
 	// WebSockets of this host: allow, ask or deny. Default is network.websocket, which it cannot loosen.
 	WebSocket egress.Effect `yaml:"websocket,omitempty" json:"websocket,omitempty"`
@@ -115,28 +123,28 @@ type Host struct {
 
 // HostApproval tightens approvals for one host.
 type HostApproval struct {
-	// Votes that are needed: 1 to 10. The larger of this and approvals.quorum counts.
+	// Votes that are required: 1 to 10. The larger of this and approvals.quorum counts.
 	Quorum int `yaml:"quorum,omitempty" json:"quorum,omitempty"`
-	// How long a question lives. The shorter of this and approvals.timeout counts.
+	// Lifetime of a request for approval. The shorter of this and approvals.timeout counts.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
-// Rule is a verdict on some requests of a host.
+// Rule is a verdict about some requests to a host.
 type Rule struct {
-	// Unique in its block. Up to 64 letters, digits and any of . _ -. Default is rule- and its place, from 1.
+	// Unique in its block. Up to 64 letters, digits and any of . _ -. Default is rule- and its
+	// position, from 1.
 	ID string `yaml:"id,omitempty" json:"id,omitempty"`
 	// HTTP methods in upper case. Default is all.
 	Methods []string `yaml:"methods,omitempty" json:"methods,omitempty"`
-	// Globs: * is within a segment, ** is any number of segments. Default is all.
+	// Globs: * matches within a segment, ** any number of segments. Default is all.
 	Paths []string `yaml:"paths,omitempty" json:"paths,omitempty"`
 	// allow, ask or deny.
 	Do egress.Effect `yaml:"do" json:"do"`
-	// How much. Without it, what the whole sandbox may do.
+	// How much is allowed. Without it, the sandbox's own limits apply.
 	Limits RuleLimits `yaml:"limits,omitempty" json:"limits,omitzero"`
 }
 
-// RuleLimits bound what one rule lets through. What is absent is bounded by
-// the sandbox's own limits only.
+// RuleLimits limit what one rule allows. Where one is absent, only the sandbox's own limits apply.
 type RuleLimits struct {
 	// Requests in each window. Needs per.
 	Requests int64 `yaml:"requests,omitempty" json:"requests,omitempty"`
@@ -174,7 +182,7 @@ type Remote struct {
 	Host string `yaml:"host" json:"host"`
 	// A glob of the repository's path, without a slash before it or .git behind it.
 	Repo string `yaml:"repo" json:"repo"`
-	// Globs of full ref names, such as refs/heads/agent/**. None is none.
+	// Globs of full ref names, such as refs/heads/agent/**. Default is none.
 	Push []string `yaml:"push,omitempty" json:"push,omitempty"`
 }
 
@@ -188,17 +196,18 @@ type Packages struct {
 type Secrets struct {
 	// When people are asked: never, first_use or each_task, from the loosest.
 	Approve string `yaml:"approve,omitempty" json:"approve,omitempty"`
-	// The longest time that a binding lives. The shortest of all layers counts.
+	// The longest lifetime of a binding. The shortest of all layers counts.
 	MaxTTL Duration `yaml:"max_ttl,omitempty" json:"max_ttl,omitempty"`
 	// Bindings, at most 64.
 	Bind []Bind `yaml:"bind,omitempty" json:"bind,omitempty"`
 }
 
-// Bind sends one sealed value to one place.
+// Bind sends one sealed value to one destination.
 type Bind struct {
 	// The secret's name: up to 64 letters, digits and any of . _ -.
 	Name string `yaml:"name" json:"name"`
-	// Where the value comes from: file:, env:, vault: or exec: and what follows. Default is the store of secrets, under the name.
+	// Where the value comes from: file:, env:, vault: or exec: with its argument. Default is the
+	// store of secrets, under the name.
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
 	// An exact name: never a wildcard, a tunnel or a service that echoes requests.
 	Host string `yaml:"host" json:"host"`
@@ -214,29 +223,29 @@ type Bind struct {
 	Methods []string `yaml:"methods,omitempty" json:"methods,omitempty"`
 	// Globs as in rules. Default is all.
 	Paths []string `yaml:"paths,omitempty" json:"paths,omitempty"`
-	// How long the binding lives. Default and most is secrets.max_ttl.
+	// Lifetime of the binding. Default and most is secrets.max_ttl.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
 	// How many requests may carry it. Default is the server's.
 	MaxUses int64 `yaml:"max_uses,omitempty" json:"max_uses,omitempty"`
-	// Whether people are asked about each use.
+	// Whether each use needs an approval.
 	Approve bool `yaml:"approve,omitempty" json:"approve,omitempty"`
 }
 
 // Approvals says how people are asked.
 type Approvals struct {
-	// Votes that are needed: 1 to 10. The largest of all layers counts.
+	// Votes that are required: 1 to 10. The largest of all layers counts.
 	Quorum int `yaml:"quorum,omitempty" json:"quorum,omitempty"`
-	// How long a question lives: 1s to 168h. The shortest of all layers counts.
+	// Lifetime of a request for approval: 1s to 168h. The shortest of all layers counts.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// The outcome of an approval request without a decision in time: deny.
 	OnTimeout egress.Effect `yaml:"on_timeout,omitempty" json:"on_timeout,omitempty"`
 }
 
-// Redact holds the rules for redaction in answers, outputs and records. Secret values in
-// the answers of the hosts that they go to are redacted in any case.
+// Redact holds the rules for redaction in responses, outputs and audit entries. Secrets in the
+// responses of their own hosts are redacted in any case.
 type Redact struct {
-	// Sealed values in command output and in files that leave.
+	// Sealed values in command output and in files that come out.
 	Outputs *bool `yaml:"outputs,omitempty" json:"outputs,omitempty"`
-	// Also what looks like a well-known kind of token.
+	// Also text that looks like a well-known kind of token.
 	Patterns *bool `yaml:"patterns,omitempty" json:"patterns,omitempty"`
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Transforms are the headers to set on requests to a domain, by name. A
-// value may hold ${e2b.secrets.NAME} once.
+// Transforms are the headers to set on requests to a domain, by name. A value may contain
+// ${e2b.secrets.NAME} once.
 type Transforms map[string][]map[string]string
 
-// Bounds of transforms, as E2B has them.
+// Limits of transforms, as E2B has them.
 const (
 	mostDomains   = 10
 	mostHeaders   = 20
@@ -23,17 +23,16 @@ const (
 	longestValue  = 2048
 )
 
-// OwnPrefix begins the names of sealed values that belong to one sandbox. No
-// secret of an owner can have such a name.
+// OwnPrefix is the beginning of the names of sealed values that belong to one sandbox. No secret of
+// an owner can have such a name.
 const OwnPrefix = "e2b.header."
 
-// everything is ALL_TRAFFIC of E2B's clients.
+// everything is ALL_TRAFFIC in E2B's clients.
 const everything = "0.0.0.0/0"
 
-// FromE2B maps the network fields of E2B's API to a document. Nothing given
-// is the open internet there. Headers with fixed values come back as sealed
-// values, since people put credentials there; the document binds each under
-// its name. Errors have the texts that clients of E2B know.
+// FromE2B converts the network fields of E2B's API to a document. There, no fields mean the open
+// internet. Headers with fixed values are returned as sealed values, since people put credentials
+// there; the document binds each under its name. Errors have the texts that clients of E2B know.
 func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Document, []egress.Secret, error) {
 	d := Document{Policy: "v1", Name: "net/e2b", Level: "minimal", Network: Network{Unlisted: "allow"}}
 	denied, all, err := deniedPrefixes(denyOut)
@@ -49,7 +48,7 @@ func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Docu
 	}
 	n := &d.Network
 	if all {
-		// What is denied besides is part of it.
+		// The denied entries are part of it.
 		n.Unlisted, denied = "deny", nil
 	}
 	for _, name := range names {
@@ -62,8 +61,8 @@ func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Docu
 		block.Tunnel, block.Rules = true, []Rule{{ID: "allow", Do: egress.Allow}}
 		n.Hosts = append(n.Hosts, *block)
 	}
-	// An entry in both is allowed, and so is what lies inside an allowed
-	// one. What lies around an allowed one is denied by its longer prefix.
+	// An entry in both lists is allowed, and so is what lies inside an allowed one. The network
+	// around an allowed entry is denied by its own prefix.
 	denied = slices.DeleteFunc(denied, func(p netip.Prefix) bool {
 		return slices.ContainsFunc(allowed, func(a netip.Prefix) bool { return a.Bits() <= p.Bits() && a.Overlaps(p) })
 	})
@@ -93,7 +92,7 @@ func addressBlock(list []netip.Prefix) *Host {
 	return h
 }
 
-// wirePrefix reads an entry, whose bits below the mask count for nothing.
+// wirePrefix parses an entry, ignoring bits below the mask.
 func wirePrefix(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -189,7 +188,7 @@ func placeholder(value string) (secret, format string, err error) {
 	case !closed || strings.Contains(after, open):
 		return "", "", wireError("rules: a header's value may hold one placeholder")
 	case !isSecret:
-		return "", "", fault.New(fault.Unsupported, "placeholder_unsupported", "rules: of the placeholders only ${e2b.secrets.NAME} is there")
+		return "", "", fault.New(fault.Unsupported, "placeholder_unsupported", "rules: the only placeholder is ${e2b.secrets.NAME}")
 	case strings.Contains(before+after, "{}"):
 		return "", "", wireError("rules: a header's value with a placeholder cannot hold {}")
 	}

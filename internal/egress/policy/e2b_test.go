@@ -43,8 +43,7 @@ func TestFromE2B(t *testing.T) {
 	}
 }
 
-// A name must not lead to an address that is denied, and a block of private
-// addresses opens none of them.
+// A name must not lead to a denied address, and a block of private addresses allows none of them.
 func TestAddressesOfNames(t *testing.T) {
 	d, _, err := policy.FromE2B([]string{"10.0.0.0/8"}, []string{"8.8.8.0/24"}, nil, nil)
 	if err != nil {
@@ -82,7 +81,7 @@ func TestFromE2BRefuses(t *testing.T) {
 		{nil, nil, policy.Transforms{"a.test": {{"Host": "b.test"}}}, "cannot have the header"},
 		{nil, nil, policy.Transforms{"a.test": {{"X": "a\nb"}}}, "cannot have the header"},
 		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.secrets.A}${e2b.secrets.B}"}}}, "one placeholder"},
-		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.identity.tokens.A}"}}}, "only ${e2b.secrets.NAME}"},
+		{nil, nil, policy.Transforms{"a.test": {{"X": "${e2b.identity.tokens.A}"}}}, "the only placeholder is ${e2b.secrets.NAME}"},
 	} {
 		_, _, err := policy.FromE2B(c.allow, c.deny, nil, c.rules)
 		if err == nil || !strings.Contains(err.Error(), c.want) || fault.KindOf(err) == fault.Internal {
@@ -104,6 +103,6 @@ func TestTransforms(t *testing.T) {
 		t.Errorf("%+v", fixed)
 	}
 	if !p.Connect("a.test", 443).Inspect || p.Connect("b.test", 443).Inspect {
-		t.Error("the host of the header is not opened, or another is")
+		t.Error("connections to the header's host are not decrypted, or those to another are")
 	}
 }

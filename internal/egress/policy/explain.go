@@ -2,7 +2,7 @@ package policy
 
 import "github.com/crannog/crannog/internal/egress"
 
-// Step is one thing that was looked at on the way to a decision.
+// Step is one check on the way to a decision.
 type Step struct {
 	Layer  string        `json:"layer"`
 	Rule   string        `json:"rule,omitempty"`
@@ -10,8 +10,8 @@ type Step struct {
 	Text   string        `json:"text"`
 }
 
-// Explain decides as Request does and returns the steps as well. Without a method the
-// request is a connection whose bytes are not inspected.
+// Explain decides like Request and returns the steps as well. Without a method the request is a
+// connection whose bytes are not inspected.
 func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
 	var steps []Step
 	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket, steps: &steps}
@@ -26,7 +26,7 @@ func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
 			}
 		}
 		if c.Inspect {
-			steps = append(steps, Step{Layer: LayerFloor, Effect: c.Effect, Text: "the connection is opened, and each request is judged"})
+			steps = append(steps, Step{Layer: LayerFloor, Effect: c.Effect, Text: "the connection is decrypted, and each request is judged"})
 		}
 		return c.Decision, append(steps, Step{Layer: c.Layer, Rule: c.Rule, Effect: c.Effect, Text: "decides"})
 	}

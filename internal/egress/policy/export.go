@@ -8,19 +8,19 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Rules of what comes out of a sandbox. Whatever a document says, links that
-// lead out, setuid bits and devices stay inside.
+// Rules about what comes out of a sandbox. Whatever a document says, links that lead out, setuid
+// files and devices stay inside.
 const (
 	RuleExport    = "filesystem.export.do"
 	RuleDeletions = "filesystem.export.deletions"
 	RuleOnly      = "filesystem.export.only"
 )
 
-// exports are the settings of what comes out that all layers together say.
+// exports combines the layers' settings about what comes out.
 type exports struct {
 	do, deletions setting
-	// only has one entry for each layer that narrows it: a lower layer's globs
-	// need not lie inside an upper one's to open nothing new.
+	// only has one entry for each layer that narrows it: the globs of a lower layer need not lie
+	// inside those of an upper one to allow nothing new.
 	only []only
 }
 
@@ -44,8 +44,8 @@ func (e *exports) lay(l Layer, warn func(field, text string)) {
 	e.only = append(e.only, o)
 }
 
-// into fills in missing effects, as in policies from before exports had any: each
-// export needs an approval.
+// into fills in missing effects, as in policies from before exports had any: then each export needs
+// an approval.
 func (e *exports) into(m *Document) {
 	for _, s := range []*setting{&e.do, &e.deletions} {
 		if s.value == "" {
@@ -58,8 +58,8 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, is one of those that
-// may come out at all. Where no layer names any, all are.
+// Takes reports whether a path, relative to the workspace, may come out at all. If no layer lists
+// paths, all may.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {
 		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {
@@ -69,8 +69,8 @@ func (p *Policy) Takes(path string) bool {
 	return true
 }
 
-// Export decides about files that are to come out. Deletions are decided
-// apart, where there are any, and the stricter of both is the answer.
+// Export decides about files that are to come out. Deletions are decided separately, if there are
+// any, and the stricter answer applies.
 func (p *Policy) Export(deletions bool) egress.Decision {
 	s, rule := p.export.do, RuleExport
 	if deletions && p.export.deletions.effect().Stricter(s.effect()) {
@@ -87,15 +87,15 @@ func (p *Policy) Export(deletions bool) egress.Decision {
 	return d
 }
 
-// ExplainExport decides about one file that is to come out, or one that is to
-// go outside too, and says on what way.
+// ExplainExport decides about one file that is to come out, or to be removed outside too, and
+// returns the steps.
 func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []Step) {
 	var steps []Step
 	for _, o := range p.export.only {
 		text := "it is one of " + strings.Join(o.patterns, " ")
 		matches := slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) })
 		if !matches {
-			text = "it is none of " + strings.Join(o.patterns, " ")
+			text = "it does not match " + strings.Join(o.patterns, " ")
 		}
 		steps = append(steps, Step{Layer: o.layer, Rule: RuleOnly, Text: text})
 		if !matches {
@@ -108,16 +108,16 @@ func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []St
 	}
 	steps = append(steps, Step{Layer: p.export.do.layer, Rule: RuleExport, Effect: p.export.do.effect(), Text: "what comes out"})
 	if removed {
-		steps = append(steps, Step{Layer: p.export.deletions.layer, Rule: RuleDeletions, Effect: p.export.deletions.effect(), Text: "what goes outside too"})
+		steps = append(steps, Step{Layer: p.export.deletions.layer, Rule: RuleDeletions, Effect: p.export.deletions.effect(), Text: "what is removed outside too"})
 	}
 	d := p.Export(removed)
 	return d, append(steps, Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "decides"})
 }
 
-// Removes decides about removals alone.
+// Removes decides only about removals.
 func (p *Policy) Removes() egress.Effect { return p.export.deletions.effect() }
 
-// export checks what a document says of what comes out.
+// export checks a document's export settings.
 func (c *checker) export(e *Export) {
 	c.effect(RuleExport, e.Do)
 	c.effect(RuleDeletions, e.Deletions)
@@ -125,21 +125,21 @@ func (c *checker) export(e *Export) {
 	for i, g := range e.Only {
 		field := RuleOnly + "[" + strconv.Itoa(i) + "]"
 		if strings.HasPrefix(g, "/") || strings.HasSuffix(g, "/") {
-			c.bad(field, "%q must be below the workspace, without a slash at either end; dist/** is all that is in dist", clip(g))
+			c.bad(field, "%q must be below the workspace, without a slash at either end; dist/** is everything in dist", clip(g))
 			continue
 		}
 		c.glob(field, g)
 	}
 }
 
-// Artifacts is what --artifact says: nothing else comes out.
+// Artifacts is the document of --artifact: nothing else comes out.
 func Artifacts(globs ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "artifacts", Filesystem: Filesystem{Export: Export{Only: globs}}}
 	return d, d.check(nil)
 }
 
-// Chosen makes a test of paths from what somebody names: paths with all that
-// lies below them, and globs. None is all.
+// Chosen returns a test for paths from a list: paths with everything below them, and globs. An
+// empty list means all.
 func Chosen(names []string) (func(path string) bool, error) {
 	if len(names) == 0 {
 		return func(string) bool { return true }, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// What each level says of what comes out, with and without deletions.
+// Each level's decisions about exports, with and without deletions.
 func TestLevelsOnWhatComesOut(t *testing.T) {
 	for level, want := range map[string][2]egress.Effect{
 		"strict": {egress.Ask, egress.Ask}, "standard": {egress.Allow, egress.Ask},
@@ -57,8 +57,8 @@ func TestExportOnlyTightens(t *testing.T) {
 	}
 }
 
-// What no document says is asked about: a policy that was stored before there
-// was anything to say must not let everything out.
+// A setting that no document has means ask: a policy that was stored before the setting existed
+// must not let everything out.
 func TestExportUnsaidAsks(t *testing.T) {
 	level, err := policy.Level("light")
 	if err != nil {
@@ -129,7 +129,7 @@ func TestChosen(t *testing.T) {
 			}
 		}
 	}
-	// A name may hold what a glob may not.
+	// A name may contain characters that a glob may not.
 	if in, err := policy.Chosen([]string{"a[1].txt"}); err != nil || !in("a[1].txt") || in("a1.txt") {
 		t.Errorf("a plain name: %v", err)
 	}

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Files is what a policy says about the sandbox's file tree: what is mounted
-// and how.
+// Files is the file part of a policy: what is mounted and how.
 type Files struct {
 	Workspace string // copy, overlay or bind
 	Writable  bool   // whether the workspace may be written
@@ -15,9 +14,9 @@ type Files struct {
 	Deny      []string // globs
 	Protect   []string // globs
 	ReadOnly  []string // globs
-	// Tracked is what becomes of a sandbox whose hidden files git tracks.
+	// Tracked is what happens to a sandbox whose hidden files git tracks.
 	Tracked string
-	// Tools says that programs of version managers in the home may be shown.
+	// Tools reports whether programs of version managers in the home directory may be mounted.
 	Tools bool
 }
 
@@ -29,8 +28,7 @@ func (p *Policy) Files() Files {
 	return out
 }
 
-// lay puts a lower layer's file part under what is there: globs add up, and
-// paths count as far as they lie inside.
+// lay applies a lower layer's file part: globs add up, and paths count as far as they lie inside.
 func (f *Filesystem) lay(lower Filesystem, warn func(field, text string)) {
 	f.Deny = union(f.Deny, lower.Deny)
 	f.Protect = union(f.Protect, lower.Protect)
@@ -52,8 +50,8 @@ func union(a, b []string) []string {
 	return out
 }
 
-// within is what two lists of paths have in common. A lower list that is
-// absent leaves the upper one as it is; an empty one leaves nothing.
+// within returns what two lists of paths have in common. A missing lower list leaves the upper one
+// unchanged; an empty one leaves nothing.
 func within(upper, lower []string, field string, warn func(field, text string)) []string {
 	switch {
 	case lower == nil:

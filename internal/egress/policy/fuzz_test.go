@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Whatever is taken compiles or says why not, and means the same after it
-// was written out and read again.
+// Every accepted document compiles or gives an error, and means the same after it was written and
+// read again.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/task.yaml")
 	if err != nil {
@@ -60,8 +60,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A decision is always one of three, names a rule, and is the one that
-// Explain gives. Nothing that a sandbox sends is allowed by a slip.
+// A decision is always one of three, names a rule, and is the one that Explain returns. No request
+// is allowed by mistake.
 func FuzzRequest(f *testing.F) {
 	p := sample(f, "light")
 	f.Add("api.github.com", 443, "GET", "/repos/acme/pay/issues", true, false)
@@ -92,7 +92,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// thousand is a policy of 1,000 rules, spread over hosts blocks of them.
+// thousand returns a policy of 1,000 rules, distributed over hosts blocks.
 func thousand(b *testing.B, hosts int) *policy.Policy {
 	d := policy.Document{Policy: "v1", Level: "light"}
 	for i := range hosts {

@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// glob is a pattern over segments between slashes: * is any run of bytes in
-// a segment, and at least one where it is the whole segment; ** is any
-// number of segments, also none.
+// glob is a pattern over segments between slashes: * is any run of bytes in a segment, of at least
+// one byte where it is the whole segment; ** is any number of segments, even none.
 type glob struct {
 	source   string
 	segments []string
-	// literal is how all that matches begins: most patterns of a long list
-	// are passed over by it.
+	// literal is the beginning that all matches share: it quickly excludes most patterns of a long
+	// list.
 	literal string
 }
 
@@ -20,26 +19,25 @@ func newGlob(pattern string) *glob {
 	rest := strings.TrimPrefix(pattern, "/")
 	literal, stars, _ := strings.Cut(rest, "*")
 	if strings.HasPrefix(stars, "*") {
-		// /a/** is also /a.
+		// /a/** also matches /a.
 		literal = strings.TrimSuffix(literal, "/")
 	}
 	return &glob{pattern, strings.Split(rest, "/"), literal}
 }
 
-// Match reports whether a glob covers a name without escapes: a repository's path
-// or a ref. This is the only reading of globs; a second one beside it lets a rule
-// and a binding of the same glob mean different requests.
+// Match reports whether a glob matches a name without escapes: a repository's path or a ref. This
+// must be the only implementation of globs: with a second one, a rule and a binding with the same
+// glob could mean different requests.
 func Match(pattern, name string) bool { return newGlob(pattern).match(name, false) }
 
-// MatchPath reports whether a glob covers the escaped path of a request, as a rule
-// that allows reads it. A path that servers read in more than one way is covered by
-// none.
+// MatchPath reports whether a glob matches the escaped path of a request, as a rule that allows
+// reads it. It matches no path that servers read in more than one way.
 func MatchPath(pattern, escaped string) bool {
 	t, ok := readPath(escaped)
 	return ok && newGlob(pattern).match(t.exact, false)
 }
 
-// begins reports whether a path, without the slash before it, could match.
+// begins reports whether a path, without the leading slash, could match.
 func (g *glob) begins(path string, fold bool) bool {
 	if len(path) < len(g.literal) {
 		return false
@@ -50,15 +48,14 @@ func (g *glob) begins(path string, fold bool) bool {
 	return path[:len(g.literal)] == g.literal
 }
 
-// match reports whether the pattern covers the path. A sandbox chooses the path, so
-// this never goes back further than to the last **, and the time is bounded
-// by the product of both lengths.
+// match reports whether the pattern matches the path. A sandbox chooses the path, so this
+// backtracks only to the last **, and the time is bounded by the product of both lengths.
 func (g *glob) match(path string, fold bool) bool {
 	path = strings.TrimPrefix(path, "/")
 	if !g.begins(path, fold) {
 		return false
 	}
-	i, pos := 0, 0 // the next segment of each; pos is past the end with none left
+	i, pos := 0, 0 // the next segment of each; pos is past the end if none is left
 	star, mark := -1, 0
 	for {
 		if i < len(g.segments) && g.segments[i] == "**" {
@@ -129,8 +126,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// covers reports whether all that narrow matches is surely matched by wide too.
-// It may miss some that are.
+// covers reports whether wide certainly matches everything that narrow matches. It may miss some
+// cases.
 func covers(wide, narrow string) bool {
 	if apart(wide, narrow) {
 		return false
@@ -154,9 +151,8 @@ func covers(wide, narrow string) bool {
 	return len(w) == len(n)
 }
 
-// apart reports whether two patterns differ before the first star of either, and
-// so match nothing in common. Each rule of a block is compared with each
-// other, and nearly all of a thousand are apart.
+// apart reports whether two patterns differ before the first star of either, and so have no match
+// in common. Every pair of rules in a block is compared, and nearly all of a thousand are apart.
 func apart(a, b string) bool {
 	a, b = strings.TrimPrefix(a, "/"), strings.TrimPrefix(b, "/")
 	for i := range min(len(a), len(b)) {
@@ -170,8 +166,8 @@ func apart(a, b string) bool {
 	return false
 }
 
-// coversAll reports whether every path of narrow is surely one of wide. None is
-// all paths.
+// coversAll reports whether every path of narrow is certainly one of wide. An empty list means all
+// paths.
 func coversAll(wide, narrow []string) bool {
 	if len(wide) == 0 {
 		return true

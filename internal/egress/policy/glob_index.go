@@ -2,9 +2,9 @@ package policy
 
 import "strings"
 
-// globIndex matches a path with many globs. Most globs name a file or a directory at any
-// depth, so that the names of the path can be looked up: a workspace has tens of thousands of files, and
-// the levels name some eighty that they may not be.
+// globIndex matches a path with many globs. Most globs name a file or a directory at any depth, so
+// the names of the path can be looked up: a workspace has tens of thousands of files, and the
+// levels have some eighty globs.
 type globIndex struct {
 	files, dirs map[string]bool // of **/file and **/dir/**, in lower case
 	rest        []glob

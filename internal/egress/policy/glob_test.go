@@ -41,7 +41,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// slow is the meaning of a glob, without a thought for time.
+// slow is a simple implementation of globs, without regard to time.
 func slow(pattern, path []string) bool {
 	if len(pattern) == 0 {
 		return len(path) == 0
@@ -86,12 +86,12 @@ func FuzzGlob(f *testing.F) {
 			t.Fatalf("%q on %q is %v, want %v", pattern, path, got, want)
 		}
 		if newGlob(pattern).match(path, false) && !newGlob(pattern).match(path, true) {
-			t.Fatalf("%q on %q matches only where case counts", pattern, path)
+			t.Fatalf("%q on %q matches only with regard to case", pattern, path)
 		}
 	})
 }
 
-// What covers says must hold for every path.
+// The result of covers must be right for every path.
 func FuzzCovers(f *testing.F) {
 	f.Add("/a/**", "/a/*", "/a/b")
 	f.Add("/*/b", "/a*/b", "/a/b")
@@ -106,8 +106,7 @@ func FuzzCovers(f *testing.F) {
 	})
 }
 
-// A sandbox chooses the path, so the worst one must not cost more than the
-// product of the lengths.
+// A sandbox chooses the path, so the worst one must not cost more than the product of the lengths.
 func TestGlobDoesNotBlowUp(t *testing.T) {
 	g := newGlob("/" + strings.Repeat("**/a*a*a*a*b/", 30) + "x")
 	path := "/" + strings.Repeat("aaaaaaaaaaaaaaa/", 1000)
@@ -141,8 +140,8 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
-// The proxy's own check refuses no less: a path that passes it is one that
-// rules can see, and decoding is not where a rule can be slipped past.
+// The proxy's own check is not stricter: rules can match every path that it accepts, and decoding
+// cannot be used to evade a rule.
 func FuzzReadPath(f *testing.F) {
 	for _, s := range []string{"/a/%68ooks", "/a%2Fb", "/..", "/a//", "/%c0%ae", "/a;b"} {
 		f.Add(s)
@@ -174,7 +173,7 @@ func TestValidNameAgreesWithTheProxy(t *testing.T) {
 	}
 }
 
-// Finding S9: names of refs and repositories are covered as paths are.
+// Finding S9: globs match names of refs and repositories like paths.
 func TestFindingS9Match(t *testing.T) {
 	for _, c := range []struct {
 		glob, name string

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// validName reports whether a host name is in the one form that rules are
-// compared in: lower-case letters, digits and hyphens between dots, ASCII
-// only, and no last label that could make it an address.
+// validName reports whether a host name is in the one form in which rules are compared: lower-case
+// letters, digits and hyphens between dots, ASCII only, and without a last label that could make it
+// an address.
 func validName(h string) bool {
 	if h == "" || len(h) > 253 {
 		return false
@@ -39,8 +39,7 @@ func validName(h string) bool {
 	return false
 }
 
-// address reads a host that is an address. The quick look at the last byte
-// spares names the parser.
+// address parses a host that is an address. The check of the last byte keeps names from the parser.
 func address(h string) (netip.Addr, bool) {
 	if h == "" || (h[len(h)-1] < '0' || h[len(h)-1] > '9') && !strings.Contains(h, ":") {
 		return netip.Addr{}, false
@@ -71,8 +70,7 @@ func checkPattern(h string) error {
 	return nil
 }
 
-// sharedSuffix reports whether a wildcard covers names that a provider hands
-// out to anybody.
+// sharedSuffix reports whether a wildcard matches names that a provider gives to anybody.
 func sharedSuffix(pattern string) bool {
 	name, wild := strings.CutPrefix(pattern, "*.")
 	if !wild {
@@ -82,8 +80,8 @@ func sharedSuffix(pattern string) bool {
 	return suffix == name
 }
 
-// prefix reads an address or a prefix. Bits below the mask are an error in a
-// document, since it is open which of both was meant.
+// prefix parses an address or a prefix. Bits below the mask are an error in a document, because it
+// is unclear which of both was meant.
 func prefix(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil

@@ -37,8 +37,8 @@ func TestTheOrganisationIsACeiling(t *testing.T) {
 		{"PUT https://api.good.test/x", "deny", "organisation"},
 		{"GET https://api.good.test/hooks/1", "deny", "organisation"},
 		{"GET https://evil.test/", "deny", "level"},
-		// A task that speaks of the network has what it lists, not all that
-		// the organisation would permit.
+		// A task with network settings may reach what it lists, not everything that the
+		// organisation would permit.
 		{"GET https://other.good.test/", "deny", "level"},
 		{"GET https://db.good.test:5432/", "ask", "organisation"},
 	} {
@@ -52,12 +52,12 @@ func TestTheOrganisationIsACeiling(t *testing.T) {
 	if got := p.Connect("db.good.test", 5432).Private; !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}) {
 		t.Errorf("private addresses outside the organisation's: %v", got)
 	}
-	// Without a word about the network below it, its hosts are what there is.
+	// Without network settings in lower layers, the organisation's hosts apply.
 	alone := compile(t, org(top), ofTask(parse(t, "git: {fetch: deny}")))
 	if d := decide(t, alone, "POST https://other.good.test/"); d.Effect != egress.Ask || d.Rule != policy.RuleWrites {
 		t.Errorf("the organisation's own hosts: %+v", d)
 	}
-	// And a task that lists nothing gets nothing.
+	// A task with an empty list may reach nothing.
 	if d := decide(t, compile(t, org(top), ofTask(policy.None())), "GET https://other.good.test/"); d.Effect != egress.Deny {
 		t.Errorf("with no network: %+v", d)
 	}
@@ -103,11 +103,11 @@ func TestSettingsOnlyTighten(t *testing.T) {
 		}
 	}
 	if len(warnings) < 10 {
-		t.Errorf("what is ignored is worth a warning: %v", warnings)
+		t.Errorf("an ignored setting gives a warning: %v", warnings)
 	}
 }
 
-// random makes documents out of few hosts, so that layers meet.
+// random makes documents from few hosts, so that layers overlap.
 func random(r *rand.Rand) policy.Document {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	d := policy.Document{Policy: "v1", Level: pick("", "", "strict", "standard", "light", "minimal")}
@@ -152,7 +152,7 @@ func valid(r *rand.Rand) policy.Document {
 	}
 }
 
-// ask puts every request there is to a policy.
+// ask asks a policy about every possible request.
 func ask(p *policy.Policy, each func(what string, e egress.Effect)) {
 	for _, host := range []string{"a.x.test", "c.x.test", "d.a.x.test", "b.test", "other.test"} {
 		for _, port := range []int{443, 444} {
@@ -178,15 +178,15 @@ func effects(p *policy.Policy) map[string]egress.Effect {
 	return out
 }
 
-// Whatever a task says, it is no wider than its organisation's document
-// alone; and a denial that any layer adds only takes away.
+// Whatever a task says, it is no wider than its organisation's document alone; and a denial that
+// any layer adds only takes away.
 func TestLayersOnlyTighten(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	narrower := 0
 	for range 150 {
 		top, mid, low := valid(r), valid(r), valid(r)
 		if top.Level == "" {
-			top.Level = "standard" // or else a lower layer chooses
+			top.Level = "standard" // otherwise a lower layer chooses
 		}
 		if len(top.Network.Hosts) == 0 && top.Network.Unlisted == "" {
 			continue
@@ -202,7 +202,7 @@ func TestLayersOnlyTighten(t *testing.T) {
 				narrower++
 			}
 		}
-		// A document that only denies, anywhere.
+		// A document that only denies, in any layer.
 		denies := policy.Document{Policy: "v1", Network: policy.Network{Hosts: []policy.Host{{Host: "*.x.test", Ports: policy.Ports{policy.AllPorts}, Rules: []policy.Rule{{Do: egress.Deny}}}}}}
 		with := effects(compile(t, org(top), project(mid), ofTask(low), ofTask(denies)))
 		for what, e := range effects(both) {
@@ -220,8 +220,8 @@ func TestLayersOnlyTighten(t *testing.T) {
 	}
 }
 
-// What Connect says before the first byte is no stricter than any request,
-// and a name is answered if anything could get through.
+// Connect's answer before the first byte is no stricter than that for any request, and a name is
+// resolved if any request could be allowed.
 func TestConnectAgreesWithRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	seen := map[egress.Effect]int{}
@@ -247,7 +247,7 @@ func TestConnectAgreesWithRequests(t *testing.T) {
 					}
 					continue
 				}
-				// Bytes that are not inspected: no request could be denied.
+				// Bytes that are not inspected: no request may be denied.
 				for _, m := range []string{"GET", "POST", "PUT"} {
 					for _, path := range []string{"/", "/p/q", "/p/r/s"} {
 						for _, ws := range []bool{false, true} {
@@ -266,7 +266,7 @@ func TestConnectAgreesWithRequests(t *testing.T) {
 	}
 }
 
-// If nothing widens, no request fares better.
+// If Widen reports nothing, no request is decided more loosely.
 func TestWidenMissesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	none := 0
@@ -277,7 +277,7 @@ func TestWidenMissesNothing(t *testing.T) {
 		switch d := &b[i]; r.IntN(4) {
 		case 0:
 			b[i] = valid(r)
-		case 1: // drop a block
+		case 1: // remove a block
 			if n := len(d.Network.Hosts); n > 0 {
 				at := r.IntN(n)
 				d.Network.Hosts = slices.Concat(d.Network.Hosts[:at], d.Network.Hosts[at+1:])
@@ -288,7 +288,7 @@ func TestWidenMissesNothing(t *testing.T) {
 				h := &d.Network.Hosts[r.IntN(n)]
 				h.Rules = slices.Concat([]policy.Rule{{ID: "new", Do: egress.Deny}}, h.Rules)
 			}
-		case 3: // drop a rule
+		case 3: // remove a rule
 			if n := len(d.Network.Hosts); n > 0 {
 				d.Network.Hosts = slices.Clone(d.Network.Hosts)
 				h := &d.Network.Hosts[r.IntN(n)]

@@ -18,7 +18,7 @@ func Levels() []string {
 	return out
 }
 
-// LevelText is a level as it is shipped, with its comments.
+// LevelText returns a level as it is shipped, with its comments.
 func LevelText(name string) ([]byte, error) {
 	if slices.Contains(levels, name) {
 		if b, err := levelFiles.ReadFile("levels/" + name + ".yaml"); err == nil {
@@ -28,8 +28,8 @@ func LevelText(name string) ([]byte, error) {
 	return nil, fault.Newf(fault.Invalid, "policy_invalid", "there is no level %q", clip(name)).WithHint("The levels are strict, standard, light and minimal.")
 }
 
-// parsed holds the levels that somebody has asked for: a process that
-// decides nothing should not pay for them.
+// parsed holds the levels that were requested, so that a process that makes no decisions does not
+// parse any.
 var parsed = map[string]func() (Document, error){
 	"strict":   sync.OnceValues(func() (Document, error) { return parseLevel("strict") }),
 	"standard": sync.OnceValues(func() (Document, error) { return parseLevel("standard") }),
@@ -45,8 +45,7 @@ func parseLevel(name string) (Document, error) {
 	return Parse(b)
 }
 
-// Level is a shipped level as a document. Its lists are shared: they are not
-// to be changed.
+// Level returns a shipped level as a document. Its lists are shared and must not be changed.
 func Level(name string) (Document, error) {
 	if f := parsed[name]; f != nil {
 		return f()

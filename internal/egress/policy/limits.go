@@ -9,8 +9,8 @@ func (r RuleLimits) limits(rule string) Limits {
 	return Limits{Rule: rule, Requests: r.Requests, Window: time.Duration(r.Per), Bytes: r.Bytes, Connections: r.Connections}
 }
 
-// tighter lays a lower layer's limits under an upper one's. What is left is
-// counted under the upper's rule.
+// tighter combines a lower layer's limits with an upper one's. The result counts under the upper
+// layer's rule.
 func tighter(upper, lower Limits) Limits {
 	if upper == (Limits{}) {
 		return lower
@@ -24,12 +24,12 @@ func tighter(upper, lower Limits) Limits {
 	return out
 }
 
-// slower compares rates. Both have requests and a window.
+// slower compares rates. Both must have requests and a window.
 func slower(a, b Limits) bool {
 	return float64(a.Requests)*b.Window.Seconds() < float64(b.Requests)*a.Window.Seconds()
 }
 
-// smaller is the smaller of two bounds, of which zero is none.
+// smaller returns the smaller of two limits, where zero means no limit.
 func smaller[T int | int64 | Duration](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -1,8 +1,7 @@
 package policy
 
-// Line is the line of a field in a document's text, by the name that
-// warnings have for it; of what it should be in if it is not there, and zero
-// if the text is no document.
+// Line returns the line of a field in a document's text, by the name in warnings. If the field is
+// missing, it is the line of its parent, and zero if the text is not a document.
 func Line(text []byte, field string) int {
 	var d Document
 	root, err := decode(text, &d)

@@ -9,39 +9,34 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Addresses and a name that no sandbox ever reaches, whatever its policy: the
-// metadata service of most clouds, an address reserved for documentation, and a name
-// that never exists.
+// Addresses and a name that no sandbox ever reaches, whatever its policy: the metadata service of
+// most clouds, an address reserved for documentation, and a name that never exists.
 const (
 	MetadataAddress = "169.254.169.254:80"
 	NobodysDatagram = "192.0.2.1:9"
 	NobodysName     = "crannog-probe.invalid"
 )
 
-// Look is what a sandbox's first process tries over its link before the
-// sandbox is ready. Who judges the link knows by it what was only tried.
-// Hosts and ports are written as host:port.
+// Look lists what a sandbox's first process tries over its network before the sandbox is ready. The
+// gateway recognises these probes by it. Hosts and ports are written as host:port.
 type Look struct {
-	Refused []string // addresses to which no connection may come about
+	Refused []string // addresses to which no connection may succeed
 	Dropped []string // addresses that no datagram may reach
 	Unknown []string // names that must have no address
 	Known   []string // names that must have one
-	Reached []string // of known names, where a connection must come about
+	Reached []string // of known names, to which a connection must succeed
 	Closed  []string // of known names, where none may
 }
 
-// closedPorts are those that no policy opens by accident. One is enough.
+// closedPorts are ports that no policy allows by accident. One is enough.
 var closedPorts = []int{9, 1, 7}
 
-// Look picks what stands for the policy: a host that it lets through, one that
-// it does not, and a port of the first that is closed. Nothing outside hears
-// of any of it. A connection is dialled when its first byte has come, and none
-// does; what is passed unseen is dialled at once, so such a host is looked up
-// and no more.
+// Look picks samples of the policy: an allowed host, a denied one, and a denied port of the first.
+// No outside host notices any of it. A connection is dialled when its first byte has arrived, and
+// none is sent; a tunnel is dialled at once, so its host is only looked up.
 func (p *Policy) Look() Look {
 	l := Look{Refused: []string{MetadataAddress}, Dropped: []string{NobodysDatagram}}
-	// Where no layer lists hosts, every name has an address, and each connection is
-	// judged.
+	// If no layer lists hosts, every name has an address, and each connection is judged.
 	if !p.Reachable(NobodysName) {
 		l.Unknown = []string{NobodysName}
 	}
@@ -80,9 +75,8 @@ func (p *Policy) Look() Look {
 	return l
 }
 
-// open is a port of a host at which a connection can be tried without anybody
-// noticing, zero if there is none. A rule that counts connections would count
-// this one.
+// open returns a port of a host at which a connection can be tried without a trace, or zero. A rule
+// that counts connections would count this one.
 func (p *Policy) open(h Host) int {
 	ports := []int{443, 80}
 	for _, r := range h.Ports {

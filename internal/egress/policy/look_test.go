@@ -26,8 +26,8 @@ func TestLook(t *testing.T) {
 		"a closed port that is open": {"unlisted: deny, hosts: [{host: a.test, ports: [9, 443], rules: [{do: allow}]}]", policy.Look{
 			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:1"},
 		}},
-		// A tunnel is dialled as soon as it is accepted, and a counted
-		// connection is one less for programs.
+		// A tunnel is dialled as soon as it is accepted, and a counted connection leaves programs
+		// one less.
 		"a tunnel": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]", policy.Look{
 			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
 		}},
@@ -49,7 +49,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What a link leads to is looked at where a pattern names the link's path.
+// The target of a link is checked if a pattern names the link's path.
 func TestBehind(t *testing.T) {
 	m := policy.Files{Deny: []string{"**/.ssh/**", "/workspace/a/*/key", "**/.env"}, ReadOnly: []string{"**/.git/hooks/**"}}.Matcher()
 	for path, want := range map[string]bool{

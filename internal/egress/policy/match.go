@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Matcher decides about paths of the sandbox's file tree. It is made once for
-// many paths.
+// Matcher decides about paths of the sandbox's file tree. One is made for many paths.
 type Matcher struct {
 	deny, protect, readOnly  []glob
 	denied, protected, fixed globIndex
@@ -27,20 +26,20 @@ func (f Files) Matcher() Matcher {
 	return m
 }
 
-// Denied reports whether a path is not to come in. It ignores case: on file systems
-// that do so too, .ENV is .env.
+// Denied reports whether a path must not come in. It ignores case: on file systems that do so too,
+// .ENV is .env.
 func (m Matcher) Denied(path string) bool { return m.denied.match(path) }
 
-// Protected reports whether changes of a path stay inside unless they are asked for.
+// Protected reports whether changes of a path stay inside unless they are requested.
 func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 
 // ReadOnly reports whether a path is mounted read-only inside.
 func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
 
-// Behind reports whether a file below a path could be denied or read-only because
-// of the path itself, which may be that of a symbolic link: a pattern names a part
-// of the path, and not only files below any directory. Two paths with the same way
-// have the same files denied and read-only below them.
+// Behind reports whether a file below a path could be denied or read-only because of the path
+// itself, which may be that of a symbolic link: a pattern names a part of the path, and not only
+// files below any directory. Two paths with equal ways have the same files denied and read-only
+// below them.
 func (m Matcher) Behind(path string) (way string, could bool) {
 	var b strings.Builder
 	for _, globs := range [][]glob{m.deny, m.readOnly} {
@@ -57,8 +56,7 @@ func (m Matcher) Behind(path string) (way string, could bool) {
 	return b.String(), could
 }
 
-// after are the segments of a pattern that may stand next when all of a path
-// is taken.
+// after returns the segments of a pattern that may come next after the whole path.
 func (g *glob) after(path string) []int {
 	at := g.open([]int{0})
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
@@ -77,7 +75,7 @@ func (g *glob) after(path string) []int {
 	return at
 }
 
-// open adds the segments that come after a **, which need not take any.
+// open adds the segments after a **, which may match no segment.
 func (g *glob) open(at []int) []int {
 	for i := 0; i < len(at); i++ {
 		if n := at[i]; n < len(g.segments) && g.segments[n] == "**" && !slices.Contains(at, n+1) {

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// merge folds the layers into one document, for what no block decides.
+// merge combines the layers into one document, for what no block decides.
 func (p *Policy) merge(warnings *[]Warning) error {
 	m := &p.merged
 	m.Policy, m.Level = "v1", p.level
@@ -46,8 +46,8 @@ func (p *Policy) merge(warnings *[]Warning) error {
 	return p.conflicts(warnings)
 }
 
-// conflicts finds what only several layers together have: two bindings for
-// one header, and a binding to a host that another layer makes a tunnel.
+// conflicts finds conflicts between layers: two bindings for one header, and a binding to a host
+// that another layer makes a tunnel.
 func (p *Policy) conflicts(warnings *[]Warning) error {
 	c := &checker{}
 	c.secrets(&p.merged.Secrets, &Network{})
@@ -63,11 +63,10 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 	return c.err()
 }
 
-// Binds are the bindings of all layers, with their defaults filled in.
+// Binds returns the bindings of all layers, with their defaults filled in.
 func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 
-// scalars are the settings that are words and have nothing to do with the
-// network.
+// scalars are the settings that are words and not about the network.
 type scalars struct {
 	isolation, mode, tracked, tools, approve, onTimeout setting
 }
@@ -101,7 +100,7 @@ func (s *settings) into(m *Document) {
 	m.Packages.Publish = s.publish.effect()
 }
 
-// either holds if one of both does. An unset value is nil.
+// either reports whether one of both is true. An unset value is nil.
 func either(upper, lower *bool) *bool {
 	if lower == nil || upper != nil && *upper {
 		return upper

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// longestText bounds a document: the largest that anybody wrote by hand
-	// is a few hundred lines.
+	// longestText limits the size of a document: the longest handwritten ones have a few hundred
+	// lines.
 	longestText = 1 << 20
 	deepest     = 16
 	mostNodes   = 100_000
 )
 
-// Parse reads one document, strictly: a field that it does not know, a key
-// that stands twice, an alias, an empty value or a second document is an
-// error, since each could hide a rule from a reviewer of the text. JSON is
-// read too, being YAML.
+// Parse parses one document, strictly: an unknown field, a key that appears twice, an alias, an
+// empty value or a second document is an error, because each could hide a rule from a reviewer of
+// the text. JSON is accepted too, because it is YAML.
 func Parse(text []byte) (Document, error) {
 	var d Document
 	root, err := decode(text, &d)
@@ -66,8 +65,8 @@ func decode(text []byte, v any) (*yaml.Node, error) {
 	return root.Content[0], nil
 }
 
-// inspect refuses what makes a text mean more than it shows: aliases, with
-// which a few lines grow to gigabytes, tags, merges, depth and emptiness.
+// inspect rejects what makes a text mean more than it shows: aliases, with which a few lines grow
+// to gigabytes, tags, merges, depth and empty values.
 func inspect(n *yaml.Node, depth int, left *int) error {
 	*left--
 	switch {
@@ -76,9 +75,9 @@ func inspect(n *yaml.Node, depth int, left *int) error {
 	case *left < 0:
 		return at(n, "the document has too many entries")
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		return at(n, "anchors and aliases are not taken; write the value out")
+		return at(n, "anchors and aliases are not supported; write the value out")
 	case n.Style&yaml.TaggedStyle != 0:
-		return at(n, "tags are not taken")
+		return at(n, "tags are not supported")
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return at(n, "a field without a value; leave the field out")
 	}
@@ -93,8 +92,7 @@ func inspect(n *yaml.Node, depth int, left *int) error {
 	return nil
 }
 
-// number notes the line of each field, so that an error about what a field
-// says can name it.
+// number records the line of each field, so that an error about its value can name it.
 func number(n *yaml.Node, path string, lines map[string]int) {
 	lines[path] = n.Line
 	switch n.Kind {
@@ -117,8 +115,8 @@ func join(path, field string) string {
 	return path + "." + field
 }
 
-// plain takes the names of Go types out of an error of the YAML library,
-// and all but the first few of many.
+// plain removes the names of Go types from an error of the YAML library, and all but the first few
+// of many errors.
 func plain(err error) string {
 	var many *yaml.TypeError
 	list := []string{err.Error()}

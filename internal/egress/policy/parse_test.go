@@ -25,7 +25,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a key twice", "policy: v1\nname: a\nname: b\n", "already defined"},
 		{"two documents", "policy: v1\n---\npolicy: v1\n", "more than one document"},
 		{"a list", "- policy\n", "not a set of fields"},
-		{"alias", "policy: v1\nnetwork: {hosts: [&a {host: a.test, rules: []}, *a]}\n", "aliases are not taken"},
+		{"alias", "policy: v1\nnetwork: {hosts: [&a {host: a.test, rules: []}, *a]}\n", "aliases are not supported"},
 		{"merge", "policy: v1\n<<: {name: x}\n", "a field's name"},
 		{"tag", "policy: !!str v1\n", "tags"},
 		{"empty value", hosts + "    - host: a.test\n      rules:\n        - do: allow\n          paths:\n", "line 7: a field without a value"},
@@ -66,17 +66,17 @@ func TestWhatIsRefused(t *testing.T) {
 		{"addresses without tunnel", hosts + "    - {addresses: [1.2.3.4], rules: [{do: allow}]}\n", "needs tunnel: true"},
 		{"unreachable", hosts + "    - {host: a.test, rules: [{id: a, methods: [GET], paths: [/x/**], do: allow}, {id: b, paths: ['/x/**'], do: deny}]}\n", "is never reached: rule 2 of the block denies"},
 		{"the same rule", hosts + "    - {host: a.test, rules: [{do: allow}, {methods: [GET], do: allow}]}\n", "is never reached: rule 1 of the block allows"},
-		{"id twice", hosts + "    - {host: a.test, rules: [{id: a, methods: [GET], do: allow}, {id: a, methods: [PUT], do: allow}]}\n", "stands twice"},
+		{"id twice", hosts + "    - {host: a.test, rules: [{id: a, methods: [GET], do: allow}, {id: a, methods: [PUT], do: allow}]}\n", "appears twice"},
 		{"limits without a window", hosts + "    - {host: a.test, rules: [{do: allow, limits: {requests: 5}}]}\n", "go together"},
 		{"negative limit", hosts + "    - {host: a.test, rules: [{do: allow, limits: {bytes: -1}}]}\n", "positive"},
-		{"limited denial", hosts + "    - {host: a.test, rules: [{do: deny, limits: {bytes: 1}}]}\n", "lets nothing through"},
+		{"limited denial", hosts + "    - {host: a.test, rules: [{do: deny, limits: {bytes: 1}}]}\n", "allows nothing"},
 		{"a bare number", "policy: v1\nsecrets: {max_ttl: 60}\n", "not a duration"},
 		{"allow on timeout", "policy: v1\napprovals: {on_timeout: allow}\n", "not one of deny"},
 		{"quorum", "policy: v1\napprovals: {quorum: 11}\n", "1 to 10"},
 		{"file path", "policy: v1\nfilesystem: {write: [tmp]}\n", "not an absolute path"},
 		{"file path that climbs", "policy: v1\nfilesystem: {write: [/tmp/../etc]}\n", "not an absolute path"},
 		{"ref", "policy: v1\ngit: {remotes: [{host: a.test, repo: a/b, push: [main]}]}\n", "must begin with refs/"},
-		{"repo", "policy: v1\ngit: {remotes: [{host: a.test, repo: a/b.git}]}\n", "without a slash"},
+		{"repo", "policy: v1\ngit: {remotes: [{host: a.test, repo: a/b.git}]}\n", "must not have a slash"},
 		{"what is not there", "policy: v1\nscan: {downloads: block}\n", "there is no field scan"},
 	} {
 		_, err := policy.Parse([]byte(c.text))
@@ -98,8 +98,8 @@ func TestBindingsThatAreRefused(t *testing.T) {
 		{"echo", "{name: A, host: httpbin.org, header: X}", "sends back"},
 		{"no header", "{name: A, host: a.test}", "header: is missing"},
 		{"framing", "{name: A, host: a.test, header: Host}", "frames the request"},
-		{"newline", `{name: A, host: a.test, header: X, format: "{}\nX: y"}`, "only what a header may hold"},
-		{"no place", "{name: A, host: a.test, header: X, format: abc}", "holds {} once"},
+		{"newline", `{name: A, host: a.test, header: X, format: "{}\nX: y"}`, "only characters that a header may have"},
+		{"no place", "{name: A, host: a.test, header: X, format: abc}", "must contain {} once"},
 		{"basic and header", "{name: A, host: a.test, header: X, basic: me}", "of its own"},
 		{"two for one header", "{name: A, host: a.test, header: X-Key, paths: [/a/**]}, {name: B, host: a.test, header: x-key, paths: [/a/b]}", "sets too"},
 		{"basic beside Authorization", "{name: A, host: a.test, basic: me}, {name: B, host: a.test, header: authorization}", "sets too"},
@@ -111,7 +111,7 @@ func TestBindingsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
-	// The same holds over two layers.
+	// The same applies to two layers.
 	a := parse(t, "network: {hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]}\nlevel: minimal")
 	b := parse(t, "secrets: {bind: [{name: A, host: a.test, header: X}]}")
 	if _, _, err := policy.Compile(project(a), ofTask(b)); err == nil || !strings.Contains(err.Error(), "is a tunnel") {
@@ -206,7 +206,7 @@ func TestWarnings(t *testing.T) {
 		"network: {hosts: [{host: '*.s3.amazonaws.com', rules: [{methods: [PUT], do: allow}]}]}":           "stores data for anyone",
 		"network: {hosts: [{host: github.com, rules: [{methods: [GET], do: allow}]}]}":                     "",
 		"network: {hosts: [{host: github.com, rules: [{methods: [POST], paths: [/acme/**], do: allow}]}]}": "",
-		"network: {hosts: [{host: '*.github.io', rules: [{methods: [GET], do: allow}]}]}":                  "hands out to anybody",
+		"network: {hosts: [{host: '*.github.io', rules: [{methods: [GET], do: allow}]}]}":                  "gives to anybody",
 		"network: {hosts: [{host: a.test}]}":                                                               "has no rules",
 		"network: {hosts: [{addresses: [10.0.0.0/8], tunnel: true, rules: [{do: allow}]}]}":                "is private",
 		"network: {unlisted: allow}": "is looser than ask",

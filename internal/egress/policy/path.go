@@ -2,22 +2,21 @@ package policy
 
 import "strings"
 
-// longestPath bounds what is matched against globs.
+// longestPath limits what is matched against globs.
 const longestPath = 16 << 10
 
-// target is a path in the form in which rules see it: every escape undone,
-// so that %68ooks cannot pass a rule about hooks, except that of a slash.
+// target is a path in the form that rules match: every escape is decoded, so that %68ooks cannot
+// evade a rule about hooks, except that of a slash.
 type target struct {
 	exact string
-	// loose is for rules that tighten: without the slash at the end, and
-	// with escaped slashes as slashes, since a server may read it so.
+	// loose is for rules that make a decision stricter: without the trailing slash, and with
+	// escaped slashes as slashes, since a server may read it so.
 	loose   string
 	escaped bool // holds an escaped slash
 }
 
-// readPath undoes the escapes of a path. It refuses what servers read in
-// more than one way, as the proxy does before: a decision must not hang on
-// somebody else's check.
+// readPath decodes the escapes of a path. It rejects what servers read in more than one way, as the
+// proxy does before: a decision must not depend on another package's check.
 func readPath(p string) (target, bool) {
 	if p == "" || p[0] != '/' || len(p) > longestPath {
 		return target{}, false
@@ -35,8 +34,8 @@ func readPath(p string) (target, bool) {
 	return target{exact: p, loose: trimSlash(p)}, true
 }
 
-// dotted reports whether a rest of a path begins with an empty segment, unless
-// nothing follows, or with one that goes nowhere or up.
+// dotted reports whether the rest of a path begins with an empty segment, unless it is the last, or
+// with "." or "..".
 func dotted(rest string) bool {
 	if rest != "" && rest[0] == '/' {
 		return true

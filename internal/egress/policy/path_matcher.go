@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// PathMatcher matches a path with the globs of a Matcher's protected files segment by
-// segment, so that a directory that symbolic links lead to can be judged by each
-// path that reaches it. A set of states stands for all paths with the same future:
-// links that form a circle have endless paths, and few sets.
+// PathMatcher matches a path segment by segment with the globs of a Matcher's protected files, so
+// that a directory that symbolic links lead to can be judged by each path that reaches it. A set of
+// states stands for all paths that match alike from there on: links in a circle have endless paths,
+// but only few sets.
 type PathMatcher struct{ globs []glob }
 
-// MatchState is how far each glob is matched after some path. Paths with equal states are
-// matched alike from there on.
+// MatchState is the progress of each glob after some path. Paths with equal states match alike from
+// there on.
 type MatchState = string
 
-// ProtectedPaths matches what Protected matches.
+// ProtectedPaths returns a PathMatcher that gives the same answers as Protected.
 func (m Matcher) ProtectedPaths() PathMatcher {
 	return PathMatcher{slices.Concat(m.protect, m.readOnly)}
 }
 
-// Start is the state after a path, which is absolute and clean.
+// Start returns the state after a path, which must be absolute and clean.
 func (w PathMatcher) Start(path string) MatchState {
 	var at MatchState
 	for i := range w.globs {
@@ -36,7 +36,7 @@ func (w PathMatcher) Start(path string) MatchState {
 	return at
 }
 
-// Step is the state one segment later.
+// Step returns the state one segment later.
 func (w PathMatcher) Step(at MatchState, name string) MatchState {
 	var next strings.Builder
 	w.each(at, func(g *glob, i int, places []int) {
@@ -57,7 +57,7 @@ func (w PathMatcher) Step(at MatchState, name string) MatchState {
 	return next.String()
 }
 
-// Matches reports whether a path that led to a state is matched.
+// Matches reports whether the path of a state matches.
 func (w PathMatcher) Matches(at MatchState) bool {
 	found := false
 	w.each(at, func(g *glob, _ int, places []int) {
@@ -66,7 +66,7 @@ func (w PathMatcher) Matches(at MatchState) bool {
 	return found
 }
 
-// each calls back with the places of each glob that is still alive.
+// each calls back with the positions in each glob that can still match.
 func (w PathMatcher) each(at MatchState, f func(g *glob, i int, places []int)) {
 	for len(at) > 0 {
 		i := int(at[0])<<8 | int(at[1])
@@ -79,8 +79,8 @@ func (w PathMatcher) each(at MatchState, f func(g *glob, i int, places []int)) {
 	}
 }
 
-// encode is a place in a glob. There are at most a few hundred globs of a few
-// hundred segments.
+// encode encodes a position in a glob. There are at most a few hundred globs of a few hundred
+// segments.
 func encode(glob, place int) MatchState {
 	return string([]byte{byte(glob >> 8), byte(glob), byte(place >> 8), byte(place)})
 }

@@ -23,6 +23,6 @@ func TestMatchedSegmentBySegment(t *testing.T) {
 		}
 	}
 	if w.Start("/workspace/a1") != w.Start("/workspace/a2") || w.Start("/workspace/b") == w.Start("/workspace/x") {
-		t.Error("states are not told apart by what may follow")
+		t.Error("states are equal although different paths may follow")
 	}
 }

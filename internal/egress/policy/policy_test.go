@@ -32,7 +32,7 @@ func task(t testing.TB, text string) *policy.Policy {
 	return compile(t, policy.Layer{Kind: policy.LayerTask, Document: parse(t, text)})
 }
 
-// sample is the document of the reference under a level.
+// sample returns the reference page's document under a level.
 func sample(t testing.TB, level string) *policy.Policy {
 	t.Helper()
 	text, err := os.ReadFile("testdata/task.yaml")
@@ -47,7 +47,7 @@ func sample(t testing.TB, level string) *policy.Policy {
 	return compile(t, policy.Layer{Kind: policy.LayerTask, Document: d})
 }
 
-// decide judges "METHOD url", or "host:port" as a connection.
+// decide decides about "METHOD url", or about "host:port" as a connection.
 func decide(t testing.TB, p *policy.Policy, s string) egress.Decision {
 	t.Helper()
 	text := "cases: [{expect: allow, "
@@ -102,8 +102,7 @@ func TestDecisionsUnderEachLevel(t *testing.T) {
 	}
 }
 
-// A decision names its rule and layer, and a change of the policy that would allow
-// it.
+// A decision names its rule and layer, and a change of the policy that would allow it.
 func TestRuleLayerAndFix(t *testing.T) {
 	p := sample(t, "strict")
 	q := sample(t, "standard")
@@ -142,7 +141,7 @@ func TestRuleLayerAndFix(t *testing.T) {
 	}
 }
 
-// What a fix says must do what it promises.
+// A suggested fix must have the promised effect.
 func TestFixesWork(t *testing.T) {
 	d := parse(t, "level: strict\nnetwork: {hosts: [{host: a.test, rules: [{methods: [GET], paths: [/x], do: allow}]}]}")
 	allow := func(hosts ...string) *policy.Policy {
@@ -163,7 +162,7 @@ func TestFixesWork(t *testing.T) {
 			t.Errorf("%s: after %s it is %s by %s", request, before.Fix, got.Effect, got.Rule)
 		}
 		if got := decide(t, after, "GET https://a.test/x"); got.Effect != "allow" {
-			t.Errorf("%s takes away what was allowed: %+v", before.Fix, got)
+			t.Errorf("%s removes what was allowed: %+v", before.Fix, got)
 		}
 	}
 }
@@ -189,15 +188,15 @@ func TestInspectOnlyWhereNeeded(t *testing.T) {
 		}
 	}
 	if c := p.Connect("asks.test", 443); c.Effect != egress.Ask {
-		t.Errorf("unopened bytes that a rule asks about: %+v", c)
+		t.Errorf("bytes that are not decrypted and that a rule asks about: %+v", c)
 	}
 	if c := p.Connect("sized.test", 443); c.Limits.Bytes != 5 || c.Limits.Connections != 2 || c.Limits.Rule != "host:sized.test/rule-1" {
 		t.Errorf("limits: %+v", c.Limits)
 	}
-	// Where no byte may pass unseen, all TLS is opened.
+	// If tunnels are denied, all TLS is decrypted.
 	for _, level := range []string{"strict", "standard"} {
 		if c := task(t, "level: "+level+"\nnetwork: {hosts: [{host: plain.test, rules: [{do: allow}]}]}").Connect("plain.test", 443); !c.Inspect {
-			t.Errorf("%s lets a connection pass unopened: %+v", level, c)
+			t.Errorf("%s lets a connection pass without being decrypted: %+v", level, c)
 		}
 	}
 	if c := task(t, "level: minimal").Connect("anything.test", 443); c.Inspect || c.Tunnel || c.Effect != egress.Allow {

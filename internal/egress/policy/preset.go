@@ -20,17 +20,16 @@ func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open leaves everything public open; the floor holds. As a task's document it is
-// only as open as the level above it. Its network replaces that of a level where the
-// caller may choose the level.
+// Open allows everything public; the floor still holds. As a task's document it is only as open as
+// the level above it. Where the caller may choose the level, its network replaces the level's.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: egress.Allow, WebSocket: egress.Allow,
 	}}
 }
 
-// devReads are only read from. Those of the second list also carry an
-// escaped slash in their paths, as npm's scoped names do.
+// devReads are hosts that are only read from. Those of the second list also have escaped slashes in
+// their paths, like npm's scoped names.
 var (
 	devReads = []string{
 		"pypi.org", "files.pythonhosted.org", "proxy.golang.org", "sum.golang.org", "go.dev", "golang.org", "storage.googleapis.com",
@@ -40,10 +39,9 @@ var (
 		"dl-cdn.alpinelinux.org", "cdn.jsdelivr.net",
 	}
 	devScoped = []string{"registry.npmjs.org", "registry.yarnpkg.com", "jsr.io", "npm.jsr.io"}
-	// devPlain are package mirrors that are read without TLS too: what they
-	// serve is signed.
+	// devPlain are package mirrors that are also read without TLS: their packages are signed.
 	devPlain = []string{"deb.debian.org", "security.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com"}
-	// devForges take a POST for a fetch; pushes are judged by git's rules.
+	// devForges need a POST for a fetch; the git rules decide about pushes.
 	devForges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"}
 	devModels = []string{
 		"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai", "api.groq.com",
@@ -78,8 +76,8 @@ func devHosts() []Host {
 	return out
 }
 
-// Hosts is what --allow says: each is a host, *. and a host, or an address,
-// with a port behind a colon if it is not 443. Nothing else is allowed.
+// Hosts returns the document of --allow: each entry is a host, *. and a host, or an address, with a
+// port behind a colon if it is not 443. Nothing else is allowed.
 func Hosts(allow ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "net/hosts", Network: Network{Unlisted: "deny"}}
 	for _, s := range allow {
@@ -128,9 +126,9 @@ func (d *Document) add(s string) error {
 	return nil
 }
 
-// Refuses reports whether a block of addresses denies what a name resolved to.
-// A name that is allowed must not lead where its address is denied. It is
-// asked for each address before it is dialled.
+// Refuses reports whether a block of addresses denies an address that a name resolved to. An
+// allowed name must not lead to a denied address. It is called for each address before it is
+// dialled.
 func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {
 	q := question{host: a.Unmap().String(), addr: a.Unmap(), port: port, mode: opaque}
 	for _, tables := range [][]*table{p.ceilings, p.grants} {

@@ -8,16 +8,16 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Problem is one thing that is wrong with a document, or worth a look.
+// Problem is a mistake in a document, or a possible one.
 type Problem struct {
 	Line    int    // from 1; zero is the document as a whole
-	Field   string // where that is known
+	Field   string // if known
 	Text    string
-	Warning bool // it is allowed
+	Warning bool // a warning
 }
 
-// Check reads a document as strictly as a sandbox does, lays it below others,
-// and says all that is wrong with it or worth a look.
+// Check parses a document as strictly as for a sandbox, combines it with the layers above, and
+// returns all mistakes and warnings.
 func Check(text []byte, layer string, above ...Layer) []Problem {
 	d, err := Parse(text)
 	if err != nil {
@@ -36,7 +36,7 @@ func Check(text []byte, layer string, above ...Layer) []Problem {
 	return found
 }
 
-// problemsIn takes the parser's text apart: it says all that is wrong in one.
+// problemsIn splits the parser's text: it reports all mistakes in one text.
 func problemsIn(err error) []Problem {
 	var found []Problem
 	said := err.Error()

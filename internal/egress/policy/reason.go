@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/names"
 )
 
-// why is what a verdict hangs on.
+// why is the reason of a verdict.
 type why int
 
 const (
@@ -33,7 +33,7 @@ func (w why) step() string {
 	return "no rule of the block matches"
 }
 
-// floor is a decision that no document can change.
+// floor returns a decision that no document can change.
 func (p *Policy) floor(rule string) egress.Decision {
 	d := egress.Decision{Effect: egress.Deny, Rule: rule, Layer: LayerFloor, Policy: p.digest}
 	switch rule {
@@ -51,8 +51,8 @@ func (p *Policy) floor(rule string) egress.Decision {
 	return d
 }
 
-// decision says a verdict to the outside, with its reason and what would
-// change it. What is allowed needs neither, and is the frequent case.
+// decision converts a verdict to a Decision, with its reason and a change that would allow it. An
+// allowed request needs neither, and is the frequent case.
 func (p *Policy) decision(q *question, v verdict) egress.Decision {
 	d := egress.Decision{Effect: v.effect, Rule: v.rule, Layer: v.layer, Policy: p.digest}
 	if v.effect == egress.Allow {
@@ -82,10 +82,10 @@ func (p *Policy) decision(q *question, v verdict) egress.Decision {
 	return d
 }
 
-// everywhere opens every private range; what is refused even then is the floor.
+// everywhere allows every private range; what is denied even then is the floor.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// flag is the host as --allow takes it.
+// flag returns the host in the form for --allow.
 func flag(q *question) string {
 	if q.port == 443 {
 		return q.host
@@ -93,8 +93,8 @@ func flag(q *question) string {
 	return q.host + ":" + strconv.Itoa(q.port)
 }
 
-// entry is the part of a rule that would match. A path of the sandbox's choosing
-// is quoted, and left out where it is long.
+// entry returns the part of a rule that would match. A path, which the sandbox chose, is quoted,
+// and left out if it is long.
 func entry(q *question) string {
 	if q.mode != judge || q.method == "" {
 		return ""
@@ -121,7 +121,7 @@ func (v verdict) reason(q *question) string {
 		if v.rule == RuleAddresses {
 			return "No name was looked up for " + at + ", and no block lists the address."
 		}
-		return "No block is about " + at + ", and " + v.rule + " of the " + v.layer + " layer" + verb + "those."
+		return "There is no block for " + at + ", and " + v.rule + " of the " + v.layer + " layer" + verb + "those."
 	case bySetting:
 		return v.rule + " of the " + v.layer + " layer" + verb + "this."
 	case unmatched:
@@ -129,8 +129,8 @@ func (v verdict) reason(q *question) string {
 	return "The block for " + q.host + " in the " + v.layer + " layer has no rule for this."
 }
 
-// loosened is the strictest level below the present one that does not deny by
-// a setting, or the next one below if all of them do.
+// loosened returns the strictest level below the present one that does not deny by a setting, or
+// the next lower one if all do.
 func (p *Policy) loosened(rule string) string {
 	at := slices.Index(levels, p.level)
 	for i := at - 1; i >= 0; i-- {

@@ -107,7 +107,7 @@ func (r *PortRange) set(s string) error {
 	return nil
 }
 
-// port reads a port without what Atoi tolerates, such as a sign.
+// port parses a port. Unlike Atoi it rejects a sign.
 func port(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || s[0] == '0' {

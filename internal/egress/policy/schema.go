@@ -9,6 +9,6 @@ var schema []byte
 
 //go:generate go test . -run ^TestSchema$ -update
 
-// Schema describes documents as a JSON Schema, for editors. It knows fields
-// and their kinds; what Check says counts.
+// Schema returns a JSON Schema of documents, for editors. It has only the fields and their types;
+// Check is authoritative.
 func Schema() []byte { return schema }

@@ -50,7 +50,7 @@ func schemaOf(of reflect.Type, said map[string]string) map[string]any {
 	return out
 }
 
-// The schema that editors get is that of this code.
+// The schema for editors is that of this code.
 func TestSchema(t *testing.T) {
 	s := schemaOf(reflect.TypeFor[policy.Document](), comments(t))
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -27,28 +27,28 @@ func words(effects []egress.Effect) []string {
 	return out
 }
 
-// What becomes of a sandbox whose hidden files git tracks.
+// What happens to a sandbox whose hidden files git tracks.
 const (
 	TrackedAllow = "allow" // it starts, and the history shows them
 	TrackedHide  = "hide"  // it starts without the history, and so without git
 	TrackedDeny  = "deny"  // it does not start
 )
 
-// toolsAllow lets the programs of version managers in the home be shown.
+// toolsAllow allows programs of version managers in the home directory to be mounted.
 const toolsAllow = "allow"
 
-// setting is a value with the layer that it is from.
+// setting is a value with the layer that it comes from.
 type setting struct{ value, layer string }
 
-// settings are the network's scalars that all layers together say.
+// settings are the network's scalar settings, combined from all layers.
 type settings struct {
 	unlisted, writes, tunnels, webSocket setting
 	fetch, pushNew, pushDelete, pushDrop setting
 	publish                              setting
 }
 
-// lay puts one layer's word for a setting under those above it. A looser one
-// is ignored and worth a warning.
+// lay applies one layer's value of a setting. A looser value than that of the layers above is
+// ignored and gives a warning.
 func (s *setting) lay(l Layer, field, value string, from []string, warn func(field, text string)) {
 	if value == "" {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// table holds the blocks of one layer, by what they are for.
+// table holds the blocks of one layer, by their kind of pattern.
 type table struct {
 	layer    string
 	exact    map[string][]*block
@@ -37,7 +37,7 @@ type block struct {
 	quorum       int
 	timeout      time.Duration
 	rules        []rule
-	// needs says that a rule cannot be judged without the request.
+	// needs means that a rule cannot decide without the request.
 	needs bool
 }
 
@@ -69,7 +69,7 @@ func newTable(l Layer) *table {
 	return t
 }
 
-// title names a block in rules and texts.
+// title returns the name of a block in rules and texts.
 func (h Host) title() string {
 	if h.Host != "" {
 		return h.Host
@@ -106,13 +106,11 @@ func newBlock(layer string, h Host) *block {
 	return b
 }
 
-// exactly is how specific an exact name is; wildcards and prefixes are as
-// specific as they are long.
+// exactly is the specificity of an exact name; that of wildcards and prefixes is their length.
 const exactly = 1 << 20
 
-// find returns the blocks of the one pattern that governs a host here: the
-// most specific one, whatever its ports, so that a wildcard cannot open what
-// the block of the exact host left closed.
+// find returns the blocks with the most specific pattern for a host, whatever their ports, so that
+// a wildcard cannot allow what the block of the exact host denies.
 func (t *table) find(host string, a netip.Addr) (blocks []*block, specific int) {
 	if a.IsValid() {
 		for _, n := range t.prefixes {
@@ -140,7 +138,7 @@ func (t *table) find(host string, a netip.Addr) (blocks []*block, specific int) 
 	}
 }
 
-// on picks the block for a port. Blocks of one pattern never share a port.
+// on returns the block for a port. Blocks of one pattern never share a port.
 func on(blocks []*block, port int) *block {
 	for _, b := range blocks {
 		if b.ports.has(port) {
@@ -150,7 +148,7 @@ func on(blocks []*block, port int) *block {
 	return nil
 }
 
-// question is what a block is asked.
+// question is what a block decides about.
 type question struct {
 	host   string
 	addr   netip.Addr // valid where host is an address
@@ -173,8 +171,8 @@ const (
 
 func (q *question) read() bool { return q.method == "GET" || q.method == "HEAD" }
 
-// match reports whether the rule is about the request, and whether it is at
-// least about one that a server could take for it.
+// match reports whether the rule matches the request, and whether it matches at least a request
+// that a server could take it for.
 func (r *rule) match(q *question) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0
 	for _, m := range r.methods {
@@ -198,9 +196,9 @@ func (r *rule) match(q *question) (exact, loose bool) {
 	return exact && fits, loose && close
 }
 
-// judge is the block's verdict on a question. Rules that tighten also match
-// what a server could take for what they name: other case, an escaped slash,
-// a slash at the end. They never open anything by that.
+// judge returns the block's verdict about a question. Rules that make it stricter also match what a
+// server could take for the same: other case, an escaped slash, a trailing slash. They never allow
+// anything by that.
 func (b *block) judge(q *question) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
 	var nearly *rule

@@ -26,18 +26,18 @@ func TestCases(t *testing.T) {
 	}
 	results, err = policy.RunCases(sample(t, "standard"), []byte("cases:\n  - {request: GET https://example.com/, expect: allow}\n  - {request: GET https://example.com/, expect: ask, rule: other}\n"))
 	if err != nil || len(results) != 2 || results[0].OK || results[1].OK || results[1].Line != 3 {
-		t.Errorf("what fails passes: %+v %v", results, err)
+		t.Errorf("a failing case passes: %+v %v", results, err)
 	}
 	for _, bad := range []string{"cases: []", "cases: [{expect: allow}]", "cases: [{request: x, expect: allow}]", "cases: [{connect: a, expect: allow}]",
 		"cases: [{request: GET https://a.test/}]", "cases: [{request: GET ftp://a.test/, expect: deny}]", "cases: [{request: GET https://a@b.test/, expect: deny}]", "tests: []"} {
 		if _, err := policy.RunCases(sample(t, "strict"), []byte(bad)); err == nil {
-			t.Errorf("%s is no error", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 }
 
-// What a server may take for a denied path is denied; what it may take for
-// an allowed one is not allowed by that.
+// A path that a server may take for a denied one is denied; one that it may take for an allowed one
+// is not allowed by that.
 func TestRulesCannotBeSlippedPast(t *testing.T) {
 	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
 		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")
@@ -145,7 +145,7 @@ func TestHosts(t *testing.T) {
 	}
 	for _, bad := range []string{"", "*", "*.com", "a b", "http://a.test", "a.test:0", "a.test:", "a.test:99999", "a.test/x", "a@b.test"} {
 		if _, err := policy.Hosts(bad); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestPresets(t *testing.T) {
 			}
 		}
 	}
-	// An open network in a level's place leaves the rest of the level.
+	// An open network that replaces a level's leaves the rest of the level unchanged.
 	level, err := policy.Level("standard")
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestPresets(t *testing.T) {
 	level.Network = policy.Open().Network
 	p := compile(t, policy.Layer{Kind: policy.LayerLevel, Document: level})
 	if decide(t, p, "POST https://a.test/").Effect != "allow" || p.Publish("pypi.org").Effect != "ask" || p.Level() != "standard" {
-		t.Error("the level is not what it was apart from its network")
+		t.Error("the level has changed apart from its network")
 	}
 }
 

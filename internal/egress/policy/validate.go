@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// mostProblems bounds the list in an error. It is enough to correct a file at
-	// once.
+	// mostProblems limits the list in an error. It is enough to correct a file at once.
 	mostProblems = 10
-	// Bounds of a document, so that decisions stay fast and a document from a client
-	// cannot use much memory.
+	// Limits of a document, so that decisions stay fast and a client's document cannot use much
+	// memory.
 	mostHosts    = 1024
 	mostRules    = 1024 // of one block
 	mostEntries  = 256  // of any other list
@@ -69,7 +68,7 @@ func (c *checker) err() error {
 func (d *Document) check(lines map[string]int) error {
 	c := &checker{lines: lines}
 	if d.Policy != "v1" {
-		c.bad("policy", "must be v1, the only version there is")
+		c.bad("policy", "must be v1, the only version")
 	}
 	if d.Name != "" && !word(d.Name, "._-/") {
 		c.bad("name", "must be up to 64 letters, digits and . _ - /")
@@ -194,7 +193,7 @@ func (c *checker) git(g *Git) {
 			c.bad(field+".host", "%q is not an exact host name in lower case", clip(r.Host))
 		}
 		if strings.HasPrefix(r.Repo, "/") || strings.HasSuffix(r.Repo, ".git") {
-			c.bad(field+".repo", "%q must be without a slash before it and .git behind it", clip(r.Repo))
+			c.bad(field+".repo", "%q must not have a slash at the beginning or .git at the end", clip(r.Repo))
 		}
 		c.glob(field+".repo", r.Repo)
 		c.list(field+".push", len(r.Push), mostEntries, false)

@@ -25,7 +25,7 @@ func (c *checker) network(n *Network) {
 			for _, r := range h.ports() {
 				for _, old := range seen[p] {
 					if r.First <= old.Last && old.First <= r.Last {
-						c.bad(field, "%s already has a block for port %d; only one could govern", p, max(r.First, old.First))
+						c.bad(field, "%s already has a block for port %d; only one could decide", p, max(r.First, old.First))
 					}
 				}
 			}
@@ -34,7 +34,7 @@ func (c *checker) network(n *Network) {
 	}
 }
 
-// patterns are what the block is found under.
+// patterns returns the patterns by which the block is found.
 func (h *Host) patterns() []string {
 	if h.Host != "" {
 		return []string{h.Host}
@@ -88,7 +88,7 @@ func (c *checker) host(field string, h *Host) {
 		at := field + ".rules[" + strconv.Itoa(i) + "]"
 		c.rule(at, r, h.Tunnel || h.Host == "")
 		if r.ID != "" && ids[r.ID] {
-			c.bad(at+".id", "%q stands twice in this block", clip(r.ID))
+			c.bad(at+".id", "%q appears twice in this block", clip(r.ID))
 		}
 		ids[r.ID] = true
 		for j := range h.Rules {
@@ -102,7 +102,7 @@ func (c *checker) host(field string, h *Host) {
 
 var verbs = map[egress.Effect]string{egress.Allow: "allows", egress.Ask: "asks about", egress.Deny: "denies"}
 
-// shadows reports whether rule s decides all that r could.
+// shadows reports whether rule s decides everything that r could.
 func shadows(s, r *Rule) bool {
 	if s == r || r.Do.Stricter(s.Do) || s.Do == r.Do && (s.Limits != RuleLimits{} || r.Limits != RuleLimits{}) {
 		return false
@@ -110,7 +110,7 @@ func shadows(s, r *Rule) bool {
 	return coversMethods(s.Methods, r.Methods) && coversAll(s.Paths, r.Paths)
 }
 
-// coversMethods reports whether wide holds all of narrow. None is all methods.
+// coversMethods reports whether wide contains all of narrow. An empty list means all methods.
 func coversMethods(wide, narrow []string) bool {
 	if len(wide) == 0 {
 		return true
@@ -118,8 +118,8 @@ func coversMethods(wide, narrow []string) bool {
 	return len(narrow) > 0 && !slices.ContainsFunc(narrow, func(m string) bool { return !slices.Contains(wide, m) })
 }
 
-// addresses checks a block that has no name. Only a tunnel can be without
-// one: a request is judged by its name.
+// addresses checks a block without a name. Only a tunnel may have none, because requests are judged
+// by their name.
 func (c *checker) addresses(field string, h *Host) {
 	c.prefixes(field+".addresses", h.Addresses)
 	denies := len(h.Rules) > 0 && !slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do != egress.Deny })
@@ -138,7 +138,7 @@ func (c *checker) prefixes(field string, list []string) {
 		case err != nil:
 			c.bad(at, "%q: %v", clip(s), err)
 		case seen[p]:
-			c.bad(at, "%s stands twice", p)
+			c.bad(at, "%s appears twice", p)
 		}
 		seen[p] = true
 	}
@@ -165,7 +165,7 @@ func (c *checker) rule(field string, r *Rule, blind bool) {
 	}
 	c.duration(field+".limits.per", l.Per, Duration(24*time.Hour))
 	if r.Do == egress.Deny && l != (RuleLimits{}) {
-		c.bad(field+".limits", "a rule that denies lets nothing through that could be limited")
+		c.bad(field+".limits", "a rule that denies allows nothing that could be limited")
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *checker) requests(field string, methods, paths []string) {
 		case m == "CONNECT" || m == "TRACE":
 			c.bad(at, "%s is refused everywhere", m)
 		case slices.Contains(methods[:i], m):
-			c.bad(at, "%s stands twice", m)
+			c.bad(at, "%s appears twice", m)
 		}
 	}
 	c.list(field+".paths", len(paths), mostEntries, paths != nil && len(paths) == 0)
@@ -188,7 +188,7 @@ func (c *checker) requests(field string, methods, paths []string) {
 		at := field + ".paths[" + strconv.Itoa(i) + "]"
 		c.glob(at, p, "/", "**/")
 		if strings.Contains(strings.ReplaceAll(p, "%2F", ""), "%") {
-			c.bad(at, "%q: write characters as they are; only %%2F may stand escaped", clip(p))
+			c.bad(at, "%q: write characters as they are; only %%2F may be escaped", clip(p))
 		}
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// echoes send back what they get, so a sealed value would come inside.
+// echoes are hosts that send back what they receive, so that a secret would come inside.
 var echoes = []string{"httpbin.org", "httpbingo.org", "postman-echo.com", "echo.free.beeceptor.com", "requestbin.com", "webhook.site", "pipedream.net", "ngrok.io", "ngrok-free.app", "interact.sh", "oast.fun", "beeceptor.com"}
 
-// headers that frame a request or name its target: a value there would
-// change what the request is.
+// headers that frame a request or name its target: a value there would change the request's
+// meaning.
 var framing = []string{"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive", "proxy-authorization", "proxy-connection"}
 
 func below(host string, names []string) bool {
@@ -47,7 +47,7 @@ func (c *checker) bind(field string, b *Bind) {
 	}
 	kind, rest, _ := strings.Cut(b.From, ":")
 	if b.From != "" && (!slices.Contains([]string{"file", "env", "vault", "exec"}, kind) || rest == "" || len(b.From) > 512 || strings.ContainsFunc(b.From, func(r rune) bool { return r < ' ' })) {
-		c.bad(field+".from", "must be file:, env:, vault: or exec: and what follows")
+		c.bad(field+".from", "must be file:, env:, vault: or exec: with its argument")
 	}
 	switch {
 	case strings.Contains(b.Host, "*"):
@@ -55,7 +55,7 @@ func (c *checker) bind(field string, b *Bind) {
 	case !validName(b.Host):
 		c.bad(field+".host", "%q is not an exact host name in lower case", clip(b.Host))
 	case below(b.Host, echoes):
-		c.bad(field+".host", "%s sends back what it gets, so the secret would come inside", b.Host)
+		c.bad(field+".host", "%s sends back what it receives, so the secret would come inside", b.Host)
 	}
 	switch {
 	case b.Port < 0 || b.Port > 65535:
@@ -71,12 +71,12 @@ func (c *checker) bind(field string, b *Bind) {
 	case b.Basic == "" && b.Header == "":
 		c.bad(field+".header", "is missing; or give basic")
 	case b.Basic == "" && !word(b.Header, "-_"):
-		c.bad(field+".header", "%q is not a header's name", clip(b.Header))
+		c.bad(field+".header", "%q is not a header name", clip(b.Header))
 	case slices.Contains(framing, strings.ToLower(b.Header)):
-		c.bad(field+".header", "%s frames the request; a secret does not go there", b.Header)
+		c.bad(field+".header", "%s frames the request; a secret must not be in it", b.Header)
 	}
 	if b.Format != "" && (strings.Count(b.Format, "{}") != 1 || strings.ContainsFunc(b.Format, func(r rune) bool { return r < ' ' || r >= 0x7f }) || len(b.Format) > 2048) {
-		c.bad(field+".format", "holds {} once, and only what a header may hold")
+		c.bad(field+".format", "must contain {} once, and only characters that a header may have")
 	}
 	c.requests(field, b.Methods, b.Paths)
 	c.duration(field+".ttl", b.TTL, longestTime)
@@ -103,8 +103,8 @@ func meet(a, b []string) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(m string) bool { return slices.Contains(b, m) })
 }
 
-// meetPaths reports whether one path could be in both lists. It may return true for
-// lists that do not meet: two bindings that cannot be told apart are rejected.
+// meetPaths reports whether one path could be in both lists. It may return true for lists that have
+// nothing in common: two bindings that cannot be told apart are rejected.
 func meetPaths(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true
@@ -121,7 +121,7 @@ func meetPaths(a, b []string) bool {
 	return false
 }
 
-// cleanPath reports whether p is an absolute path in its one form.
+// cleanPath reports whether p is an absolute path in canonical form.
 func cleanPath(p string) bool {
 	return len(p) <= longestGlob && strings.HasPrefix(p, "/") && path.Clean(p) == p &&
 		!strings.ContainsAny(p, "*?[]{}\\") && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// stores keep data for anyone who has an account there, so that what may
-// write to them may send anything to anybody.
+// stores keep data for anyone who has an account there, so that a sandbox that may write to them
+// may send anything to anybody.
 var stores = []string{
 	"github.com", "api.github.com", "gist.github.com", "uploads.github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "huggingface.co",
 	"s3.amazonaws.com", "amazonaws.com", "storage.googleapis.com", "blob.core.windows.net", "r2.cloudflarestorage.com", "digitaloceanspaces.com", "backblazeb2.com",
@@ -19,21 +19,21 @@ var stores = []string{
 	"hooks.slack.com", "slack.com", "discord.com", "api.telegram.org", "webhook.site", "requestbin.com", "pipedream.net", "ngrok.io", "ngrok-free.app", "trycloudflare.com",
 }
 
-// warnings are about what is permitted and worth a look.
+// warnings are about what is permitted and may be a mistake.
 func (l Layer) warnings() []Warning {
 	var out []Warning
 	for i, h := range l.Document.Network.Hosts {
 		field := "network.hosts[" + strconv.Itoa(i) + "]"
 		warn := func(text string) { out = append(out, Warning{Layer: l.Kind, Field: field, Text: text}) }
 		if sharedSuffix(h.Host) && h.opens() {
-			warn(h.Host + " covers names that its provider hands out to anybody")
+			warn(h.Host + " covers names that its provider gives to anybody")
 		}
 		if name := strings.TrimPrefix(h.Host, "*."); below(name, stores) && h.storesFreely() {
-			warn(h.Host + " stores data for anyone, and no rule limits the paths that may be written to: whatever the sandbox knows can leave by it")
+			warn(h.Host + " stores data for anyone, and no rule limits the paths that may be written to: all data of the sandbox can leave through it")
 		}
 		for _, a := range h.Addresses {
 			if p, err := prefix(a); err == nil && private(p) && h.opens() && len(h.CIDRs) == 0 {
-				warn(a + " is private, and stays out of reach without an entry in cidrs")
+				warn(a + " is private, and not reachable without an entry in cidrs")
 			}
 		}
 		if len(h.Rules) == 0 {

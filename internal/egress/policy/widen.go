@@ -7,16 +7,15 @@ import (
 	"strings"
 )
 
-// Widen lists, for the approver, what a new policy may allow that an old one does
-// not, each in a few words. It compares the documents and not all requests, so it may
-// list changes without effect. If the list is empty, the new policy is surely no
-// wider.
+// Widen lists, for the approver, what a new policy may allow that an old one does not, each in a
+// few words. It compares the documents and not all requests, so it may list changes without effect.
+// If the list is empty, the new policy is certainly no wider.
 func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)
 	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
 	for _, o := range before.export.only {
-		// Each layer's list narrows by itself, so each must still be there.
+		// Each layer's list narrows separately, so each must still exist.
 		if !slices.ContainsFunc(after.export.only, func(n only) bool { return coversAll(o.patterns, n.patterns) }) {
 			w.add("%s: more than %s comes out", RuleOnly, strings.Join(o.patterns, " "))
 		}
@@ -83,7 +82,7 @@ func (w *widening) settings(a, b *Document) {
 		w.add("approvals.timeout: %s becomes %s", a.Approvals.Timeout, b.Approvals.Timeout)
 	}
 	if set(a.Redact.Outputs) && !set(b.Redact.Outputs) || set(a.Redact.Patterns) && !set(b.Redact.Patterns) {
-		w.add("redact: less is masked")
+		w.add("redact: less is redacted")
 	}
 	for _, x := range b.Secrets.Bind {
 		if !slices.ContainsFunc(a.Secrets.Bind, func(y Bind) bool { return fmt.Sprint(x) == fmt.Sprint(y) }) {
@@ -117,7 +116,7 @@ func (w *widening) files(a, b *Filesystem) {
 	}{{"deny", a.Deny, b.Deny}, {"protect", a.Protect, b.Protect}, {"read_only", a.ReadOnly, b.ReadOnly}} {
 		for _, g := range l.old {
 			if !slices.Contains(l.now, g) {
-				w.add("filesystem.%s: %s is gone", l.field, g)
+				w.add("filesystem.%s: %s was removed", l.field, g)
 			}
 		}
 	}
@@ -135,7 +134,7 @@ func (w *widening) layers(kind string, after *Policy, a, b []Document) {
 			y = b[i]
 		}
 		if kind == LayerOrganisation && speaks(x) && !speaks(y) {
-			w.add("the organisation is no ceiling any more")
+			w.add("the organisation is not a ceiling any more")
 		}
 		w.hosts(kind, after, x.Network.Hosts, y.Network.Hosts)
 	}
@@ -151,20 +150,17 @@ func (w *widening) hosts(kind string, after *Policy, a, b []Host) {
 	for _, old := range a {
 		same := func(now Host) bool { return key(old) == key(now) }
 		kept := slices.ContainsFunc(b, func(now Host) bool { return same(now) && coversPorts(now.ports(), old.ports()) })
-		// Ports that a block drops stay closed, unless another layer has
-		// them.
+		// Ports that a block drops stay denied, unless another layer has them.
 		shrunk := slices.ContainsFunc(b, same) && old.Host != "" && (kind == LayerOrganisation || len(after.grants) < 2)
-		// What a wildcard denied can be governed by other blocks that its own
-		// name does not show.
+		// What a wildcard denied can be decided by other blocks that its own name does not show.
 		hidden := old.restrains() && (old.Host == "" || old.Host[0] == '*')
 		if !kept && !shrunk && (hidden || after.covered(kind, old)) {
-			w.add("network.hosts: %s %v is gone, and something wider governs what it did", old.title(), old.ports())
+			w.add("network.hosts: %s %v was removed, and something wider decides instead", old.title(), old.ports())
 		}
 	}
 }
 
-// covered reports whether anything in the policy could allow what a block that
-// is gone governed.
+// covered reports whether anything in the policy could allow what a removed block decided about.
 func (p *Policy) covered(kind string, gone Host) bool {
 	if p.said.unlisted.value != "deny" || kind == LayerOrganisation && p.top.unlisted.value != "deny" {
 		return true
@@ -188,7 +184,7 @@ func (h Host) restrains() bool {
 	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do.Strictness() > 0 })
 }
 
-// hides reports whether a block takes the place of one that restrains.
+// hides reports whether a block takes precedence over one that restrains.
 func (h Host) hides(list []Host) bool {
 	return slices.ContainsFunc(list, func(o Host) bool {
 		suffix, wild := strings.CutPrefix(o.Host, "*")
@@ -206,7 +202,7 @@ func coversPorts(wide, narrow Ports) bool {
 	return true
 }
 
-// narrows reports whether a block is surely no wider than the one it replaces.
+// narrows reports whether a block is certainly no wider than the one it replaces.
 func narrows(now, old Host) bool {
 	if !coversPorts(old.ports(), now.ports()) || now.Tunnel != old.Tunnel || now.EncodedSlash && !old.EncodedSlash ||
 		old.WebSocket.Stricter(now.WebSocket) && old.WebSocket != "" || old.WebSocket != "" && now.WebSocket == "" ||
@@ -256,7 +252,7 @@ func (w *widening) code(before, after *Policy) {
 		return slices.ContainsFunc(of(p, LayerOrganisation), func(d Document) bool { return len(d.Git.Remotes) > 0 })
 	}
 	if ceiling(before) && !ceiling(after) {
-		w.add("git.remotes: the organisation is no ceiling any more")
+		w.add("git.remotes: the organisation is not a ceiling any more")
 	}
 	w.word("the organisation's git.fetch", before.top.fetch.value, after.top.fetch.value, effects)
 	w.word("the organisation's git.push.unlisted", before.top.pushNew.value, after.top.pushNew.value, effects)

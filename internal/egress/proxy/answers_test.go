@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// whole reports whether what came back for a text is one or more complete
-// answers. What follows one and is no answer belongs to another protocol.
+// whole reports whether the response to a text is one or more complete HTTP responses. Anything
+// else behind one belongs to another protocol.
 func whole(text string, data []byte) bool {
 	method, _, _ := strings.Cut(text, " ")
 	asked := &http.Request{Method: method}

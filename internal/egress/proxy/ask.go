@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// put asks a person and returns the answer's ID if it is yes. Everything else
-// is a refusal, an error too.
+// put asks for an approval and returns its ID if it is granted. Anything else is a refusal,
+// including an error.
 func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.Question) (string, *refusal) {
 	quorum, timeout := g.policy.Approval(host, port)
 	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
@@ -27,7 +27,7 @@ func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host st
 	defer cancel()
 	a, err := b.asker.Ask(ctx, q)
 	if err != nil {
-		r := floor(http.StatusServiceUnavailable, "approvals_unavailable", d.Rule, "no person can be asked now")
+		r := floor(http.StatusServiceUnavailable, "approvals_unavailable", d.Rule, "no approver can be asked now")
 		r.cause = err
 		return "", r
 	}
@@ -37,7 +37,7 @@ func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host st
 	d.Effect = egress.Deny
 	switch a.State {
 	case "denied":
-		d.Reason = "a person said no"
+		d.Reason = "an approver denied it"
 		if a.Reason != "" {
 			d.Reason += ": " + printable(a.Reason, 256)
 		}
@@ -50,8 +50,7 @@ func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host st
 	return "", &refusal{status: http.StatusForbidden, code: "approval_" + a.State, decision: d, answer: &a}
 }
 
-// ask asks about a whole connection, where the policy wants that. A grant is
-// for this one.
+// ask asks about a whole connection, if the policy requires that. A grant is for this connection.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	d, asks := g.asksHost(conn, f.host, f.port, f.tls)
 	if !asks {
@@ -67,9 +66,8 @@ func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	return nil
 }
 
-// asksHost reports whether a person is to be asked about a host as a whole. That is so where
-// each request would be asked about because the host is not listed: one approval request is
-// clearer than many.
+// asksHost reports whether to ask about a host as a whole. That is so if each request would need an
+// approval because the host is not listed: one approval request is clearer than many.
 func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (egress.Decision, bool) {
 	if conn.Effect == egress.Ask {
 		return conn.Decision, true
@@ -93,13 +91,12 @@ func hostQuestion(host string, port int) egress.Question {
 		Summary: "connect to " + host + ":" + strconv.Itoa(port),
 		Facts: map[string]string{
 			"host": host, "port": strconv.Itoa(port), "method": anything, "target": net.JoinHostPort(host, strconv.Itoa(port)),
-			"body": "all that is sent on one connection",
+			"body": "everything that is sent on one connection",
 		},
 	}
 }
 
-// approve asks a person about a request that needs it. After it, the policy
-// may be another one.
+// approve asks for the approval of a request. Afterwards, the policy may be another one.
 func (x *exchange) approve() *refusal {
 	var named []string
 	for _, s := range x.secrets {

@@ -129,7 +129,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	if code, _ := b.do("POST", "https://api.good.test/", "x", nil); code != 403 {
 		t.Errorf("code %d", code)
 	}
-	b = w.box(asking) // which waits for longer than it takes to fail
+	b = w.box(asking) // it waits longer than a failure takes
 	b.people.answer = func(context.Context, egress.Question) (egress.Answer, error) {
 		return egress.Answer{}, io.ErrUnexpectedEOF
 	}
@@ -141,8 +141,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	}
 }
 
-// The default of how long a question holds a request is what is used where
-// nothing else is said.
+// The default of how long a question holds a request applies if nothing else is configured.
 func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
 	b := newWorld(t).box(asking)
 	synctest.Test(t, func(t *testing.T) {
@@ -174,10 +173,10 @@ func TestUnlistedHostAsks(t *testing.T) {
 		t.Errorf("question %+v", q)
 	}
 	if w.lookups.Load() != 0 {
-		t.Error("the name was looked up before anybody said yes")
+		t.Error("the name was looked up before the approval")
 	}
 	d.approve(q)
-	// Unopened, it has the host's own certificate.
+	// Without decryption, it has the host's own certificate.
 	c, err := b.tls("new.test", "new.test", w.roots)
 	if err != nil {
 		t.Fatal(err)

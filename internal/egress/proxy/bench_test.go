@@ -88,7 +88,7 @@ func BenchmarkNewConnection(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			latencies(b, func() {
-				// The bounds against floods are not what is measured.
+				// The limits against floods are not measured here.
 				box.queries = flood{rate: 1 << 30}
 				box.connects = flood{rate: 1 << 30}
 				c, url := open()

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Finding S9: of /a/, a rule meant /a/ alone and a binding meant /a alone.
+// Finding S9: for /a/, a rule matched only /a/ and a binding only /a.
 func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -40,7 +40,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 				t.Errorf("%s, %s: %d, %q", c.glob, path, code, auth)
 			}
 		}
-		// The binding alone, where the rule allows all.
+		// Only the binding is tested; the rule allows all.
 		b = w.box(boundHost, func(to *Config) {
 			s := token("api.good.test")
 			s.Paths = []string{c.glob}
@@ -56,8 +56,8 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 	}
 }
 
-// A secret that is taken from the sandbox while its request is under way may still
-// be echoed in the answer. The answer was masked with the newest values only.
+// A secret that is removed while its request is in progress may still be echoed in the response,
+// which was redacted with the newest values only.
 func TestASecretThatGoesMeanwhileStaysMasked(t *testing.T) {
 	w := newWorld(t)
 	came, goOn := make(chan struct{}), make(chan struct{})

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// stall is how long a write to the sandbox may wait. A program that does not
-	// read holds an upstream connection and our buffers.
+	// stall is how long a write to the sandbox may block. A program that does not read holds an
+	// upstream connection and our buffers.
 	stall = time.Minute
-	// stallStep spares a timer for each write.
+	// stallStep avoids a timer for each write.
 	stallStep = 10 * time.Second
 )
 
-// client is the sandbox's end of a flow. It gives what was read ahead once more.
+// client is the sandbox's end of a flow. It returns bytes that were read ahead once more.
 type client struct {
 	net.Conn
 	flow *flow
@@ -67,8 +67,8 @@ func (c *client) peek(n int) ([]byte, error) {
 // CloseWrite ends one direction, where the connection below can.
 func (c *client) CloseWrite() error { return closeWrite(c.Conn) }
 
-// closeWrite tells the peer that nothing more comes, but lets it go on
-// sending. A connection that cannot is closed.
+// closeWrite tells the peer that no more data follows, but lets it continue to send. A connection
+// that cannot do so is closed.
 func closeWrite(c net.Conn) error {
 	if h, ok := c.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
@@ -76,8 +76,7 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// reset ends a connection as an error, so that what came of it is not taken
-// for the whole.
+// reset ends a connection with an error, so that its data is not taken for complete.
 func reset(c net.Conn) {
 	if r, ok := c.(interface{ Reset() error }); ok {
 		_ = r.Reset()

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// connect takes a CONNECT at the proxy port. What follows on the connection
-// is judged as if the program had dialled the name itself.
+// connect handles a CONNECT at the proxy port. What follows on the connection is judged as if the
+// program had dialled the name itself.
 func (x *exchange) connect() {
 	f, b := x.flow, x.box
 	x.method, x.record.Kind = http.MethodConnect, egress.KindConnect
@@ -22,13 +22,13 @@ func (x *exchange) connect() {
 		}
 	}
 	if stop != nil {
-		b.running.Add(1) // end takes it away
+		b.running.Add(1) // end removes it
 		defer x.end()
 		stop.writeConnect(x)
 		return
 	}
 	f.mu.Lock()
-	// From here on this is a connection as any other, and it has no record.
+	// From here on this is a connection like any other, without an entry so far.
 	delete(f.exchanges, x)
 	f.host, f.port, f.proxy, f.connected, f.recorded = x.host, x.port, false, true, false
 	f.mu.Unlock()
@@ -50,7 +50,7 @@ func (x *exchange) connect() {
 	}
 	c.head = nil
 	if n := buffered.Reader.Buffered(); n > 0 {
-		// Read ahead by the server; it is the beginning of what follows.
+		// The server has read it ahead; it is the beginning of what follows.
 		head, err := buffered.Reader.Peek(n)
 		if err != nil {
 			return
@@ -60,7 +60,7 @@ func (x *exchange) connect() {
 	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		return
 	}
-	// A policy that came since then is asked again there.
+	// A newer policy is asked again there.
 	handed = f.enter(c)
 }
 
@@ -90,8 +90,7 @@ func (r *refusal) writeConnect(x *exchange) {
 	if x.host != "" {
 		target = net.JoinHostPort(x.host, strconv.Itoa(x.port))
 	}
-	// A CONNECT has no body, but what follows it on the connection would be
-	// read as a request.
+	// A CONNECT has no body, and what follows it on the connection must not be read as a request.
 	x.w.Header().Set("Connection", "close")
 	r.write(x.w, http.MethodConnect, target)
 }

@@ -22,19 +22,18 @@ func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	// The transport continues to dial when its request is gone, but not when
-	// the sandbox is.
+	// The transport continues to dial after the end of its request, but not after the sandbox's.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	return b.dial(ctx, host, port)
 }
 
-// dialTime bounds an attempt to connect, the look-up included.
+// dialTime limits an attempt to connect, including the lookup.
 const dialTime = 15 * time.Second
 
-// dial connects to a name or, where the policy lets one be reached, to an
-// address. What the name may resolve to is what the policy says at this time.
+// dial connects to a name or, if the policy allows it, to an address. The present policy decides
+// what the name may resolve to.
 func (b *Box) dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -88,11 +87,11 @@ type upstream struct {
 // RemoteAddr is the address that was checked.
 func (u *upstream) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(u.at) }
 
-// CloseWrite says that nothing more comes.
+// CloseWrite tells the peer that no more data follows.
 func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
 
-// guard refuses answers with an address that the policy denies: a name that
-// is allowed must not lead there.
+// guard rejects answers with an address that the policy denies: an allowed name must not lead
+// there.
 type guard struct {
 	names.Resolver
 	policy *policy.Policy
@@ -112,7 +111,7 @@ func (r *guard) LookupNetIP(ctx context.Context, network, host string) ([]netip.
 	return list, nil
 }
 
-// refusedAddress carries a policy's verdict on an address through the dialler.
+// refusedAddress passes a policy's verdict about an address through the dialler.
 type refusedAddress struct{ decision egress.Decision }
 
 func (e *refusedAddress) Error() string { return e.decision.Reason }

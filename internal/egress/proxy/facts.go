@@ -11,17 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// longestTarget bounds the URL of a request that people are asked about. A
-// longer one cannot be shown to them.
+// longestTarget limits the URL of a request that people are asked about. A longer one cannot be
+// shown to them.
 const longestTarget = 8 << 10
 
-// anything stands for the method in questions whose answer is for more than one
-// request.
+// anything replaces the method in questions whose approval covers more than one request.
 const anything = "any"
 
-// facts are all that an answer about this request is bound to: in each question
-// the method, the whole URL and the digest of the body. It reads the body to its
-// end.
+// facts returns everything that an approval of this request is bound to: always the method, the
+// whole URL and the digest of the body. It reads the body to its end.
 func (x *exchange) facts() (map[string]string, *refusal) {
 	target := x.origin() + x.path
 	if q := x.r.URL.RawQuery; q != "" || x.r.URL.ForceQuery {
@@ -32,8 +30,8 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 	}
 	facts := map[string]string{
 		"method": x.method, "host": x.host, "port": strconv.Itoa(x.port), "path": x.path, "tls": strconv.FormatBool(x.tls),
-		// What looks like a token is masked where it is shown, so the shown text
-		// alone would let another token pass.
+		// Text that looks like a token is redacted where it is shown, so the shown text alone would
+		// also match another token.
 		"target": target, "target_sha256": hexHash(target),
 	}
 	if x.upgrade {
@@ -43,21 +41,20 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 		return nil, stop
 	}
 	for _, s := range x.secrets {
-		// A grant ends with the value that it was given for.
+		// A grant ends with the value for which it was given.
 		facts["secret_"+s.Name] = "generation " + strconv.FormatInt(s.Generation, 10)
 	}
 	return facts, nil
 }
 
-// messageFacts are what an answer is bound to of headers and body.
+// messageFacts returns the facts of headers and body.
 func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	if x.push != nil && x.push.bound && !x.push.Probe() {
-		// Git packs the same commits in other bytes each time. An object's ID
-		// binds its content and all before it, so what comes before the pack
-		// binds the pack too.
+		// Git packs the same commits in different bytes each time. An object's ID determines its
+		// content and history, so what precedes the pack determines the pack too.
 		facts["body_sha256"] = hexHash(string(x.push.Head))
 		facts["body"] = "the commands; the IDs in them bind the pack that follows"
-		// The next try may come compressed or not.
+		// The next try may be compressed or not.
 		return x.headerFacts(facts, "Content-Encoding")
 	}
 	if stop := x.headerFacts(facts); stop != nil {
@@ -74,7 +71,7 @@ func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	return nil
 }
 
-// origin is where the request goes, without its path.
+// origin returns the request's destination, without its path.
 func (x *exchange) origin() string {
 	scheme, usual := "http", 80
 	if x.tls {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// What somebody approved, and what is given to the world, is on record before
-// it leaves: when upstream sees it, the last record says that it begins.
+// An approved action, and one that gives something to the world, has an entry before it leaves:
+// when upstream sees it, the last entry says that it begins.
 func TestWhatBindsIsRecordedFirst(t *testing.T) {
 	const host = "registry.npmjs.org"
 	for name, c := range map[string]struct {
@@ -67,7 +67,7 @@ func TestWhatBindsIsRecordedFirst(t *testing.T) {
 	}
 }
 
-// A connection that passes unopened is on record before a byte passes.
+// A connection that is not decrypted has an entry before a byte passes.
 func TestPassagesAreRecordedFirst(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "pass.good.test")

@@ -17,15 +17,15 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// incoming is a connection attempt, as attachment.Flow is one.
+// incoming is a connection attempt, such as an attachment.Flow.
 type incoming interface {
 	Destination() netip.AddrPort
 	Accept() (net.Conn, error)
 	Refuse()
 }
 
-// flow is one connection of the sandbox. Only its own goroutine changes what is
-// below mu, but others read it when a policy changes.
+// flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
+// others read them when a policy changes.
 type flow struct {
 	box   *Box
 	began time.Time
@@ -33,11 +33,11 @@ type flow struct {
 	ctx   context.Context // ends with the flow
 	stop  context.CancelFunc
 
-	// requests is how many the server has begun to read, judged how many
-	// came to a decision: the rest was no HTTP.
+	// requests is how many the server has begun to read, judged how many were decided: the others
+	// were not HTTP.
 	requests, judged atomic.Int64
 	sent, received   atomic.Int64
-	heard            atomic.Bool // a first byte has come
+	heard            atomic.Bool // a first byte has arrived
 
 	mu        sync.Mutex
 	conn      net.Conn // nil until accepted
@@ -46,9 +46,9 @@ type flow struct {
 	proxy     bool // at the proxy port, and no CONNECT has come
 	connected bool // by CONNECT
 	tls       bool
-	opaque    bool   // its bytes pass unopened
-	granted   string // the rule that a person let this connection through
-	approved  string // by which approval
+	opaque    bool   // its bytes are not decrypted
+	granted   string // the rule for which a person approved this connection
+	approved  string // the approval
 	refused   *refusal
 	upstream  net.Conn // of an opaque flow
 	recorded  bool
@@ -58,7 +58,7 @@ type flow struct {
 	exchanges map[*exchange]struct{}
 }
 
-// TCP takes a connection attempt of the sandbox.
+// TCP handles a connection attempt of the sandbox.
 func (b *Box) TCP(f *attachment.Flow) { b.take(f) }
 
 func (b *Box) take(in incoming) {
@@ -69,11 +69,11 @@ func (b *Box) take(in incoming) {
 	}
 	handed := false
 	defer func() {
-		// This process serves other sandboxes too: what one of them can make go
-		// wrong here must not end them.
+		// This process serves other sandboxes too: a panic that one of them causes must not end
+		// them.
 		if p := recover(); p != nil {
-			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "a fault of ours"), fmt.Sprint(p))
-			f.kill("a fault of ours")
+			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "an internal error"), fmt.Sprint(p))
+			f.kill("an internal error")
 		}
 		if !handed {
 			in.Refuse()
@@ -125,8 +125,7 @@ func (b *Box) begin(in incoming) *flow {
 	return nil
 }
 
-// aim finds out where a connection wants to go, and whether anything could be
-// let through there.
+// aim determines where a connection wants to go, and whether anything there could be allowed.
 func (f *flow) aim() *refusal {
 	a := f.dst.Addr().Unmap()
 	if a == egress.Gateway && f.dst.Port() == egress.ProxyPort {
@@ -150,9 +149,8 @@ func (f *flow) aim() *refusal {
 	return f.box.undialled(host, c, 0)
 }
 
-// undialled refuses an address that would not be dialled in the end, as if
-// nothing were there: a scan is to find no open port. Names have their
-// addresses only when they are dialled.
+// undialled refuses an address that would not be dialled in the end, as if nothing were there: a
+// scan must not find an open port. Names get their addresses only when they are dialled.
 func (b *Box) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -183,8 +181,8 @@ func (f *flow) accept(c net.Conn) bool {
 	return true
 }
 
-// enter judges a connection that has a target by its first bytes. It is true
-// if the HTTP server has it then.
+// enter judges a connection with a known target by its first bytes. It returns true if it passed
+// the connection to the HTTP server.
 func (f *flow) enter(c *client) (handed bool) {
 	b := f.box
 	g := b.current.Load()
@@ -214,13 +212,12 @@ func (f *flow) enter(c *client) (handed bool) {
 	case 'A' <= head[0] && head[0] <= 'Z':
 		return f.plain(c, g, conn)
 	default:
-		// SSH, and whatever else hides behind a port that stands for HTTPS.
+		// SSH, and other protocols on a port that stands for HTTPS.
 		return f.drop(floor(0, "protocol", policy.RuleProtocol, "this is neither TLS nor HTTP"), "")
 	}
 }
 
-// plain passes HTTP without TLS to the server. Whether it may be is the
-// policy's to say, for each request.
+// plain passes HTTP without TLS to the server. The policy decides about each request.
 func (f *flow) plain(c *client, g *generation, conn policy.Connection) bool {
 	if stop := f.ask(g, conn); stop != nil {
 		f.refuseAll(stop)
@@ -228,7 +225,7 @@ func (f *flow) plain(c *client, g *generation, conn policy.Connection) bool {
 	return f.hand(c, c)
 }
 
-// hand gives the connection to the HTTP server.
+// hand passes the connection to the HTTP server.
 func (f *flow) hand(c *client, served net.Conn) bool {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return f.drop(nil, err.Error())
@@ -250,14 +247,14 @@ func (f *flow) holds(m *meter) bool {
 	return true
 }
 
-// drop records why a connection ends and ends it. It is false, so that enter
-// can return it.
+// drop writes why a connection ends and ends it. It returns false, so that enter can return its
+// result.
 func (f *flow) drop(why *refusal, failure string) bool {
 	f.note(why, failure)
 	return false
 }
 
-// note writes the one record of a connection from which nothing else came.
+// note writes the only entry of a connection without any other.
 func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
 	said := f.recorded
@@ -267,7 +264,7 @@ func (f *flow) note(why *refusal, failure string) {
 	}
 	r := egress.Record{
 		Time: f.began, Kind: egress.KindTCP, Host: f.host, Port: f.port, Took: time.Since(f.began), Error: failure,
-		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was asked for"},
+		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was requested"},
 	}
 	if f.proxy || f.connected {
 		r.Kind = egress.KindConnect
@@ -286,7 +283,7 @@ func (f *flow) note(why *refusal, failure string) {
 		}
 	}
 	if r.Probe = !f.heard.Load() && !f.proxy && f.box.looks.take(r); r.Probe && why == nil {
-		r.Reason, r.Error = "A connection may be made; nothing was to be sent.", ""
+		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
 	// The connection ends in any case.
 	_ = f.box.records.add(r, f.box.current.Load())
@@ -298,7 +295,7 @@ func (f *flow) connection() net.Conn {
 	return f.conn
 }
 
-// spoke marks that the flow has records of its own.
+// spoke marks that the flow has entries of its own.
 func (f *flow) spoke() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,7 +308,7 @@ func (f *flow) refuseAll(r *refusal) {
 	f.refused = r
 }
 
-// end closes the connection and forgets it.
+// end closes the connection and removes it.
 func (f *flow) end() {
 	f.note(nil, "")
 	f.mu.Lock()
@@ -337,7 +334,7 @@ func (f *flow) end() {
 	}
 }
 
-// kill ends the connection at once and all that runs on it.
+// kill ends the connection at once, with everything that runs on it.
 func (f *flow) kill(why string) {
 	f.mu.Lock()
 	if f.why == "" {
@@ -358,14 +355,14 @@ func (f *flow) kill(why string) {
 	}
 }
 
-// review ends what a new policy no longer allows.
+// review ends what a new policy does not allow any more.
 func (f *flow) review(g *generation) {
 	if why := f.misfit(g); why != "" {
 		f.kill(why)
 	}
 }
 
-// misfit says why a connection cannot go on, or "".
+// misfit returns why a connection cannot continue, or "".
 func (f *flow) misfit(g *generation) string {
 	const changed = "the policy no longer allows this"
 	f.mu.Lock()
@@ -394,7 +391,7 @@ func (f *flow) misfit(g *generation) string {
 	return ""
 }
 
-// remote is the address at the other end of an upstream connection.
+// remote returns the address at the other end of an upstream connection.
 func remote(c net.Conn) (netip.Addr, bool) {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return a.AddrPort().Addr().Unmap(), true
@@ -409,7 +406,7 @@ func withFlow(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, flowKey{}, flowOf(c))
 }
 
-// state follows a connection of the HTTP server.
+// state follows the state of a connection of the HTTP server.
 func (b *Box) state(c net.Conn, s http.ConnState) {
 	f := flowOf(c)
 	switch s {
@@ -422,15 +419,15 @@ func (b *Box) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// unread records a request that the server could not make sense of and
-// answered by itself. Nothing of it went anywhere.
+// unread writes an entry about a request that the server could not parse and answered by itself.
+// Nothing of it was passed on.
 func (f *flow) unread(c net.Conn) {
 	if f.requests.Load() <= f.judged.Load() {
 		return
 	}
-	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be judged")
+	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be inspected")
 	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.judged.Load() == 0 {
-		// HTTP/2 counts connections here, and these have other records.
+		// HTTP/2 counts connections here, which have other entries.
 		f.note(bad, "")
 		return
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method. Without
-// a look at it, a rule that allows POST would allow what another one denies to DELETE.
+// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method.
+// Without inspecting it, a rule that allows POST would allow what another one denies for DELETE.
 
 // formTypes are the types of bodies whose fields may name a method.
 const (
@@ -22,16 +22,16 @@ const (
 	multipartType = "multipart/form-data"
 )
 
-// maxField bounds what is kept of a field's name or value.
+// maxField limits how much of a field's name or value is kept.
 const maxField = 128
 
-// isForm reports whether a server may take the body for a form of a type.
+// isForm reports whether a server may parse a body of a type as a form.
 func (x *exchange) isForm(kind string) bool {
 	return x.method == http.MethodPost && x.r.Body != nil && x.r.Body != http.NoBody &&
 		slices.ContainsFunc(x.r.Header.Values("Content-Type"), func(t string) bool { return strings.Contains(strings.ToLower(t), kind) })
 }
 
-// methodMatters reports whether the request would be judged otherwise if it had another method.
+// methodMatters reports whether the request would be judged differently with another method.
 func (x *exchange) methodMatters(d egress.Decision) bool {
 	if x.masked() {
 		return true // a secret may be bound to the method
@@ -47,8 +47,9 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	return false
 }
 
-// readForm adds to the readings what the fields of a form say, where that matters, and reports whether
-// there is a new one. A form with files may be too long to be held, so it is looked at on its way.
+// readForm adds the readings that the fields of a form cause, if they matter, and reports whether
+// there is a new one. A form with files may be too long to be held, so it is inspected while it is
+// passed on.
 func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 	if x.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
 		return false, nil
@@ -119,14 +120,14 @@ func formMethods(body io.Reader) (methods []string, err error) {
 	}
 }
 
-// errFormMethod is what ends a form that names a method on its way.
+// errFormMethod ends a form in which a method is found while it is passed on.
 var errFormMethod = errors.New("a field of the form names another method, which was not judged")
 
-// fieldGuard passes on a form with files until a field of it names a method. Then it ends with an
-// error, so that the server never has the whole form.
+// fieldGuard passes on a form with files until one of its fields names a method. Then it ends with
+// an error, so that the server never gets the whole form.
 type fieldGuard struct {
 	io.ReadCloser
-	last []byte // the end of what was passed on
+	last []byte // the last bytes that were passed on
 	err  error
 }
 

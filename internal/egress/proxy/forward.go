@@ -22,14 +22,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// hopByHop headers are between two neighbours, of which we are one.
+// hopByHop headers apply to one connection, so they are not passed on.
 var hopByHop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// dropHops removes them, and what Connection names: also a header that the
-// sandbox wants removed on the way, before a secret is set in its place.
+// dropHops removes them, and the headers that Connection names: with that, a sandbox could have a
+// header removed on the way before a secret is set in its place.
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -41,8 +41,8 @@ func dropHops(h http.Header) {
 	}
 }
 
-// forward sends the request and passes the answer on. A refusal means that
-// nothing was answered yet.
+// forward sends the request and passes the response on. If it returns a refusal, nothing was
+// answered yet.
 func (x *exchange) forward() *refusal {
 	out, stop := x.outgoing()
 	if stop != nil {
@@ -63,8 +63,8 @@ func (x *exchange) forward() *refusal {
 	return x.answer(resp)
 }
 
-// outgoing makes the request that goes out. Its host is the one that was
-// judged, not what the sandbox wrote.
+// outgoing creates the outgoing request. Its host is the one that was judged, not what the sandbox
+// wrote.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
@@ -72,13 +72,13 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	dropHops(h)
 	delete(h, "Expect") // we have answered that
 	if trailers {
-		h["Te"] = []string{"trailers"} // gRPC servers insist
+		h["Te"] = []string{"trailers"} // gRPC servers require it
 	}
 	if _, said := h["User-Agent"]; !said {
-		h["User-Agent"] = nil // otherwise net/http says its own
+		h["User-Agent"] = nil // otherwise net/http sets its own
 	}
 	if x.masked() || x.git.op == git.FetchRefs || x.git.op == git.PushRefs {
-		// What comes back must be readable.
+		// The response must be readable.
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
 	}
@@ -114,8 +114,8 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	return out.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
-// reached notes where the request really goes. The transport may call it
-// when the exchange is over.
+// reached records where the request really goes. The transport may call it after the end of the
+// exchange.
 func (x *exchange) reached(c net.Conn) {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
@@ -147,8 +147,8 @@ func (x *exchange) attach(out *http.Request) {
 	}
 }
 
-// patient bounds how long a body may pause: a program that sends a byte now
-// and then holds an upstream connection.
+// patient limits how long a body may pause: a program that sends a byte now and then holds an
+// upstream connection.
 func (x *exchange) patient(r io.Reader) io.Reader {
 	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
 }
@@ -184,7 +184,7 @@ func (x *exchange) hold() error {
 	}
 	from := x.patient(x.r.Body)
 	if x.push != nil {
-		from = x.push.Body // of which the head was read
+		from = x.push.Body // its head was read
 	}
 	var err error
 	x.body, err = x.box.spoolBody(from)
@@ -195,9 +195,9 @@ func (x *exchange) unheld(err error) *refusal {
 	var r *refusal
 	switch {
 	case errors.Is(err, errTooLarge):
-		r = floor(http.StatusRequestEntityTooLarge, "too_large", policy.RuleLimit, "the body is longer than what can be held for a question")
+		r = floor(http.StatusRequestEntityTooLarge, "too_large", policy.RuleLimit, "the body is longer than what can be held during an approval")
 	case errors.Is(err, errSpoolFull):
-		r = floor(http.StatusServiceUnavailable, "too_many", policy.RuleLimit, "too many bodies are held for questions")
+		r = floor(http.StatusServiceUnavailable, "too_many", policy.RuleLimit, "too many bodies are held for approvals")
 		r.retry = 5 * time.Second
 	default:
 		r = floor(http.StatusBadRequest, "body", policy.RuleProtocol, "the body did not come to its end")
@@ -206,11 +206,11 @@ func (x *exchange) unheld(err error) *refusal {
 	return r
 }
 
-// commit makes sure that a record can be kept before anything goes out. What
-// a person allowed, what carries a secret and what lasts is recorded first.
+// commit makes sure that an entry can be written before anything goes out. An approved request, one
+// that carries a secret and one that lasts get an entry first.
 func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
-		x.record.Effect = egress.Allow // a person said so
+		x.record.Effect = egress.Allow // a person approved it
 	}
 	lasting := x.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
 	if !lasting {
@@ -227,7 +227,7 @@ func (x *exchange) commit() *refusal {
 	return nil
 }
 
-// failed is what an upstream's failure is to the sandbox.
+// failed returns the refusal that the sandbox gets for an upstream failure.
 func (x *exchange) failed(err error) *refusal {
 	x.record.Status = http.StatusBadGateway
 	x.flow.mu.Lock()

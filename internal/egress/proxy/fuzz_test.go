@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzHTTP sends hostile bytes where HTTP is expected: whatever they are,
-// upstream sees nothing but what the one rule allows.
+// FuzzHTTP sends hostile bytes where HTTP is expected: whatever they are, upstream sees only what
+// the one rule allows.
 func FuzzHTTP(f *testing.F) {
 	const head = "GET /ok/a HTTP/1.1\r\nHost: plain.good.test\r\n"
 	for _, s := range []string{

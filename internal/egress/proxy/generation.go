@@ -11,15 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// generation is what one Update brought. It never changes.
+// generation is the result of one Update. It never changes.
 type generation struct {
 	policy  *policy.Policy
 	secrets []*sealed
-	// bound are the places that a secret may go to: TLS to them is opened.
+	// bound are the destinations of secrets: TLS to them is decrypted.
 	bound map[place]bool
-	// masked are their hosts: on any port they may tell what they were told.
+	// masked are their hosts: on any port they may send back what they received.
 	masked    map[string]bool
-	text      *redact.Redactor // for records and headers
+	text      *redact.Redactor // for entries and headers
 	bytes     *redact.Redactor // for bodies, whose lengths stay
 	transport *http.Transport
 }
@@ -29,9 +29,9 @@ type place struct {
 	port int
 }
 
-// generation compiles what an update brought. The upstream connections of the
-// one before are kept if the policy is the same: with another, a connection
-// may lead to an address that is no longer allowed.
+// generation compiles the result of an update. It keeps the upstream connections of the previous
+// one if the policy is the same: otherwise a connection may lead to an address that is not allowed
+// any more.
 func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *generation) (*generation, error) {
 	g := &generation{policy: p, bound: map[place]bool{}, masked: map[string]bool{}}
 	var values []redact.Value
@@ -40,7 +40,7 @@ func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *gene
 		if err != nil {
 			return nil, err
 		}
-		// Two values for one header would make it chance which goes out.
+		// With two values for one header it would be undefined which is sent.
 		for _, other := range g.secrets {
 			if other.clashes(one) {
 				return nil, fault.Newf(fault.Invalid, "secret_binding_twice",
@@ -64,8 +64,8 @@ func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *gene
 		}
 	}
 	if len(values) > 0 {
-		// Patterns are not looked for in bodies: what only looks like a token
-		// may be a part of a file whose hash the program checks.
+		// Bodies are not searched for patterns: text that only looks like a token may be a part of
+		// a file whose hash the program checks.
 		if g.bytes, err = redact.New(values, redact.Options{SameLength: true}); err != nil {
 			return nil, err
 		}
@@ -78,8 +78,8 @@ func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *gene
 	return g, nil
 }
 
-// newTransport makes the upstream side. No sandbox shares one: a connection that
-// one sandbox opened carries nothing of another.
+// newTransport creates the upstream side. It is not shared between sandboxes: a connection that one
+// sandbox opened carries nothing of another.
 func (b *Box) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            b.dialUpstream,
@@ -95,11 +95,11 @@ func (b *Box) newTransport() *http.Transport {
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         16 << 10,
 		HTTP2: &http.HTTP2Config{
-			// A server that is gone without a word is noticed.
+			// A server that disappears silently is noticed.
 			SendPingTimeout: 30 * time.Second,
-			// What a sandbox asks for and does not read is held here. net/http's own
-			// 4 MiB for each request would let one sandbox and a server that works
-			// with it use up what all sandboxes share.
+			// Data that a sandbox requests and does not read is held here. With net/http's own 4
+			// MiB for each request, one sandbox and a server that cooperates with it could use up
+			// the memory that all sandboxes share.
 			MaxReceiveBufferPerStream: 512 << 10,
 		},
 	}

@@ -12,42 +12,41 @@ import (
 )
 
 const (
-	// fetchGrant is how long a person's yes to a fetch holds: git sends several
-	// requests for one.
+	// fetchGrant is how long an approval of a fetch is valid: git sends several requests for one.
 	fetchGrant = 10 * time.Minute
-	// advertisementLife is how long a server counts as a git server after it has
-	// listed its refs: between the list and a large push lies the packing.
+	// advertisementLife is how long a server counts as a git server after it has listed its refs:
+	// git packs its objects between the list and a large push.
 	advertisementLife = time.Hour
 )
 
-// gitRemote is a service of a repository at a server.
+// gitRemote is a service of a repository on a server.
 type gitRemote struct {
 	place
 	tls bool
 	git.Endpoint
 }
 
-// gitRequest is what a request surely is to git. A request that only looks like git's,
-// by its path or content type, has the operation None here and is judged as what
-// it is: otherwise any program could send any request as a fetch.
+// gitRequest is what git certainly does with a request. A request that only looks like git's, by its
+// path or content type, has the operation None here and is judged as an ordinary request: otherwise
+// any program could send any request as a fetch.
 type gitRequest struct {
 	op git.Operation
 	at gitRemote
 }
 
-// classify finds out what the request surely is.
+// classify determines which git operation a request certainly is.
 func (x *exchange) classify() {
 	op, endpoint := git.Exact(x.method, x.path, x.r.URL.RawQuery, x.r.Header)
 	x.git = gitRequest{op, gitRemote{place{x.host, x.port}, x.tls, endpoint}}
 	if (op == git.Fetch || op == git.Push) && !x.box.advertised.has(x.git.at) {
-		// The server has not said that it is a git server, so it may be any.
+		// The server has not shown that it is a git server, so it may be any.
 		x.git.op = git.None
 	}
 }
 
-// special judges requests by what they do, where that says more than their
-// path. It can only tighten, but for one thing: a fetch from a remote that a rule
-// lists sends a POST and writes nothing.
+// special judges requests by their effect, if that is more specific than their path. It can only
+// make a verdict stricter, with one exception: a fetch from a remote that a rule lists sends a POST
+// and writes nothing.
 func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	x.classify()
 	if x.git.op == git.None {
@@ -98,8 +97,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 	return d, nil
 }
 
-// surelyFetches reports whether the request is a step of a fetch in every part,
-// also in its body.
+// surelyFetches reports whether the request is a step of a fetch in every part, including its body.
 func (x *exchange) surelyFetches() (bool, *refusal) {
 	switch x.git.op {
 	case git.FetchRefs, git.PushRefs:
@@ -117,8 +115,8 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 	return git.IsFetch(x.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
 }
 
-// askFetch asks once for what is one fetch to people. The yes is for requests
-// that are git's in every part, and which the policy for the network lets pass.
+// askFetch asks only once for what people see as one fetch. The approval covers requests that are
+// git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	b := x.box
 	key := fetchKey{x.git.at, d.Rule, d.Policy}
@@ -144,14 +142,14 @@ func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *r
 	return d, nil
 }
 
-// fetchKey is what a yes to a fetch is for.
+// fetchKey identifies what an approval of a fetch covers.
 type fetchKey struct {
 	gitRemote
 	rule, policy string
 }
 
-// advertises passes on an answer, and remembers the server that lists its refs in
-// it as a git server.
+// advertises passes on a response, and remembers a server that lists its refs in it as a git
+// server.
 func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
 	if x.git.op != git.FetchRefs && x.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
 		return answer

@@ -55,7 +55,7 @@ git: {remotes: [{host: oci.test, repo: "**", push: ["refs/**"]}, {host: crates.t
 			t.Errorf("%s: asked %+v", name, q[asked:])
 		}
 	}
-	// The control: the same hosts, a request that publishes nothing.
+	// Control: the same hosts, a request that publishes nothing.
 	if code, _ := b.get("https://crates.test/api/v1/crates"); code != 200 {
 		t.Errorf("the control: %d", code)
 	}
@@ -64,10 +64,10 @@ git: {remotes: [{host: oci.test, repo: "**", push: ["refs/**"]}, {host: crates.t
 	}
 }
 
-// Finding S1: what looks like a fetch needed no leave for writes.
+// Finding S1: a request that looks like a fetch needed no permission for writes.
 func TestFindingS1GitOpensNoWrites(t *testing.T) {
 	w := newWorld(t)
-	// It is no git server: it answers everything in its own way.
+	// It is not a git server: it answers everything in its own way.
 	up := w.serve("443", nil, "api.test")
 	b := w.box(`
 level: light
@@ -113,7 +113,7 @@ git: {fetch: allow, remotes: [{host: api.test, repo: "acme/**", push: ["refs/**"
 	}
 }
 
-// Finding S1: one yes to a fetch let other requests through for ten minutes.
+// Finding S1: one approval of a fetch let other requests through for ten minutes.
 func TestFindingS1AFetchIsApprovedAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", gitServer, "git.test")
@@ -161,7 +161,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	b.people.answer = d.answer
 	head, _, _ := strings.Cut(pushBody(none+" "+tip+" refs/heads/dev"), "PACK")
 	form := func(text string) string {
-		// What stands before the first boundary of a form is nothing to a server.
+		// A server ignores what precedes the first boundary of a form.
 		return head + "\r\n--b\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + text + "\r\n--b--\r\n"
 	}
 	kind := http.Header{"Content-Type": {"multipart/form-data; boundary=b"}}
@@ -182,7 +182,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	if l := up.log(); len(l) != 1 || !strings.Contains(l[0].Body, "friend") {
 		t.Errorf("upstream saw %+v", l)
 	}
-	// A server that takes pushes there may take what is no pack in another way.
+	// A server that accepts pushes there may read something else than a pack in another way.
 	w.serve("443", gitServer, "pushes.test")
 	b = w.box(strings.ReplaceAll(forge, "git.test", "pushes.test"))
 	b.people.answer = d.answer
@@ -201,7 +201,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	if got := follows("to a friend"); !strings.HasPrefix(got, "hello") {
 		t.Errorf("the control: %s", got)
 	}
-	// What is no push is not answered as one.
+	// A request that is not a push is not answered as one.
 	b = w.box(strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1))
 	for _, method := range []string{"DELETE", "PUT", "POST"} {
 		if code, _ := b.do(method, "https://git.test/acme/pay", pushBody(none+" "+tip+" refs/heads/dev"), typed(pushType)); code != 403 {
@@ -213,7 +213,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	}
 }
 
-// gitServer answers as a git server does that has no refs.
+// gitServer answers like a git server without refs.
 func gitServer(rw http.ResponseWriter, r *http.Request) {
 	service := r.URL.Query().Get("service")
 	if strings.HasSuffix(r.URL.Path, "/info/refs") && service != "" {

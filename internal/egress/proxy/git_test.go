@@ -18,7 +18,7 @@ const (
 	tip  = "2222222222222222222222222222222222222222"
 )
 
-// pushBody is what git sends: commands, and then a pack.
+// pushBody returns what git sends: commands, and then a pack.
 func pushBody(commands ...string) string {
 	if len(commands) == 0 {
 		return "0000"
@@ -49,7 +49,8 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	b := w.box(forge)
 	b.people.answer = d.answer
 	for _, repo := range []string{"acme/pay.git", "acme/pay", "acme/other"} {
-		// Each push begins with the list of refs, by which the server shows what it is.
+		// Each push begins with the list of refs, by which the server shows that it is a git
+		// server.
 		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-receive-pack"); code != 200 {
 			t.Fatalf("%s: %d", repo, code)
 		}
@@ -83,8 +84,8 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	} {
 		code, body := send(c[0], c[1:]...)
 		if name == "escaped path" {
-			// A server may take it for a push, so the refs count. It is none of
-			// git's own, so the answer is not in git's words.
+			// A server may take it for a push, so the refs count. It is not git's own request, so
+			// the answer is not in git's form.
 			code, body = b.do("POST", "https://git.test/acme/pay/git-receive%2dpack", pushBody(c[1:]...), nil)
 			if code != 403 || !strings.Contains(body, "rule=git.push.unlisted") {
 				t.Errorf("%s: %d %q", name, code, body)
@@ -98,7 +99,7 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	if len(up.log()) != before {
 		t.Fatalf("upstream saw %+v", up.log()[before:])
 	}
-	// Approved, the same refs pass, in other bytes too.
+	// After an approval, the same refs pass, in other bytes too.
 	send("acme/pay", none+" "+tip+" refs/heads/dev")
 	all := b.people.questions()
 	q := all[len(all)-1]
@@ -155,9 +156,9 @@ func TestFetchIsAskedOnce(t *testing.T) {
 
 func pktLine(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 
-// A fetch from a listed remote sends a POST and writes nothing: where writes are
-// asked about, it passes, in each version of the protocol, and a change of the
-// policy that lists the remote still does not end it.
+// A fetch from a listed remote sends a POST and writes nothing: if writes need an approval, it
+// passes, in each version of the protocol, and a policy change that still lists the remote does not
+// end it.
 func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 	w := newWorld(t)
 	hold := make(chan struct{})
@@ -179,7 +180,7 @@ func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 	}
 	for _, repo := range []string{"acme/pay", "acme/pay.git"} {
 		if code := post(repo, "0000"); code != 403 {
-			t.Errorf("%s, before the server has said that it is git's: %d", repo, code)
+			t.Errorf("%s, before the server has shown that it is git's: %d", repo, code)
 		}
 		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-upload-pack"); code != 200 {
 			t.Errorf("%s, refs: %d", repo, code)
@@ -203,7 +204,7 @@ func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 				t.Errorf("%s: %q passes for a fetch: %d", repo, body, code)
 			}
 		}
-		// An answer for another service, or from another repository, is not enough.
+		// A response for another service, or from another repository, is not enough.
 		if code, _ := b.do("POST", "https://git.test/"+repo+"x/git-upload-pack", "0000", typed(fetchType)); code != 403 {
 			t.Errorf("%s: another repository: %d", repo, code)
 		}

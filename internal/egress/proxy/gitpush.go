@@ -13,15 +13,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// push is a git push of which all before the pack was read.
+// push is a git push whose head was read.
 type push struct {
 	*git.Request
 	repo    string
-	reasons []string // beside the commands
-	// bound reports that its commands bind all of it: it is a push in every
-	// part, to a server that takes pushes there. Another request that may be
-	// taken for a push is judged by the refs too, and stays what it is: its
-	// whole body is asked about, and a refusal is not answered as git wants it.
+	reasons []string // for each command
+	// bound is set if the commands determine the whole body: it is a push in every part, to a
+	// server that accepts pushes there. Another request that may be taken for a push is also judged
+	// by its refs, and stays an ordinary request: an approval covers its whole body, and a refusal
+	// is not in git's form.
 	bound bool
 }
 
@@ -46,7 +46,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	p := x.push
 	p.reasons = nil
 	if p.Probe() && !p.bound {
-		return d, nil // it changes no ref, so only what it is beside a push counts
+		return d, nil // it changes no ref, so only its other properties count
 	}
 	x.record.Kind = egress.KindGit
 	if x.kind == egress.AskRequest {
@@ -70,7 +70,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	for i, o := range p.Options {
 		extra["option_"+strconv.Itoa(i)] = o
 		if d.Effect == egress.Allow {
-			// To some servers these are orders, such as to merge.
+			// Some servers take these as orders, such as to merge.
 			d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".options", "a push option may be an order to the server"
 		}
 	}
@@ -81,7 +81,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	return d, nil
 }
 
-// says adds to what a question about the request says.
+// says adds facts to a question about the request.
 func (x *exchange) says(summary string, extra map[string]string) {
 	if x.summary != "" {
 		summary = x.summary + "; " + summary
@@ -104,28 +104,26 @@ func verb(c git.Command) string {
 	}
 }
 
-// weighRef is the policy's word on one ref.
+// weighRef returns the policy's decision about one ref.
 func (x *exchange) weighRef(c git.Command) egress.Decision {
 	r := policy.PushRequest{Host: x.host, Repo: x.push.repo, Ref: c.Ref, Delete: c.Deletes()}
 	d := x.gen.policy.Push(r)
 	tag := strings.HasPrefix(c.Ref, "refs/tags/")
 	if tag && d.Effect == egress.Allow && !x.listed(c.Ref, func(glob string) bool { return strings.HasPrefix(glob, "refs/tags/") }) {
-		// "refs/**" is written with branches in mind, and others release from
-		// tags.
+		// "refs/**" is meant for branches, and others release from tags.
 		d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".tags", "a tag that no rule lists as one"
 	}
-	// Under a pattern, branches are the sandbox's own: what it drops there is its
-	// own too.
+	// Branches under a pattern are the sandbox's own, and so are commits that it drops there.
 	if !c.MayForce() || x.listed(c.Ref, func(glob string) bool { return !tag && strings.Contains(glob, "*") }) {
 		return d
 	}
 	r.Force = true
 	forced := x.gen.policy.Push(r)
 	if forced.Effect == egress.Deny && d.Effect != egress.Deny {
-		// The wire does not tell a forced push from another, and a person
-		// can. So nothing passes unasked, and nothing honest is stuck.
+		// The protocol does not show whether a push is forced, but a person can tell. So each one
+		// needs an approval.
 		forced.Effect = egress.Ask
-		forced.Reason = "this moves a ref that exists, and may drop commits of it"
+		forced.Reason = "this moves an existing ref, and may drop commits of it"
 	}
 	if forced.Effect.Stricter(d.Effect) {
 		return forced
@@ -133,8 +131,7 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 	return d
 }
 
-// listed reports whether one of the repository's push globs that fit covers the
-// ref.
+// listed reports whether a matching push glob of the repository matches the ref.
 func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	for _, m := range x.gen.policy.Document().Git.Remotes {
 		if m.Host == x.host && policy.Match(m.Repo, x.push.repo) &&
@@ -145,8 +142,8 @@ func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	return false
 }
 
-// refusePush answers in git's own words: of a plain refusal git says that the
-// other side hung up, and that everything is up to date.
+// refusePush answers in git's own form: after an ordinary refusal git prints that the other side
+// hung up, and that everything is up to date.
 func (x *exchange) refusePush(r *refusal) {
 	x.record.Decision, x.record.Status = r.decision, http.StatusOK
 	if r.answer != nil {
@@ -164,7 +161,7 @@ func (x *exchange) refusePush(r *refusal) {
 			}
 		}
 	}
-	// Git sends all of its pack before it reads an answer.
+	// Git sends all of its pack before it reads a response.
 	if err := x.drain(); err != nil {
 		x.record.Error = err.Error()
 		panic(http.ErrAbortHandler)
@@ -178,7 +175,7 @@ func (x *exchange) refusePush(r *refusal) {
 	_, _ = x.w.Write(x.push.Refusal(reasons, note))
 }
 
-// drain reads what is left of a push that goes nowhere.
+// drain reads the rest of a refused push.
 func (x *exchange) drain() error {
 	if x.push.Body == nil {
 		return nil
@@ -191,7 +188,7 @@ func (x *exchange) drain() error {
 	})
 }
 
-// maxDrain bounds what a refused push may send.
+// maxDrain limits what a refused push may send.
 const maxDrain = 1 << 30
 
 type discard struct{}

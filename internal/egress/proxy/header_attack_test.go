@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Finding S4: headers that change what a request does were no part of a grant.
+// Finding S4: headers that change a request's effect were not part of a grant.
 func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -46,11 +46,11 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	if n := len(up.log()); n != 0 {
 		t.Fatalf("upstream saw %+v", up.log())
 	}
-	// What changes nothing may differ in the next try: the control.
+	// Control: harmless headers may differ in the next try.
 	if code := send("User-Agent", "two", "Traceparent", "00-2"); code != 200 {
 		t.Errorf("the same request: %d", code)
 	}
-	// People see what they answer for, and no credential.
+	// People see what they approve, and no credential.
 	if got := q.Facts["header_x-amz-target"]; got != "Ledger.GetItem" {
 		t.Errorf("the target is shown as %q of %v", got, q.Facts)
 	}
@@ -61,7 +61,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	}
 }
 
-// Finding S4: of the ways to say another method or path, three were known.
+// Finding S4: of the ways to override the method or path, only three were known.
 func TestFindingS4AnOverrideIsJudgedAsWhatItSays(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -111,8 +111,8 @@ network:
 	}
 }
 
-// Finding S4: a secret that is bound to reads of some paths went along with a
-// request whose headers make it another one.
+// Finding S4: a secret that is bound to reads of some paths was set on a request whose headers make
+// it another one.
 func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -147,8 +147,8 @@ func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 	}
 }
 
-// Finding S4: a request that cannot be shown in full is refused and not asked about.
-// Otherwise a grant would cover parts that no person has seen.
+// Finding S4: a request that cannot be shown in full is refused without asking. Otherwise a grant
+// would cover parts that no person has seen.
 func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -179,7 +179,7 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	if q := b.people.questions(); len(q) != 2 || len(up.log()) != 0 {
 		t.Errorf("asked %+v, upstream saw %+v", q, up.log())
 	}
-	// Masked alike, two values are still two.
+	// Two values that look equal after redaction are still two.
 	patterns := w.box(asking + "redact: {patterns: true}\n")
 	patterns.people.answer = d.answer
 	with := func(path, header string) int {
@@ -198,7 +198,7 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	}
 }
 
-// Documents name the headers that a grant is not bound to.
+// The documents name the headers that a grant is not bound to.
 func TestHarmlessHeadersAreInTheDocuments(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/how-to/decide-approvals.md")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// harmless are the headers that may differ between what was approved and what is
-// sent: they change neither what a request does nor in whose name, and many differ
-// in each try. A grant is bound to all others, known or not.
+// harmless are the headers that may differ between the approved and the sent request: they change
+// neither its effect nor its identity, and many differ in each try. A grant is bound to all others,
+// known or not.
 var harmless = []string{
 	"Accept-Charset", "Accept-Encoding", "Accept-Language", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "B3", "Baggage", "Cache-Control",
 	"Content-Length", "Date", "Dnt", "Expect", "Idempotency-Key", "Npm-Session", "Pragma", "Priority", "Sec-Ch-Ua", "Sec-Ch-Ua-Mobile",
@@ -23,19 +23,18 @@ var harmless = []string{
 	"X-Stainless-Retry-Count", "X-Stainless-Timeout",
 }
 
-// credentials are parts of the names of headers whose values people are not shown.
+// credentials are parts of the names of headers whose values are not shown to people.
 var credentials = []string{"auth", "cookie", "cred", "jwt", "key", "otp", "passw", "secret", "session", "sign", "token"}
 
 const (
-	mostHeaders    = 40       // that people are asked about
-	longestHeaders = 12 << 10 // of what they are shown of them
+	mostHeaders    = 40       // largest number in an approval request
+	longestHeaders = 12 << 10 // largest length of what is shown of them
 	longestName    = 100
 )
 
-// headerFacts are what an answer is bound to of the headers: all that are sent,
-// but for harmless ones. People see each value, or the digest of a credential. A
-// request with more than can be shown is not asked about, because an answer must
-// not cover what its reader never saw.
+// headerFacts returns the facts of the headers: all that are sent, except harmless ones. People see
+// each value, or the digest of a credential. A request with more than can be shown is not asked
+// about, because an approval must not cover what its reader never saw.
 func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *refusal {
 	unseen := floor(http.StatusRequestHeaderFieldsTooLarge, "too_large", policy.RuleLimit, "the request has headers that people cannot be shown")
 	h := x.r.Header.Clone()
@@ -55,7 +54,7 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 		for _, v := range h[name] {
 			put(v)
 		}
-		put("") // no name: the next header begins
+		put("") // not in a name: the next header begins
 		fact := "header_" + strings.ToLower(name)
 		if isCredential(name) {
 			fact, text = fact+"_sha256", hexHash(text)
@@ -66,8 +65,8 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 		}
 		facts[fact] = text
 	}
-	// What looks like a token is masked where it is shown, so the shown values
-	// alone would let others pass.
+	// Text that looks like a token is redacted where it is shown, so the shown values alone would
+	// also match others.
 	facts["headers_sha256"] = hexHash(string(all))
 	return nil
 }
@@ -77,8 +76,7 @@ func isCredential(name string) bool {
 	return slices.ContainsFunc(credentials, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// plainToken reports whether a header's name has only what the name of a fact may
-// have.
+// plainToken reports whether a header's name has only characters that the name of a fact may have.
 func plainToken(name string) bool {
 	return strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }

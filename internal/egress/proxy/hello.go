@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// errShort says that more bytes may make a whole ClientHello.
+// errShort is returned if more bytes may complete a ClientHello.
 var errShort = errors.New("the TLS hello is not complete")
 
-// errHello says that no further bytes can make one. Anything unusual ends
-// here: what two parsers may read differently carries two names.
-var errHello = errors.New("not a TLS hello that can be judged")
+// errHello is returned if no further bytes can complete one. Anything unusual is rejected: what two
+// parsers may read differently could carry two names.
+var errHello = errors.New("not a TLS hello that can be inspected")
 
 const (
 	recordHandshake = 22
@@ -20,24 +20,24 @@ const (
 	recordHead      = 5
 	// maxRecord is the largest plaintext of a TLS record.
 	maxRecord = 1 << 14
-	// maxHello bounds what is read of a client before it has a name. Hellos
-	// with post-quantum keys have about 2 KiB.
+	// maxHello limits what is read of a client before it has a name. Hellos with post-quantum keys
+	// have about 2 KiB.
 	maxHello = 32 << 10
 
 	extensionName = 0
 	extensionECH  = 0xfe0d
 )
 
-// hello is what a ClientHello says about where it goes.
+// hello is a ClientHello's information about its destination.
 type hello struct {
-	name string // as it stands there; "" is none
-	// ech is set if a second, encrypted hello may be inside: its name can be
-	// another one, and only the server can tell a real one from a dummy.
+	name string // as written; "" is none
+	// ech is set if a second, encrypted hello may be inside: its name can differ, and only the
+	// server can tell a real one from a dummy.
 	ech bool
 }
 
-// parseHello reads the ClientHello at the beginning of a TLS stream and says
-// how many bytes of the stream it has.
+// parseHello parses the ClientHello at the beginning of a TLS stream and returns how many bytes of
+// the stream it has.
 func parseHello(b []byte) (h hello, size int, err error) {
 	m, size, err := handshake(b, 1)
 	if err != nil {
@@ -71,8 +71,8 @@ func parseHello(b []byte) (h hello, size int, err error) {
 }
 
 func readExtensions(list cursor) (h hello, ok bool) {
-	// A type that stands there twice is read by some from the first, by
-	// others from the last. 128 is more than any client sends.
+	// If a type appears twice, some implementations read the first and others the last. 128 is more
+	// than any client sends.
 	var seen [128]uint16
 	n := 0
 	for len(list) > 0 {
@@ -101,7 +101,7 @@ func readExtensions(list cursor) (h hello, ok bool) {
 	return h, true
 }
 
-// serverName reads the one name of a server_name extension.
+// serverName returns the one name of a server_name extension.
 func serverName(data cursor) (string, bool) {
 	list, ok := data.vector16()
 	if !ok || len(data) != 0 || len(list) < 1 || list[0] != 0 {
@@ -115,9 +115,9 @@ func serverName(data cursor) (string, bool) {
 	return string(name), true
 }
 
-// handshake returns the body of the handshake message of the given type with
-// which a stream begins, and how many bytes of the stream its records have.
-// Records may cut it anywhere, but must end with it.
+// handshake returns the body of the handshake message of the given type at the beginning of a
+// stream, and how many bytes of the stream its records have. Records may split it anywhere, but
+// must end with it.
 func handshake(b []byte, kind byte) (body cursor, size int, err error) {
 	var message []byte
 	for {

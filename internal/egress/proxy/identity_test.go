@@ -242,7 +242,7 @@ func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 	if _, err := b.dial("api.good.test", 80); err == nil {
 		t.Error("port 80 is open where it is not listed")
 	}
-	// Without TLS on 443 there is an answer that says so.
+	// Without TLS on 443 there is a response that says so.
 	c, err := b.dial("api.good.test", 443)
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestN15Smuggling(t *testing.T) {
 			continue
 		}
 		if name == "folded header" && strings.HasPrefix(got, "HTTP/1.1 200") {
-			continue // unfolded by net/http, and passed on as one line
+			continue // net/http unfolds it, and passes it on as one line
 		}
 		if len(up.log()) != before {
 			t.Errorf("%s: upstream saw %+v", name, up.log()[before:])
@@ -304,7 +304,7 @@ func TestN15Smuggling(t *testing.T) {
 	if code, _ := b.get("https://other.good.test/fine"); code != 200 {
 		t.Error("an honest request fails")
 	}
-	// What the upstream saw is what was recorded as allowed, one for one.
+	// Upstream saw exactly the requests with an entry as allowed.
 	allowed := func() (paths []string) {
 		for _, r := range b.records.all(egress.KindHTTP) {
 			if r.Effect == egress.Allow {

@@ -20,12 +20,11 @@ type sealed struct {
 	egress.Secret
 	place  place
 	header string // canonical
-	line   string // what the header's value is
+	line   string // the header's value
 	uses   int64
 }
 
-// framing headers say where a message ends or where it goes. A secret there
-// would move the request.
+// framing headers define a message's end or destination. A secret there would redirect the request.
 var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Expect"}
 
 func seal(s egress.Secret, uses int64) (*sealed, error) {
@@ -45,7 +44,7 @@ func seal(s egress.Secret, uses int64) (*sealed, error) {
 	switch {
 	case s.Basic != "":
 		if strings.Contains(s.Basic, ":") {
-			return nil, wrong("a Basic user name has no colon")
+			return nil, wrong("a Basic user name must not have a colon")
 		}
 		header, line = "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(s.Basic+":"+s.Value))
 	case line == "":
@@ -63,7 +62,7 @@ func seal(s egress.Secret, uses int64) (*sealed, error) {
 	case !httpguts.ValidHeaderFieldName(header) || slices.Contains(framing, header) || strings.HasPrefix(header, "Proxy-"):
 		return nil, wrong("its header cannot carry a value")
 	case !httpguts.ValidHeaderFieldValue(line):
-		return nil, wrong("its value holds what no header may")
+		return nil, wrong("its value has characters that a header must not have")
 	}
 	if s.Uses > 0 {
 		uses = s.Uses
@@ -77,34 +76,34 @@ func (s *sealed) clashes(o *sealed) bool {
 		return false
 	}
 	methods := len(s.Methods) == 0 || len(o.Methods) == 0 || slices.ContainsFunc(s.Methods, func(m string) bool { return slices.Contains(o.Methods, m) })
-	// Whether two different globs overlap is hard to decide: only equal globs,
-	// or a side without globs, count as overlapping.
+	// It is hard to decide whether two different globs overlap: only equal globs, or a side without
+	// globs, count as overlapping.
 	paths := len(s.Paths) == 0 || len(o.Paths) == 0 || slices.ContainsFunc(s.Paths, func(p string) bool { return slices.Contains(o.Paths, p) })
 	return methods && paths
 }
 
-// fits reports whether the secret belongs on a request. Globs cover what those of a
-// rule that allows do.
+// fits reports whether the secret belongs on a request. Globs match like those of a rule that
+// allows.
 func (s *sealed) fits(host string, port int, method, path string) bool {
 	return s.place == place{host, port} &&
 		(len(s.Methods) == 0 || slices.Contains(s.Methods, method)) &&
 		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
 }
 
-// choose finds the secrets for a request and refuses it if one of them can no
-// longer be used: without it, the request would be another one.
+// choose returns the secrets for a request, and refuses it if one of them cannot be used any more:
+// without it, the request would be another one.
 func (x *exchange) choose() *refusal {
 	x.secrets = nil
 	if !x.tls {
 		return nil // never without verified TLS
 	}
 	for _, s := range x.gen.secrets {
-		// A server that takes the request in another way must not get it either.
+		// A server that reads the request in another way must not get it either.
 		if slices.ContainsFunc(x.readings, func(r reading) bool { return !s.fits(x.host, x.port, r.method, r.path) }) {
 			continue
 		}
 		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
-			return secretRefusal(s, "secret_expired", "its time is over")
+			return secretRefusal(s, "secret_expired", "its lifetime is over")
 		}
 		if x.box.used(s) >= s.uses {
 			return secretRefusal(s, "secret_spent", "it was used as often as it may")
@@ -131,13 +130,12 @@ func (b *Box) used(s *sealed) int64 {
 	return b.spent[s.Name]
 }
 
-// inject sets the secrets on a request that goes out next and counts the use.
+// inject sets the secrets on a request that is sent next and counts the use.
 func (x *exchange) inject(h http.Header) *refusal {
 	x.box.mu.Lock()
 	defer x.box.mu.Unlock()
 	for _, s := range x.secrets {
-		// Counted here, under the lock: of two requests with one use left,
-		// one goes.
+		// Counted here, under the lock: of two requests with one use left, one is sent.
 		if x.box.spent[s.Name] >= s.uses {
 			return secretRefusal(s, "secret_spent", "it was used as often as it may")
 		}

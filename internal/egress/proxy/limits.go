@@ -12,19 +12,18 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Limits bound what one sandbox may cost. Zero in a field is the default, never
-// unlimited.
+// Limits limit what one sandbox may cost. A zero field stands for the default, never for unlimited.
 type Limits struct {
 	Connections int           // at one time; 256
 	Requests    int           // at one time; 1024
 	Header      int           // bytes of a request's header; 64 KiB
-	Body        int64         // bytes of a body that is held for a question; 64 MiB
+	Body        int64         // bytes of a body that is held during an approval; 64 MiB
 	Spool       int64         // bytes of all bodies that are held; 128 MiB
-	Uses        int64         // of a secret that does not say; 100,000
+	Uses        int64         // uses of a secret without its own limit; 100,000
 	Handshake   time.Duration // for a first byte, a TLS handshake, a header; 10 s
 	Idle        time.Duration // of a kept-alive connection; 2 minutes
-	Hold        time.Duration // how long a question holds a request; 20 s
-	Answer      time.Duration // for an upstream's header; 5 minutes
+	Hold        time.Duration // how long an approval request holds a request; 20 s
+	Answer      time.Duration // until an upstream's response header; 5 minutes
 	Stall       time.Duration // between two pieces of a request's body; 1 minute
 }
 
@@ -49,15 +48,15 @@ func number[T ~int | ~int64](v *T, def T) {
 	}
 }
 
-// What one sandbox may put into the records by what costs it nothing.
+// Limits on the entries that a sandbox can cause at no cost.
 const (
 	queriesPerSecond  = 200
 	packetsPerSecond  = 20
 	connectsPerSecond = 500
 )
 
-// flood bounds a kind of event per second. What is over it is counted and
-// told in one record of the next second.
+// flood limits the events of a kind per second. Those above the limit are counted and reported in
+// one entry of the next second.
 type flood struct {
 	rate int
 
@@ -81,25 +80,25 @@ func (f *flood) take(b *Box, kind egress.Kind) bool {
 	}
 	f.mu.Unlock()
 	if over > 0 {
-		d := denied(policy.RuleLimit, "more came at once than is looked at")
+		d := denied(policy.RuleLimit, "more came at once than is inspected")
 		_ = b.records.add(egress.Record{Time: now, Kind: kind, Sent: int64(over), Decision: d}, b.current.Load())
 	}
 	return ok
 }
 
-// errBytes says that a rule's bytes are used up.
+// errBytes is returned when a rule's bytes are used up.
 var errBytes = errors.New("the rule's limit of bytes is reached")
 
-// meter counts what went through one rule. It outlives a policy, so that an
-// update gives nothing back.
+// meter counts what went through one rule. It outlives a policy, so that an update does not reset
+// it.
 type meter struct {
 	mu       sync.Mutex
-	requests *rate.Limiter // nil is no limit
+	requests *rate.Limiter // nil means no limit
 	allowed  int64
 	window   time.Duration
 
 	bytes     atomic.Int64
-	mostBytes atomic.Int64 // zero is no limit of this rule
+	mostBytes atomic.Int64 // zero means no limit of this rule
 	open      atomic.Int64
 	mostOpen  atomic.Int64
 }
@@ -109,7 +108,7 @@ type meters struct {
 	rules map[string]*meter
 }
 
-// of returns the meter for a rule's limits, nil if it has none.
+// of returns the meter for a rule's limits, or nil if it has none.
 func (m *meters) of(l policy.Limits) *meter {
 	if l.Requests == 0 && l.Bytes == 0 && l.Connections == 0 {
 		return nil
@@ -129,8 +128,7 @@ func (m *meters) of(l policy.Limits) *meter {
 }
 
 func (t *meter) set(l policy.Limits) {
-	// A connection's limits leave out what is counted per request: then the
-	// request's own set it.
+	// The limits for a connection leave out those per request; the first request sets them.
 	if l.Bytes > 0 {
 		t.mostBytes.Store(l.Bytes)
 	}
@@ -156,7 +154,7 @@ func (t *meter) set(l policy.Limits) {
 	t.requests.SetBurst(burst)
 }
 
-// request takes one request. If there is none left it says when there is.
+// request counts one request. If the limit is reached it returns when there is room.
 func (t *meter) request() (wait time.Duration, ok bool) {
 	if t == nil {
 		return 0, true
@@ -175,7 +173,7 @@ func (t *meter) request() (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// add counts bytes. It is an error from the first byte over the limit.
+// add counts bytes. It returns an error from the first byte above the limit.
 func (t *meter) add(n int) error {
 	if t == nil {
 		return nil
@@ -194,8 +192,7 @@ func (t *meter) full() bool {
 	return most > 0 && t.bytes.Load() >= most
 }
 
-// connect takes a place of the connections that may be open at one time;
-// release gives it back.
+// connect takes one of the rule's connections; release gives it back.
 func (t *meter) connect() bool {
 	if t == nil {
 		return true

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// handover is the listener of a sandbox's HTTP server: connections come to it
-// when their first bytes are judged.
+// handover is the listener of a sandbox's HTTP server: it gets connections whose first bytes were
+// judged.
 type handover struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -17,7 +17,7 @@ func newHandover() *handover {
 	return &handover{conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// give passes a connection to the server. It is false after Close.
+// give passes a connection to the server. It returns false after Close.
 func (h *handover) give(c net.Conn) bool {
 	select {
 	case h.conns <- c:
@@ -43,5 +43,5 @@ func (h *handover) Close() error {
 	return nil
 }
 
-// Addr is none: there is no socket.
+// Addr returns no address, because there is no socket.
 func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// looks are the checks that the sandbox's first process is about to make, and how many. Each is
-// marked so often and no more: a program of a sandbox that continues from a saved state may
-// come first, but cannot hide more than it takes the mark of.
+// looks are the probes that the sandbox's first process is about to make, and how many. Each is
+// marked that often and no more: a program of a sandbox that continues from a saved state may make
+// one first, but cannot hide more requests than it takes marks.
 type looks struct {
 	mu   sync.Mutex
 	left map[look]int
@@ -24,7 +24,7 @@ type look struct {
 	port int
 }
 
-// expect begins to wait for what the policy's look tries.
+// expect starts to wait for the probes of a policy.
 func (l *looks) expect(p *policy.Policy) {
 	want := p.Look()
 	left := map[look]int{}
@@ -49,7 +49,7 @@ func (l *looks) expect(p *policy.Policy) {
 	l.left = left
 }
 
-// take reports whether a record is of such a try, and counts it.
+// take reports whether an entry is about such a probe, and counts it.
 func (l *looks) take(r egress.Record) bool {
 	host := r.Host
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -70,6 +70,6 @@ func (l *looks) take(r egress.Record) bool {
 	return true
 }
 
-// Look says that the sandbox is not ready yet: its first process will try what
-// the policy of now forbids and promises.
+// Look announces that the sandbox is not ready yet: its first process will probe the present
+// policy.
 func (b *Box) Look() { b.looks.expect(b.current.Load().policy) }

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// awaitRecords returns the records once there are so many.
+// awaitRecords returns the entries once there are so many.
 func (b *box) awaitRecords(n int) []egress.Record {
 	b.t.Helper()
 	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
@@ -22,8 +22,8 @@ func (b *box) awaitRecords(n int) []egress.Record {
 	}
 }
 
-// What the first process tries before the sandbox is ready is marked, once
-// each, reaches no host, and nothing else is marked for it.
+// The first process's probes before the sandbox is ready are marked, once each, and reach no host,
+// and nothing else is marked.
 func TestLooksAreMarked(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -36,7 +36,7 @@ func TestLooksAreMarked(t *testing.T) {
 		}
 		return a
 	}
-	// goes tries everything, and waits for the records of it.
+	// goes makes all probes, and waits for their entries.
 	goes := func() []egress.Record {
 		t.Helper()
 		before := len(b.records.all())
@@ -67,7 +67,7 @@ func TestLooksAreMarked(t *testing.T) {
 			}
 		}
 	}
-	// A new policy that a sandbox is looked at under once more.
+	// A new policy for which a sandbox is probed again.
 	b.Look()
 	talks, err := b.to(netip.AddrPortFrom(address(), 443))
 	if err != nil {

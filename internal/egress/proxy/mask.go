@@ -11,17 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// masked reports whether the answer comes from a host that may know a secret.
+// masked reports whether the response comes from a host that may know a secret.
 func (x *exchange) masked() bool { return x.gen.masked[x.host] || len(x.secrets) > 0 }
 
-// inName reports whether the name of a header or trailer holds what is masked. As
-// a name, a secret would reach the sandbox in another case and be found by no mask of
-// values.
+// inName reports whether the name of a header or trailer contains a secret. As a name, it would
+// reach the sandbox in another case, where redaction of values would not find it.
 func (g *generation) inName(name string) bool {
 	return g.bytes.InName(name) || g.text.String(name) != name
 }
 
-// misleading headers offer the sandbox ways around us, or speak of a proxy.
+// misleading headers offer the sandbox ways around us, or mention a proxy.
 func dropMisleading(h http.Header) {
 	delete(h, "Alt-Svc")
 	for name := range h {
@@ -31,7 +30,7 @@ func dropMisleading(h http.Header) {
 	}
 }
 
-// answer passes an answer on.
+// answer passes a response on.
 func (x *exchange) answer(resp *http.Response) *refusal {
 	dropHops(resp.Header)
 	dropMisleading(resp.Header)
@@ -43,7 +42,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 			return stop
 		}
 		if len(resp.Header["Accept-Ranges"]) > 0 {
-			resp.Header["Accept-Ranges"] = []string{"none"} // they would be in vain
+			resp.Header["Accept-Ranges"] = []string{"none"} // they would have no effect
 		}
 		decoded, stop := x.readable(resp)
 		if stop != nil {
@@ -53,8 +52,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 			source, length = decoded, -1
 			resp.Header.Del("Content-Length")
 		}
-		// The newest values: one that came since this was sent may be echoed
-		// by the time it is answered.
+		// The newest values: the response may echo one that was set after the request was sent.
 		g := x.box.current.Load()
 		for _, each := range []*generation{x.gen, g} {
 			for name, values := range resp.Header {
@@ -72,11 +70,11 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
-	// Of a stream, each piece is passed on as it comes.
+	// Each piece of a stream is passed on as it comes.
 	err := x.copyBody(source, m, length < 0)
 	if err != nil {
 		x.record.Error = err.Error()
-		// Ended early, so that it is not taken for the whole.
+		// Ended with an error, so that it is not taken for complete.
 		panic(http.ErrAbortHandler)
 	}
 	g := x.box.current.Load()
@@ -94,8 +92,8 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	return nil
 }
 
-// readable undoes an encoding in which an echo could not be seen. Nil is a
-// body that is plain already.
+// readable decodes an encoding in which an echo could not be seen. Nil means that the body is plain
+// already.
 func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	var codings []string
 	for _, line := range resp.Header["Content-Encoding"] {
@@ -119,12 +117,12 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 		return z, nil
 	default:
 		return nil, floor(http.StatusBadGateway, "upstream_encoding", policy.RuleProtocol,
-			"the answer is in an encoding in which a secret could not be masked, though none was asked for")
+			"the response has an encoding in which a secret could not be redacted, although none was requested")
 	}
 }
 
-// errShortAnswer says that the sandbox took less than what was sent.
-var errShortAnswer = errors.New("the program did not take the answer")
+// errShortAnswer is returned if the sandbox accepted less than what was sent.
+var errShortAnswer = errors.New("the program did not accept the response")
 
 func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {
 	buf := largeBuffers.Get().(*[largeBuffer]byte)

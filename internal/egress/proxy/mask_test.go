@@ -114,7 +114,7 @@ func TestS2EchoesAreMasked(t *testing.T) {
 				}
 			}
 			if len(body) < 20 || !strings.Contains(string(body), "*") {
-				t.Errorf("%s h2=%v: nothing was masked in %q", path, h2, body)
+				t.Errorf("%s h2=%v: nothing was redacted in %q", path, h2, body)
 			}
 			if resp.Header.Get("X-Echo") != "[redacted:TOKEN]" || h2 && resp.Trailer.Get("X-End") != "[redacted:TOKEN]" {
 				t.Errorf("%s h2=%v: header %q, trailer %q", path, h2, resp.Header.Get("X-Echo"), resp.Trailer.Get("X-End"))
@@ -204,7 +204,7 @@ func TestS7BindingsThatCannotBe(t *testing.T) {
 	two := token("api.good.test")
 	two.Name, two.Value = "SECOND", "another-value-0123"
 	if err := b.Update(b.current.Load().policy, []egress.Secret{token("api.good.test"), two}); err == nil {
-		t.Error("two bindings of one header are taken")
+		t.Error("two bindings of one header are accepted")
 	}
 	if len(b.current.Load().secrets) != 1 {
 		t.Error("a failed update changed something")
@@ -256,7 +256,7 @@ func TestS10AStreamDoesNotStall(t *testing.T) {
 	next := make(chan struct{})
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		flush := rw.(http.Flusher).Flush
-		io.WriteString(rw, "data: s") // which begins the value
+		io.WriteString(rw, "data: s") // the beginning of the value
 		flush()
 		<-next
 		io.WriteString(rw, value[1:10])
@@ -282,8 +282,8 @@ func TestS10AStreamDoesNotStall(t *testing.T) {
 	}
 }
 
-// Finding S6: a secret as the name of a header or a trailer was shown. Names
-// are written in another case on the way, so case cannot be told apart.
+// Finding S6: a secret as the name of a header or a trailer was shown. Names are written in another
+// case on the way, so the search ignores case.
 func TestFindingS6NamesAreMasked(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// permission is what a person is asked for once: this value, on this place.
-// Another value of the same name is another question.
+// permission identifies an approval for a first use: this value, at this destination. Another value
+// of the same name is another question.
 type permission struct {
 	name       string
 	generation int64
@@ -21,7 +21,7 @@ func (b *Box) permitted(p permission) bool {
 	return b.permits[p]
 }
 
-// each joins what a binding lists, or is what stands for all.
+// each joins a binding's list, or returns the word for all.
 func each(list []string, all string) string {
 	if len(list) == 0 {
 		return all
@@ -29,8 +29,8 @@ func each(list []string, all string) string {
 	return strings.Join(list, ", ")
 }
 
-// permit asks about the first use of each secret whose use a person wants to
-// know of. What was permitted holds for this sandbox, until the value changes.
+// permit asks about the first use of each secret that requires it. An approval is valid for this
+// sandbox, until the value changes.
 func (x *exchange) permit() *refusal {
 	for _, s := range x.secrets {
 		p := permission{s.Name, s.Generation, s.place}
@@ -43,7 +43,7 @@ func (x *exchange) permit() *refusal {
 			Summary: "use the secret " + s.Name + " on " + x.host + " for the first time",
 			Facts: map[string]string{
 				"secret": s.Name, "generation": strconv.FormatInt(s.Generation, 10), "host": x.host, "port": strconv.Itoa(x.port),
-				"method": each(s.Methods, anything), "target": x.origin() + each(s.Paths, "/**"), "body": "all that is sent with the secret there",
+				"method": each(s.Methods, anything), "target": x.origin() + each(s.Paths, "/**"), "body": "everything that is sent with the secret there",
 			},
 		})
 		if stop != nil {

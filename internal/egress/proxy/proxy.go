@@ -1,8 +1,7 @@
-// Package proxy owns what becomes of one sandbox's connections: it checks that
-// each has one identity from its first packet to the upstream's certificate,
-// asks the policy, asks people, sets sealed secrets, masks answers, and leaves
-// a record of all that it did and refused. What a host, a rule, a secret's
-// echo or a packet looks like is its neighbours' to say.
+// Package proxy owns the handling of one sandbox's connections: it checks that each has one
+// identity from its first packet to the upstream's certificate, asks the policy, requests
+// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it did
+// and refused. The packages beside it know the formats of hosts, rules, redaction and packets.
 package proxy
 
 import (
@@ -27,8 +26,7 @@ import (
 
 var _ attachment.Handler = (*Box)(nil)
 
-// Config is what a sandbox is made of. All but the fields with a default must be
-// set.
+// Config configures a Box. All fields without a default are required.
 type Config struct {
 	Sandbox  string
 	Policy   *policy.Policy
@@ -37,22 +35,19 @@ type Config struct {
 	Recorder egress.Recorder
 	Asker    egress.Asker
 	Dialer   *names.Dialer
-	// Roots verify upstream servers. The sandbox's own authority is not among
-	// them.
+	// Roots verify upstream servers. They do not include the sandbox's own authority.
 	Roots *x509.CertPool
-	// Limits bound what the sandbox may cost. Zero in a field is the default.
+	// Limits limit what the sandbox may cost. A zero field stands for the default.
 	Limits Limits
-	// After is the number of the sandbox's last record: a process that takes
-	// over continues from there.
+	// After is the number of the sandbox's last entry: a new process continues from there.
 	After uint64
-	// SpoolFile makes the file that a large body is held in while somebody
-	// is asked about it. The default is an unnamed one in the directory for
-	// temporary files. If it fails, memory is taken, as far as Limits.Spool
-	// goes.
+	// SpoolFile creates the file that holds a large body during an approval. The default is an
+	// unnamed one in the directory for temporary files. If it fails, memory is used, up to
+	// Limits.Spool.
 	SpoolFile func() (*os.File, error)
 }
 
-// Box is what stands between one sandbox and the world. It is a attachment.Handler.
+// Box stands between one sandbox and the world. It is an attachment.Handler.
 type Box struct {
 	sandbox   string
 	ca        *certs.Authority
@@ -77,8 +72,8 @@ type Box struct {
 	packets  flood
 	connects flood
 
-	fetches    recent[fetchKey]  // that a person has allowed
-	advertised recent[gitRemote] // by which their servers showed to be git's
+	fetches    recent[fetchKey]  // approved by a person
+	advertised recent[gitRemote] // by which their servers were recognised as git's
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -92,14 +87,13 @@ type Box struct {
 	// permits are the secrets whose first use a person has allowed.
 	permits map[permission]bool
 	closed  bool
-	empty   chan struct{} // closed when closed and no flow is left
+	empty   chan struct{} // closed when the box is closed and no flow is left
 }
 
-// New makes a sandbox and records that it is there: one whose records cannot be
-// kept does not begin.
+// New creates a Box and writes an entry that it exists. Without that entry it does not start.
 func New(c Config) (*Box, error) {
 	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
-		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the causeway is missing")
+		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
 	b := &Box{
 		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
@@ -120,9 +114,9 @@ func New(c Config) (*Box, error) {
 	}
 	b.current.Store(g)
 	b.Look()
-	if err := b.records.add(linkRecord("the link is open"), g); err != nil {
+	if err := b.records.add(linkRecord("the network is open"), g); err != nil {
 		b.cancel()
-		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
+		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
 	b.tls = b.serverTLS()
 	b.server = b.httpServer()
@@ -141,10 +135,10 @@ func (b *Box) httpServer() *http.Server {
 		MaxHeaderBytes:    b.limits.Header,
 		ConnState:         b.state,
 		ConnContext:       withFlow,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the sandbox's, and in the records
-		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // its messages contain the sandbox's data, and are in the entries
+		// Otherwise net/http answers "OPTIONS *" by itself, unnoticed.
 		DisableGeneralOptionsHandler: true,
-		// A sandbox is near: small windows do not slow it down.
+		// A sandbox is on the same machine: small windows do not slow it down.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
@@ -156,12 +150,11 @@ func (b *Box) httpServer() *http.Server {
 	return s
 }
 
-// Update puts a new policy and new secrets in place of the old. When it
-// returns, all that the new ones no longer allow is closed. After an error
-// nothing has changed.
+// Update replaces the policy and the secrets. When it returns, everything that the new ones do not
+// allow is closed. After an error nothing has changed.
 func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
-		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in place")
+		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")
 	}
 	b.updates.Lock()
 	defer b.updates.Unlock()
@@ -170,10 +163,9 @@ func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if err != nil {
 		return err
 	}
-	// The record comes first: a policy that is not recorded does
-	// not take effect.
+	// The entry comes first: without it a policy does not take effect.
 	if err := b.records.add(linkRecord("the policy is "+p.Digest()), g); err != nil {
-		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
+		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
 	b.current.Store(g)
 	for _, f := range b.open() {
@@ -198,7 +190,7 @@ func (b *Box) Close() {
 		b.cancel()
 		_ = b.handover.Close()
 		for _, f := range b.open() {
-			f.kill("the sandbox's link was closed")
+			f.kill("the sandbox's network was closed")
 		}
 		_ = b.server.Close()
 	}
@@ -206,8 +198,8 @@ func (b *Box) Close() {
 	<-b.empty
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
-		// No caller is left to return an error to.
-		_ = b.records.add(linkRecord("the link is closed"), b.current.Load())
+		// There is no caller left to return an error to.
+		_ = b.records.add(linkRecord("the network is closed"), b.current.Load())
 	}
 }
 
@@ -221,7 +213,7 @@ func (b *Box) open() []*flow {
 	return list
 }
 
-// Names answers a DNS query with synthetic addresses. Nothing is forwarded.
+// Names answers a DNS query with synthetic addresses. It forwards nothing.
 func (b *Box) Names(query []byte, max int) []byte {
 	if !b.queries.take(b, egress.KindDNS) {
 		return nil
@@ -256,16 +248,16 @@ func (b *Box) Names(query []byte, max int) []byte {
 	return reply
 }
 
-// Dropped is told of packets that went nowhere.
+// Dropped is called for dropped packets.
 func (b *Box) Dropped(proto string, dst netip.AddrPort) {
 	if !b.packets.take(b, egress.KindPacket) {
 		return
 	}
 	r := egress.Record{
 		Time: time.Now(), Kind: egress.KindPacket, Method: proto, Host: dst.Addr().String(), Port: int(dst.Port()),
-		Decision: denied(policy.RulePacket, "only TCP connections and look-ups of names get out"),
+		Decision: denied(policy.RulePacket, "only TCP connections and DNS lookups are let out"),
 	}
 	r.Probe = b.looks.take(r)
-	// There is nothing to refuse: the packet is gone.
+	// There is nothing to refuse: the packet was dropped.
 	_ = b.records.add(r, b.current.Load())
 }

@@ -8,25 +8,24 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Piece by piece, no mask recognises a secret. So of a host that may know one,
-// on any path, nothing is asked for in pieces, and no piece is passed on.
+// Redaction does not recognise a secret piece by piece. So from a host that may know one, on any
+// path, no partial response is requested, and none is passed on.
 
-// plainName is the name of a header as the strictest and the loosest server have
-// it: many take _ for -.
+// plainName returns the name of a header in the form that all servers share: many read _ as -.
 func plainName(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// dropRanges removes the headers that ask for a piece of an answer. With them, a
-// sandbox read out a secret that a server had kept, ten bytes at a time.
+// dropRanges removes the headers that request a part of a response. With them, a sandbox could read
+// a secret that a server had stored, ten bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
-	// With a POST, what is read is often asked for in a body; where a write goes, a PUT or PATCH says.
+	// With a POST, the body often selects what is read; with a PUT or PATCH, where to write.
 	reads := slices.ContainsFunc(x.readings, func(r reading) bool {
 		return r.method == http.MethodGet || r.method == http.MethodHead || r.method == http.MethodPost
 	})
 	for name := range queryHeaders(x.r.URL.RawQuery) {
 		if plain := plainName(name); plain == "a-im" || strings.Contains(plain, "range") {
-			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a query that asks for a piece is not passed on where a secret must be masked")
+			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a query for a part of a response is not passed on where a secret must be redacted")
 		}
 	}
 	for name := range h {
@@ -37,8 +36,8 @@ func (x *exchange) dropRanges(h http.Header) *refusal {
 			delete(h, name)
 		case !slices.ContainsFunc(words, isRange), plain == "content-range":
 		case slices.Contains(words, "source"):
-			// What is copied from a piece can be read as a whole.
-			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a copy of a piece is not passed on where a secret must be masked")
+			// A copy of a part can later be read as a whole.
+			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a copy of a part is not passed on where a secret must be redacted")
 		case reads:
 			delete(h, name)
 		}
@@ -46,7 +45,7 @@ func (x *exchange) dropRanges(h http.Header) *refusal {
 	return nil
 }
 
-// isRange reports whether a word of a header's name speaks of a piece.
+// isRange reports whether a word of a header's name means a part.
 func isRange(word string) bool {
 	switch word {
 	case "range", "ranges", "byterange", "byteranges":
@@ -55,8 +54,8 @@ func isRange(word string) bool {
 	return false
 }
 
-// refusePiece refuses an answer that is a piece although none was asked for. Rows
-// of a table are numbered without a unit, and are no pieces of bytes.
+// refusePiece refuses a partial response although none was requested. Rows of a table are numbered
+// without a unit, and are not byte ranges.
 func refusePiece(resp *http.Response) *refusal {
 	unit := strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Range")))
 	kind := strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Type")))
@@ -66,5 +65,5 @@ func refusePiece(resp *http.Response) *refusal {
 		return nil
 	}
 	return floor(http.StatusBadGateway, "upstream_range", policy.RuleProtocol,
-		"the answer is a piece of a whole, in which a secret could not be masked, though none was asked for")
+		"the response is a part of a whole, in which a secret could not be redacted, although none was requested")
 }

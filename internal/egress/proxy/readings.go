@@ -31,11 +31,11 @@ var (
 // headerQuery is the query field that some servers read headers from.
 const headerQuery = "$httpheaders"
 
-// mostReadings bounds the readings of one request: deciding each costs as much as
-// deciding a request.
+// mostReadings limits the readings of one request: deciding about each costs as much as about a
+// request.
 const mostReadings = 16
 
-// read finds all readings of the request. The first is that of the request line.
+// read adds all readings of the request. The first is that of the request line.
 func (x *exchange) read() *refusal {
 	methods, paths := []string{x.method}, []string{x.path}
 	add := func(list *[]string, one string) {
@@ -119,11 +119,11 @@ func (x *exchange) otherPath(value string) (string, bool) {
 	if path == "" {
 		path = "/"
 	}
-	// The policy decides later whether a slash may be escaped.
+	// The policy decides later whether an escaped slash is allowed.
 	return path, names.Path(path, names.PathOptions{EncodedSlash: true}) == nil
 }
 
-// unescaped removes the escapes of a part of a query, if they are valid.
+// unescaped decodes the escapes of a part of a query, if they are valid.
 func unescaped(part string) string {
 	if plain, err := url.QueryUnescape(part); err == nil {
 		return plain

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// mostRecent bounds what is remembered of one kind: a sandbox chooses the keys.
+// mostRecent limits what is remembered of one kind, because a sandbox chooses the keys.
 const mostRecent = 256
 
-// recent remembers what has been, each for a while. The zero value is ready.
+// recent remembers keys for a while. The zero value is ready for use.
 type recent[K comparable] struct {
 	mu    sync.Mutex
 	until map[K]time.Time
 }
 
-// add remembers a key. When there are too many, all before it are forgotten, and
-// what they stood for has to be shown again.
+// add remembers a key. If there are too many, all others are forgotten, and have to be shown again.
 func (r *recent[K]) add(key K, life time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +24,7 @@ func (r *recent[K]) add(key K, life time.Duration) {
 	r.until[key] = time.Now().Add(life)
 }
 
-// has reports whether a key was added not too long ago.
+// has reports whether a key was added recently enough.
 func (r *recent[K]) has(key K) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

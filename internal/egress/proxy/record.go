@@ -8,20 +8,20 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// records numbers the records of one sandbox and passes them on in order.
+// records numbers the entries of one sandbox and passes them on in order.
 type records struct {
 	sandbox string
 	to      egress.Recorder
 
 	mu   sync.Mutex
 	seq  uint64
-	lost error // of the last record, if it could not be kept
+	lost error // of the last entry, if it could not be written
 }
 
-// longestField bounds what of a sandbox's own words a record holds.
+// longestField limits how much of a sandbox's own text an entry holds.
 const longestField = 2 << 10
 
-// add keeps a record under a new number.
+// add writes an entry with a new number.
 func (l *records) add(r egress.Record, g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,20 +33,20 @@ func (l *records) add(r egress.Record, g *generation) error {
 	return l.keep(r, g)
 }
 
-// ready reports whether records can be kept.
+// ready reports whether entries can be written.
 func (l *records) ready(g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mend(g)
 }
 
-// mend writes that a record was lost. Until that is written, nothing else is,
-// and nothing may happen. mu is held.
+// mend writes that an entry was lost. Until that is written, nothing else is, and no action may
+// happen. mu must be held.
 func (l *records) mend(g *generation) error {
 	if l.lost == nil {
 		return nil
 	}
-	r := linkRecord("a record before this one was lost")
+	r := linkRecord("an entry before this one was lost")
 	r.Sandbox, r.Policy, r.Seq = l.sandbox, g.policy.Digest(), l.seq+1
 	if l.lost = l.to.Record(r); l.lost == nil {
 		l.seq++
@@ -54,19 +54,19 @@ func (l *records) mend(g *generation) error {
 	return l.lost
 }
 
-// keep passes a record on. mu is held.
+// keep passes an entry on. mu must be held.
 func (l *records) keep(r egress.Record, g *generation) error {
 	r.Sandbox = l.sandbox
 	r.Host, r.Path, r.Error = g.clean(r.Host), g.clean(r.Path), g.clean(r.Error)
-	// What a request named is told again where it says why not.
+	// A refusal repeats what the request named.
 	r.Method, r.Reason, r.Fix = g.clean(r.Method), g.clean(r.Reason), g.clean(r.Fix)
 	r.Policy = g.policy.Digest()
 	l.lost = l.to.Record(r)
 	return l.lost
 }
 
-// clean makes a text that the sandbox had a hand in fit for a record: without
-// secrets, without what moves a terminal's cursor, and bounded.
+// clean makes a text that the sandbox influenced fit for an entry: without secrets and terminal
+// controls, and of limited length.
 func (g *generation) clean(text string) string {
 	if text == "" {
 		return text
@@ -74,7 +74,8 @@ func (g *generation) clean(text string) string {
 	return printable(g.text.String(text), longestField)
 }
 
-// printable is what shows of a text: a path outside ASCII is never judged, and names are ASCII.
+// printable returns the visible part of a text: a path outside ASCII is never judged, and names are
+// ASCII.
 func printable(s string, limit int) string { return text.ASCII(s, limit) }
 
 func linkRecord(reason string) egress.Record {

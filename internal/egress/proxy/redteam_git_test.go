@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
-// them, and which got through.
+// The attacks here were designed without knowledge of the fix of the finding.
+// docs/internals/testing.md lists them, and which succeeded.
 
-// S1: a request in git's full dress that says another method besides, a list of refs of two services,
-// and a base that leads elsewhere, are no operations of git's.
+// S1: a request in git's form that also names another method, a list of refs of two services, and a
+// base that leads elsewhere do not count as git's operations.
 func TestFindingS1RedTeam(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "git.test")
@@ -42,7 +42,7 @@ git: {remotes: [{host: git.test, repo: "acme/**", push: ["refs/**"]}]}
 	if n := len(up.log()); n != 0 {
 		t.Errorf("upstream saw %+v", up.log())
 	}
-	// The control: reads of the same host pass.
+	// Control: reads of the same host pass.
 	if code, _ := b.get("https://git.test/acme/pay.git/info/refs?service=git-upload-pack"); code != 200 {
 		t.Errorf("the control: %d", code)
 	}

@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
-// them, and which got through.
+// The attacks here were designed without knowledge of the fix of the finding.
+// docs/internals/testing.md lists them, and which succeeded.
 
-// S4: more ways to say another method or path, and a header that the sender wants removed on the way.
+// S4: more ways to override the method or path, and a header that the sender wants removed on the
+// way.
 func TestFindingS4RedTeam(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -46,7 +47,7 @@ network:
 			t.Errorf("%s: %d %.100s", name, code, body)
 		}
 	}
-	// The control: forms and queries that say nothing else.
+	// Control: forms and queries without overrides.
 	for name, c := range map[string]struct{ url, body string }{
 		"a form":          {items, "method=DELETE&x=_method"},
 		"its own method":  {items, "_method=POST&x=1"},
@@ -60,7 +61,7 @@ network:
 	if code, body := b.do("POST", items, files, http.Header{"Content-Type": {"multipart/form-data; boundary=b"}}); code != 200 {
 		t.Errorf("the control, files: %d %.100s", code, body)
 	}
-	// Of the form with files the head may have come, and never the whole.
+	// The beginning of the form with files may have arrived, but never the whole.
 	var whole []string
 	for _, r := range up.log() {
 		if r.Body != "" {

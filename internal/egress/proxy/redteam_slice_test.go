@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
-// them, and which got through.
+// The attacks here were designed without knowledge of the fix of the finding.
+// docs/internals/testing.md lists them, and which succeeded.
 
 // S5: a secret in pieces by other names of a range, by a POST, in a header of an early answer, and in
 // an encoding within another.
@@ -32,7 +32,7 @@ func TestFindingS5RedTeam(t *testing.T) {
 			_ = inner.Close()
 			_ = outer.Close()
 		case asked != "" || strings.Contains(r.URL.RawQuery, "Range"):
-			rw.WriteHeader(http.StatusOK) // and says nothing of a piece
+			rw.WriteHeader(http.StatusOK) // and does not mention a part
 			_, _ = io.WriteString(rw, text[16:26])
 		default:
 			_, _ = io.WriteString(rw, text)
@@ -56,7 +56,7 @@ func TestFindingS5RedTeam(t *testing.T) {
 			t.Errorf("%s: %d %s", name, code, body)
 		}
 	}
-	// The control: the host answers as a whole, and masked.
+	// Control: the host answers with the whole, redacted.
 	if code, body := b.get("https://api.good.test/x"); code != 200 || !strings.Contains(body, "the key is ***") {
 		t.Errorf("the control: %d %s", code, body)
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// refusal is why something does not happen, and what its answer is.
+// refusal is the reason why something does not happen, and the form of its answer.
 type refusal struct {
 	status   int
 	code     string
 	decision egress.Decision
-	answer   *egress.Answer // of a person, if one was asked
+	answer   *egress.Answer // of the approver, if there was one
 	retry    time.Duration  // after which it may work
 	cause    error
 }
 
-// denied is a decision of the floor.
+// denied returns a decision of the floor.
 func denied(rule, reason string) egress.Decision {
 	return egress.Decision{Effect: egress.Deny, Rule: rule, Layer: policy.LayerFloor, Reason: sentence(reason)}
 }
 
-// sentence makes a reason look as the policy's own do.
+// sentence formats a reason like the policy's own.
 func sentence(s string) string {
 	if s == "" {
 		return s
@@ -36,12 +36,12 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") + "."
 }
 
-// floor is a refusal that no rule can lift.
+// floor returns a refusal that no rule can lift.
 func floor(status int, code, rule, reason string) *refusal {
 	return &refusal{status: status, code: code, decision: denied(rule, reason)}
 }
 
-// byPolicy is a refusal by the policy itself.
+// byPolicy returns a refusal by the policy itself.
 func byPolicy(d egress.Decision) *refusal {
 	d.Effect = egress.Deny
 	status := http.StatusForbidden
@@ -54,14 +54,14 @@ func byPolicy(d egress.Decision) *refusal {
 	return &refusal{status: status, code: "denied", decision: d}
 }
 
-// unrecorded refuses what could not be recorded.
+// unrecorded refuses a request for which no entry could be written.
 func unrecorded(err error) *refusal {
 	r := floor(http.StatusServiceUnavailable, "not_recorded", policy.RuleRecord, "no audit entry could be written, so the request was not sent")
 	r.cause = err
 	return r
 }
 
-// byUpstream is a refusal because of what is at the other end.
+// byUpstream returns a refusal because of the other end.
 func byUpstream(err error) *refusal {
 	if e, ok := errors.AsType[*refusedAddress](err); ok {
 		return &refusal{status: http.StatusBadGateway, code: "address_denied", decision: e.decision, cause: err}
@@ -91,13 +91,13 @@ func byUpstream(err error) *refusal {
 	return r
 }
 
-// failed marks that the policy allowed the request: a later failure is no decision of the
+// failed marks that the policy allowed the request: a later failure is not a decision of the
 // policy.
 func (r *refusal) failed() {
 	r.decision.Effect, r.decision.Rule, r.decision.Layer = egress.Allow, "upstream", ""
 }
 
-// line is the refusal in one line, in a form that an agent can act on.
+// line returns the refusal in one line, in a form that an agent can act on.
 func (r *refusal) line(method, target string) string {
 	verb := "crannog: blocked "
 	if r.decision.Effect == egress.Allow {
@@ -113,8 +113,7 @@ func (r *refusal) line(method, target string) string {
 	return printable(text, longestField)
 }
 
-// body is what a refused program gets. Programs read the fields, people the
-// error.
+// body returns the response for a refused program. Programs read the fields, people the error.
 type body struct {
 	Error     string          `json:"error"`
 	Code      string          `json:"code"`
@@ -144,9 +143,9 @@ func (r *refusal) steps() []string {
 		case "pending":
 			steps = append(steps,
 				"a person must approve: crannog approve "+r.answer.Approval,
-				"send the same request again, byte for byte, to spend the approval; anything else is a new question")
+				"send the same request again, byte for byte, to use the approval; anything else is a new request for approval")
 		case "denied":
-			steps = append(steps, "a person said no; do not send this again")
+			steps = append(steps, "an approver denied it; do not send this again")
 		case "expired":
 			steps = append(steps, "it was not decided in time; send the same request again to ask once more")
 		}
@@ -174,7 +173,7 @@ func (r *refusal) write(w http.ResponseWriter, method, target string) {
 	b := r.body(method, target)
 	data, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
-		// Every field is a text.
+		// Every field is a string, so that it always marshals.
 		data = []byte(`{"error":"crannog: blocked"}`)
 	}
 	h := w.Header()

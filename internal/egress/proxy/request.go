@@ -15,14 +15,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// identify checks that a request is for the host that its connection goes to,
-// and that it can be read in one way only.
+// identify checks that a request is for the host of its connection, and that it can be read in one
+// way only.
 func (x *exchange) identify() *refusal {
 	f, r := x.flow, x.r
 	x.tls = f.tls
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !upperCase(r.Method) {
-		// In lower case, some servers take a method for the one that a rule
-		// is about.
+		// Some servers read a method in lower case as the one of the rule.
 		return floor(http.StatusMethodNotAllowed, "method", policy.RuleMethod, "this method is not passed on")
 	}
 	x.method = r.Method
@@ -44,8 +43,8 @@ func (x *exchange) identify() *refusal {
 	return x.read()
 }
 
-// authority finds the request's host and port, and checks them against the
-// connection's. Whatever else names a host is not passed on.
+// authority returns the request's host and port, after checking them against the connection's.
+// Other headers that name a host are not passed on.
 func (x *exchange) authority() *refusal {
 	f, r := x.flow, x.r
 	usual, scheme := 80, "http"
@@ -56,7 +55,7 @@ func (x *exchange) authority() *refusal {
 		return floor(http.StatusBadRequest, "scheme", policy.RuleHostHeader, "the request's scheme is not the connection's; use CONNECT for https")
 	}
 	if f.proxy && !r.URL.IsAbs() {
-		return floor(http.StatusBadRequest, "no_target", policy.RuleHostHeader, "this port takes CONNECT and requests with a full URL")
+		return floor(http.StatusBadRequest, "no_target", policy.RuleHostHeader, "this port accepts CONNECT and requests with a full URL")
 	}
 	if other := r.Header.Values("Host"); len(other) > 0 {
 		// HTTP/2 can have it beside :authority.
@@ -87,8 +86,7 @@ func (x *exchange) authority() *refusal {
 	return nil
 }
 
-// authority reads a host and a port. The host may be an address, in the one
-// spelling that Go prints.
+// authority parses a host and a port. The host may be an address, in the spelling that Go prints.
 func authority(s string, usual int) (string, int, error) {
 	host, port, err := names.Authority(s, usual)
 	if err == nil {
@@ -112,16 +110,16 @@ func upperCase(method string) bool {
 	return method != "" && method != "PRI"
 }
 
-// webSocket reports whether a request asks to become one. Other upgrades are not
-// passed on: after one, the meaning of the bytes is unknown.
+// webSocket reports whether a request asks to become one. Other upgrades are not passed on: after
+// one, the meaning of the bytes is unknown.
 func webSocket(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ContentLength == 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// judge asks the policy and, where that says so, a person. If the policy
-// changes in between, it begins again.
+// judge asks the policy and, if required, for approval. If the policy changes in between, it begins
+// again.
 func (x *exchange) judge() *refusal {
 	for range 4 {
 		if stop := x.know(); stop != nil {
@@ -136,7 +134,7 @@ func (x *exchange) judge() *refusal {
 		x.flow.mu.Lock()
 		x.out = true
 		x.flow.mu.Unlock()
-		// From here on Update sees to it that what it forbids is stopped.
+		// From here on Update stops the request if a new policy forbids it.
 		if x.box.current.Load() == x.gen {
 			return nil
 		}
@@ -144,7 +142,7 @@ func (x *exchange) judge() *refusal {
 	return floor(http.StatusServiceUnavailable, "policy_changing", policy.RuleLimit, "the policy changes faster than requests are judged")
 }
 
-// know makes the exchange one that Update can judge.
+// know registers the exchange, so that Update can judge it.
 func (x *exchange) know() *refusal {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
@@ -155,8 +153,7 @@ func (x *exchange) know() *refusal {
 	return nil
 }
 
-// weigh is what a policy says about the request: the strictest of what it says of
-// each reading.
+// weigh returns a policy's decision about the request: the strictest of those about its readings.
 func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
 	var d egress.Decision
 	var limits []policy.Limits
@@ -206,14 +203,14 @@ func (x *exchange) decide() *refusal {
 	return x.measure(limits)
 }
 
-// isGranted reports whether a person has already let pass what a decision asks
-// about: the connection as a whole, or this request.
+// isGranted reports whether a person has already approved what a decision asks about: the
+// connection as a whole, or this request.
 func (x *exchange) isGranted(d egress.Decision) bool {
 	return d.Effect == egress.Ask && (d.Rule == x.flow.granted || d.Rule == x.granted)
 }
 
-// askHost asks about the host of a request to the proxy port, where no
-// connection was asked about.
+// askHost asks about the host of a request to the proxy port, where there is no connection to ask
+// about.
 func (x *exchange) askHost() *refusal {
 	if !x.flow.proxy {
 		return nil
@@ -233,7 +230,7 @@ func (x *exchange) askHost() *refusal {
 	return nil
 }
 
-// measure takes the request from what its rules have left.
+// measure counts the request against the limits of its rules.
 func (x *exchange) measure(limits []policy.Limits) *refusal {
 	if x.paid {
 		return nil
@@ -241,7 +238,7 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 	for _, l := range limits {
 		m := x.box.meters.of(l)
 		if m == nil || slices.Contains(x.counts, m) {
-			continue // two readings of one request are one
+			continue // two readings of one request count once
 		}
 		over := func(reason string, wait time.Duration) *refusal {
 			d := x.decision
@@ -264,7 +261,7 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 	return nil
 }
 
-// count adds bytes to what its rules have let through.
+// count counts bytes against the limits of its rules.
 func (x *exchange) count(n int) error {
 	for _, m := range x.counts {
 		if err := m.add(n); err != nil {

@@ -15,7 +15,7 @@ func token(host string) egress.Secret {
 	return egress.Secret{Name: "TOKEN", Value: value, Generation: 1, Host: host, Header: "Authorization", Format: "Bearer {}"}
 }
 
-// echList makes the list of keys by which a client hides a name.
+// echList returns the list of keys by which a client hides a name.
 func echList(t testing.TB, public string) []byte {
 	t.Helper()
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)

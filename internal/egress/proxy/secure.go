@@ -13,11 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// alertName is TLS's "unrecognized_name", so that a program can tell what was
-// wrong with its hello.
+// alertName is TLS's "unrecognized_name", so that a program can tell what was wrong with its hello.
 var alertName = []byte{21, 3, 3, 0, 2, 2, 112}
 
-// flowOf finds the flow that a connection of the server belongs to.
+// flowOf returns the flow of a connection of the server.
 func flowOf(c net.Conn) *flow {
 	switch c := c.(type) {
 	case *client:
@@ -29,7 +28,7 @@ func flowOf(c net.Conn) *flow {
 	}
 }
 
-// secure judges a TLS connection by its hello, and passes or opens it.
+// secure judges a TLS connection by its hello, and passes it on or decrypts it.
 func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter) (handed bool) {
 	hello, size, err := readHello(c)
 	if err != nil {
@@ -44,12 +43,12 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 	f.tls = true
 	f.mu.Unlock()
 	if stop := f.ask(g, conn); stop != nil {
-		// Opened only to say so: a program cannot read a closed connection.
+		// Decrypted only to answer: a closed connection gives a program no reason.
 		f.refuseAll(stop)
 		return f.unseal(c)
 	}
-	// A second hello that is encrypted may name another host, and a dummy
-	// looks the same. Opened, it is of no use.
+	// A second, encrypted hello may name another host, and a dummy looks the same. If the
+	// connection is decrypted, it has no effect.
 	if conn.Inspect || g.bound[place{f.host, f.port}] || hello.ech {
 		return f.unseal(c)
 	}
@@ -65,7 +64,7 @@ func readHello(c *client) (hello, int, error) {
 	for {
 		head, err := c.peek(want)
 		if err != nil {
-			return hello{}, 0, errors.New("the TLS hello did not come: " + err.Error())
+			return hello{}, 0, errors.New("the TLS hello did not arrive: " + err.Error())
 		}
 		h, size, err := parseHello(head)
 		if !errors.Is(err, errShort) {
@@ -75,14 +74,13 @@ func readHello(c *client) (hello, int, error) {
 	}
 }
 
-// named checks that a hello names the host that the connection goes to: with
-// another name, a server of many would answer for that one.
+// named checks that a hello names the host of the connection: with another name, a server of many
+// hosts would answer for that one.
 func (f *flow) named(h hello) *refusal {
 	if h.name == "" {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.host)
 	}
-	// TLS knows no name that ends in a dot: a server that is shown one may
-	// answer for its default host.
+	// TLS has no names that end in a dot: a server that gets one may answer for its default host.
 	if name, err := names.Canonical(h.name); err != nil || name != f.host || strings.HasSuffix(h.name, ".") {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.host)
 	}
@@ -91,13 +89,13 @@ func (f *flow) named(h hello) *refusal {
 
 var errIdentity = errors.New("the server name is not the connection's")
 
-// serverTLS is how connections are opened: for the one name they go to.
+// serverTLS is the TLS configuration for decrypting a connection: for its one name.
 func (b *Box) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// Asked in every handshake, also of a session that is taken up again,
-		// for which no certificate is needed.
+		// Checked in every handshake, also of a resumed session, for which no certificate is
+		// needed.
 		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			f := flowOf(i.Conn)
 			if f == nil || f.named(hello{name: i.ServerName}) != nil {
@@ -115,7 +113,7 @@ func (b *Box) serverTLS() *tls.Config {
 	}
 }
 
-// unseal ends the sandbox's TLS here and gives the connection to the server.
+// unseal terminates the sandbox's TLS here and passes the connection to the server.
 func (f *flow) unseal(c *client) (handed bool) {
 	t := tls.Server(c, f.box.tls)
 	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
@@ -130,7 +128,7 @@ func (f *flow) unseal(c *client) (handed bool) {
 			return f.drop(stop, failure)
 		}
 		return f.drop(&refusal{decision: egress.Decision{
-			Effect: egress.Allow, Rule: "connection", Reason: "the program and we did not agree on TLS; it may not trust the sandbox's certificates",
+			Effect: egress.Allow, Rule: "connection", Reason: "the TLS handshake with the program failed; it may not trust the sandbox's certificates",
 		}}, failure)
 	}
 	return f.hand(c, t)

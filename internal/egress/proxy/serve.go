@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// exchange is one request and its answer.
+// exchange is one request and its response.
 type exchange struct {
 	box   *Box
 	flow  *flow
-	gen   *generation // by which it was judged last
+	gen   *generation // the policy that judged it last
 	w     http.ResponseWriter
 	r     *http.Request
 	began time.Time
@@ -28,22 +28,22 @@ type exchange struct {
 	tls     bool
 	method  string
 	path    string // escaped
-	upgrade bool   // to a WebSocket
-	// readings are all ways to take it, the request line first.
+	upgrade bool   // it became a WebSocket
+	// readings are all ways to read it, the request line first.
 	readings []reading
-	formRead bool // they have what the fields of a form say, or it is looked at on its way
+	formRead bool // they include the fields of a form, or it is inspected while it is passed on
 
 	conn     policy.Connection
 	decision egress.Decision
 	counts   []*meter // of its rules
-	held     []*meter // whose places it has
+	held     []*meter // in which it holds places
 	paid     bool     // counted as a request
 	secrets  []*sealed
 	body     *spool     // if it was read to its end
 	push     *push      // if it is one
-	git      gitRequest // what it surely is to git
+	git      gitRequest // what it certainly is to git
 
-	// What a question about it says.
+	// Fields of a question about it.
 	kind    string
 	summary string
 	extra   map[string]string
@@ -51,11 +51,11 @@ type exchange struct {
 	record         egress.Record
 	sent, received atomic.Int64
 
-	// Below flow.mu.
+	// Guarded by flow.mu.
 	known   bool // host, method and path are set
-	out     bool // it may have gone out
+	out     bool // it may have been sent
 	granted string
-	fetches string // the repository, if that is why it needed no leave for a write
+	fetches string // the repository, if that is why a write needed no permission
 	why     string // it was stopped
 	close   func() // ends what a cancelled context does not
 	address string // of the upstream
@@ -112,7 +112,7 @@ func (f *flow) exchange(w http.ResponseWriter, r *http.Request) *exchange {
 	return x
 }
 
-// stop ends an exchange. flow.mu is held.
+// stop ends an exchange. flow.mu must be held.
 func (x *exchange) stop(why string) {
 	if x.why == "" {
 		x.why = why
@@ -124,7 +124,7 @@ func (x *exchange) stop(why string) {
 	}
 }
 
-// onStop sets what else ends the exchange. It is false if it has ended.
+// onStop sets what else ends the exchange. It returns false if the exchange has ended.
 func (x *exchange) onStop(do func()) bool {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
@@ -132,7 +132,7 @@ func (x *exchange) onStop(do func()) bool {
 	return x.why == ""
 }
 
-// fits reports whether a new policy still allows an exchange. flow.mu is held.
+// fits reports whether a new policy still allows an exchange. flow.mu must be held.
 func (x *exchange) fits(g *generation) bool {
 	if !x.known {
 		return true // it will be judged by g
@@ -150,7 +150,7 @@ func (x *exchange) fits(g *generation) bool {
 	if !x.upgrade {
 		return true
 	}
-	// A WebSocket that a secret opened ends with the secret.
+	// A WebSocket that was opened with a secret ends with the secret.
 	for _, s := range x.secrets {
 		kept := false
 		for _, o := range g.secrets {
@@ -183,7 +183,7 @@ func (x *exchange) refuse(r *refusal) {
 	r.write(x.w, method, x.gen.text.String(x.target()))
 }
 
-// target is where the request goes, without its query.
+// target returns the request's destination, without its query.
 func (x *exchange) target() string {
 	if x.host == "" {
 		scheme := "http"
@@ -195,7 +195,7 @@ func (x *exchange) target() string {
 	return x.origin() + printable(x.path, longestField)
 }
 
-// end records the exchange. What could not be recorded is not answered.
+// end writes the entry of the exchange. Without an entry the response is not passed on.
 func (x *exchange) end() {
 	p := recover()
 	x.stopC()
@@ -216,7 +216,7 @@ func (x *exchange) end() {
 	x.record.Address = x.address
 	f.mu.Unlock()
 	if cause, _ := p.(error); p != nil && !errors.Is(cause, http.ErrAbortHandler) {
-		x.record.Error = fmt.Sprintf("a fault of ours: %v", p)
+		x.record.Error = fmt.Sprintf("an internal error: %v", p)
 	}
 	if why != "" {
 		x.record.Error = why
@@ -224,7 +224,7 @@ func (x *exchange) end() {
 	x.record.Took = time.Since(x.began)
 	x.record.Sent, x.record.Received = x.sent.Load(), x.received.Load()
 	err := x.box.records.add(x.record, x.gen)
-	// Without a record nothing is answered, but that.
+	// Without an entry nothing but that error is answered.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)
 	}

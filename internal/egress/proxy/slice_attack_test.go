@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// pieces answers with the piece that any of the usual headers asks for, as
-// object stores and old servers do, and keeps what it was sent on any path.
+// pieces answers with the part that any of the usual headers requests, like object stores and old
+// servers, and stores what it receives on any path.
 func pieces(rw http.ResponseWriter, r *http.Request) {
 	const text = "the key is " + value + " and was kept"
 	wants := func(unit string) {
@@ -48,8 +48,8 @@ func pieces(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Finding S5: a host that may know a secret was asked for a piece of it, which
-// no mask recognises, wherever the secret itself did not go along.
+// Finding S5: a host that may know a secret was asked for a part of it, which redaction does not
+// recognise, if the secret was not set on that request itself.
 func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", pieces, "api.good.test", "ws.good.test")
@@ -81,10 +81,10 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 	}
 	for _, path := range []string{"/part", "/parts"} {
 		if code, body := b.get("https://api.good.test" + path); code != 502 || strings.Contains(body, piece) {
-			t.Errorf("a piece that was not asked for, %s: %d %s", path, code, body)
+			t.Errorf("a part that was not requested, %s: %d %s", path, code, body)
 		}
 	}
-	// The control: a host that knows no secret answers with pieces.
+	// Control: a host that knows no secret may send parts.
 	b = w.box(strings.Replace(boundHost, "host: ws.good.test, ports: [443], rules: [{", "host: ws.good.test, rules: [{methods: [GET], ", 1), withToken)
 	code, body := b.do("GET", "https://ws.good.test/", "", http.Header{"Range": {"bytes=16-25"}})
 	if code != 206 || body != piece {
@@ -92,7 +92,7 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 	}
 }
 
-// What a write says about ranges is where it writes, and stays.
+// In a write, ranges say where to write, and stay.
 func TestFindingS5UploadsKeepTheirRanges(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -104,7 +104,7 @@ func TestFindingS5UploadsKeepTheirRanges(t *testing.T) {
 	if got := up.log()[0].Header; got.Get("Content-Range") == "" || got.Get("X-Ms-Range") == "" {
 		t.Errorf("upstream got %v", got)
 	}
-	// A copy of a piece could be read as a whole afterwards.
+	// A copy of a part could be read as a whole afterwards.
 	for _, name := range []string{"X-Amz-Copy-Source-Range", "X-Ms-Source-Range"} {
 		if code, _ := b.do("PUT", "https://api.good.test/copy", "", http.Header{name: {"bytes=0-3"}}); code != 403 {
 			t.Errorf("%s: %d", name, code)

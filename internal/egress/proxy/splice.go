@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// splice passes a TLS connection unopened. It returns a refusal, with nothing
-// sent yet, if the host cannot be reached.
+// splice passes a TLS connection on without decrypting it. It returns a refusal, with nothing sent
+// yet, if the host cannot be reached.
 func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int) *refusal {
 	up, stop := f.connect(egress.KindTLS, conn.Decision, m)
 	if stop != nil {
@@ -26,7 +26,7 @@ func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int
 	return nil
 }
 
-// tunnel passes whatever comes, where a rule says so.
+// tunnel passes on all bytes, if a rule allows that.
 func (f *flow) tunnel(c *client, g *generation, conn policy.Connection, m *meter) {
 	if stop := f.ask(g, conn); stop != nil {
 		f.note(stop, "")
@@ -47,15 +47,15 @@ func failure(err error) string {
 	return err.Error()
 }
 
-// passage is an upstream connection whose beginning is recorded.
+// passage is an upstream connection whose beginning has an entry.
 type passage struct {
 	net.Conn
 	record egress.Record
 	gen    *generation
 }
 
-// connect dials and records the connection first: bytes that the gateway does not inspect are
-// not passed before.
+// connect dials and first writes an entry: bytes that the gateway does not inspect do not pass
+// before.
 func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage, *refusal) {
 	if m.full() {
 		return nil, overBytes(d)
@@ -68,7 +68,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	dead := f.dead
 	f.upstream, f.opaque = up, true
 	f.mu.Unlock()
-	// The policy may have changed while this was dialled.
+	// The policy may have changed during the dial.
 	g := f.box.current.Load()
 	if why := f.misfit(g); dead || why != "" {
 		_ = up.Close()
@@ -91,7 +91,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	return p, nil
 }
 
-// pass moves bytes both ways until both ends have ended, and records how many.
+// pass copies bytes in both directions until both ends have ended, and records how many.
 func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 	err := c.SetReadDeadline(time.Time{})
 	if err == nil && first != nil {
@@ -126,10 +126,9 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 	_ = f.box.records.add(r, up.gen)
 }
 
-// both copies in both directions. An end of one direction is passed on, an
-// error ends both.
+// both copies in both directions. An end of one direction is passed on, an error ends both.
 func (f *flow) both(c *client, up net.Conn, m *meter) error {
-	// What ends the copying in one direction must wake the other.
+	// The end of one direction must wake the other.
 	abort := func() {
 		_ = up.Close()
 		f.mu.Lock()
@@ -164,21 +163,21 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	return err
 }
 
-// guarded makes an error of a panic: this process serves other sandboxes too.
+// guarded turns a panic into an error: this process serves other sandboxes too.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("a fault of ours: %v", p)
+			err = fmt.Errorf("an internal error: %v", p)
 		}
 	}()
 	return do()
 }
 
-// errSecondName says that a client named another host in its second hello.
+// errSecondName is returned if a client names another host in its second hello.
 var errSecondName = errors.New("the second TLS hello names another host")
 
-// firstFlight passes a hello and the answer to it. A server may ask for a
-// second hello, and might go by the name in that one.
+// firstFlight passes on a hello and the answer to it. A server may ask for a second hello, and
+// might use the name in that one.
 func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	if err := f.forward(c, up, m, size); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	}
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil // an alert, or nothing: what follows is empty
+			return nil // an alert, or nothing: no data follows
 		}
 		return err
 	}
@@ -206,7 +205,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	return f.secondHello(c, up, m)
 }
 
-// secondHello passes what may come before a second hello, and checks that.
+// secondHello passes on what may come before a second hello, and checks that.
 func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	for {
 		head, err := c.peek(recordHead)
@@ -234,7 +233,7 @@ func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	}
 }
 
-// forward passes exactly n bytes of the client.
+// forward passes on exactly n bytes of the client.
 func (f *flow) forward(c *client, up net.Conn, m *meter, n int) error {
 	head, err := c.peek(n)
 	if err != nil {

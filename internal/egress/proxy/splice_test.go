@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// clientHello returns what Go's client sends first for a name.
+// clientHello returns the first bytes that Go's client sends for a name.
 func clientHello(t testing.TB, c *tls.Config) []byte {
 	t.Helper()
 	in, out := net.Pipe()
@@ -117,7 +117,7 @@ func FuzzHello(f *testing.F) {
 		if n < recordHead+4 || n > len(b) {
 			t.Fatalf("size %d of %d", n, len(b))
 		}
-		// Go's own parser, if it takes the same bytes, must read the same.
+		// If Go's own parser accepts the same bytes, it must read the same.
 		said := errors.New("stop")
 		_ = tls.Server(&canned{Reader: bytes.NewReader(b[:n])}, &tls.Config{GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !strings.EqualFold(i.ServerName, strings.TrimSuffix(h.name, ".")) && !strings.EqualFold(i.ServerName, h.name) {
@@ -128,7 +128,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// canned is a connection from which certain bytes come.
+// canned is a connection that yields certain bytes.
 type canned struct {
 	net.Conn
 	io.Reader

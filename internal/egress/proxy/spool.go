@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errTooLarge says that a body is longer than what is held for a question.
+// errTooLarge is returned if a body is longer than what may be held during an approval.
 var errTooLarge = errors.New("the body is longer than what can be held")
 
-// errSpoolFull says that other bodies of this sandbox hold all the room.
+// errSpoolFull is returned if other bodies of this sandbox use all the space.
 var errSpoolFull = errors.New("too many bodies are held at once")
 
 // inMemory is how much of one body stays in memory.
@@ -28,16 +28,15 @@ type spool struct {
 	box    *Box
 	memory []byte
 	file   *os.File
-	// fileless is set where no file can be made. The sandbox's room bounds what
-	// memory takes then.
+	// fileless is set if no file can be created. The sandbox's limit then bounds the memory.
 	fileless bool
 	size     int64
-	taken    int64 // of the sandbox's room
+	taken    int64 // of the sandbox's limit
 	sum      hash.Hash
 }
 
-// spoolBody reads a body. What is approved is its hash, so no byte of it goes
-// out before all have come.
+// spoolBody reads a body. The approval covers its hash, so no byte of it is sent before all have
+// arrived.
 func (b *Box) spoolBody(r io.Reader) (*spool, error) {
 	s := &spool{box: b, sum: sha256.New()}
 	buf := largeBuffers.Get().(*[largeBuffer]byte)
@@ -86,7 +85,7 @@ func (s *spool) write(p []byte) error {
 	return nil
 }
 
-// spill moves what is held to a file, where there can be one.
+// spill moves the held body to a file, if one can be created.
 func (s *spool) spill() error {
 	f, err := s.box.spoolFile()
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *spool) spill() error {
 	return nil
 }
 
-// reader reads the body from its beginning.
+// reader returns a reader of the body from its beginning.
 func (s *spool) reader() io.Reader {
 	if s.file != nil {
 		return io.NewSectionReader(s.file, 0, s.size)
@@ -111,7 +110,7 @@ func (s *spool) reader() io.Reader {
 
 func (s *spool) digest() string { return hex.EncodeToString(s.sum.Sum(nil)) }
 
-// Close gives the room back. It may be called more than once.
+// Close frees the space. It may be called more than once.
 func (s *spool) Close() {
 	s.box.spooled.Add(-s.taken)
 	s.taken, s.memory = 0, nil
@@ -121,8 +120,8 @@ func (s *spool) Close() {
 	}
 }
 
-// unnamedFile makes a file that no other process can open and that is gone with
-// its descriptor, also after a crash.
+// unnamedFile creates a file that no other process can open and that is gone with its descriptor,
+// also after a crash.
 func unnamedFile() (*os.File, error) {
 	fd, err := unix.Open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -131,7 +130,7 @@ func unnamedFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "spool"), nil
 }
 
-// counter counts what passes through a reader.
+// counter counts the bytes that pass through a reader.
 type counter struct {
 	io.Reader
 	n     *atomic.Int64

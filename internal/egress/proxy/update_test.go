@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ends fails unless a connection ends. None does by itself: unhurried takes away
-// the limit for a connection that says nothing.
+// ends fails unless a connection ends. None ends by itself: unhurried removes the limit for an idle
+// connection.
 func ends(t *testing.T, what string, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(hosttest.Deadline())
@@ -35,7 +35,7 @@ func ends(t *testing.T, what string, c net.Conn) {
 	}
 }
 
-// unhurried is a sandbox in which nothing ends for being slow.
+// unhurried is a sandbox in which nothing ends because it is slow.
 func unhurried(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
@@ -240,8 +240,8 @@ network:
 	if got := b.raw(c, "GET /few HTTP/1.1\r\nHost: api.good.test\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") && !strings.Contains(got, "reset") {
 		t.Errorf("a long header: %.80s", got)
 	}
-	// A header that comes too slowly, a hello that does not come: in a sandbox of
-	// its own, whose limit is too short for a handshake on a busy machine.
+	// A header that arrives too slowly, a hello that does not arrive: in a sandbox of its own,
+	// whose limit is too short for a handshake on a busy machine.
 	hasty := w.box(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {
 		c, err := hasty.dial("api.good.test", 443)
@@ -312,10 +312,10 @@ func TestN23BoxesShareNothing(t *testing.T) {
 		t.Errorf("upstream got %+v", up.log())
 	}
 	if w.dials.Load() != 2 {
-		t.Errorf("%d connections for two boxes", w.dials.Load())
+		t.Errorf("%d connections for two sandboxes", w.dials.Load())
 	}
 	if _, err := b.tls("api.good.test", "api.good.test", a.trust); err == nil {
-		t.Error("one box's authority signs for another")
+		t.Error("one sandbox's authority signs for another")
 	}
 }
 
@@ -329,7 +329,7 @@ func TestNoRecordNoAction(t *testing.T) {
 	}
 	b.records.fail.Store(true)
 	if b.Names(query(t, "api.good.test", 1), 512) != nil {
-		t.Error("a name is answered without a record")
+		t.Error("a name is answered without an entry")
 	}
 	for range 3 {
 		if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code == 200 {
@@ -337,7 +337,7 @@ func TestNoRecordNoAction(t *testing.T) {
 		}
 	}
 	if _, err := b.dial(netip.MustParseAddr("198.18.0.1").String(), 443); err == nil {
-		t.Error("a connection is accepted without a record")
+		t.Error("a connection is accepted without an entry")
 	}
 	if err := b.Update(b.current.Load().policy, nil); err == nil {
 		t.Error("an update without a record")
@@ -354,7 +354,7 @@ func TestNoRecordNoAction(t *testing.T) {
 		lost = lost || strings.Contains(r.Reason, "lost")
 	}
 	if !lost {
-		t.Error("nothing says that records were lost")
+		t.Error("nothing reports that entries were lost")
 	}
 }
 
@@ -388,7 +388,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	case <-hosttest.Late():
 		t.Fatal("Close does not return")
 	}
-	b.Close() // once more is nothing
+	b.Close() // a second time has no effect
 	c.CloseIdleConnections()
 	hosttest.Eventually(t, "no goroutine of the box is left", func() bool {
 		buf := make([]byte, 1<<20)
@@ -431,7 +431,7 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
 	}
-	// A slow machine has more seconds of them.
+	// On a slow machine it takes more seconds.
 	most := (2+int(time.Since(began)/time.Second))*packetsPerSecond + 1
 	l := b.records.all(egress.KindPacket)
 	if len(l) == 0 || len(l) > most {
@@ -480,7 +480,7 @@ func TestBodyIsHeldWithoutAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errSpoolFull) {
-		t.Errorf("over the room of the box: %v", err)
+		t.Errorf("over the byte limit of the sandbox: %v", err)
 	}
 	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)

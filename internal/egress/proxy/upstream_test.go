@@ -349,7 +349,7 @@ func TestConnectAndAbsoluteForm(t *testing.T) {
 		t.Error("another port of the gateway is open")
 	}
 	if _, err := b.to(netip.MustParseAddrPort("10.199.0.2:80")); err == nil {
-		t.Error("the box reaches itself through us")
+		t.Error("the sandbox reaches itself through us")
 	}
 }
 

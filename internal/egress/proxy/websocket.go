@@ -8,17 +8,17 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// switched passes a WebSocket both ways, once the upstream has really agreed
-// to one: a server that ignores the upgrade would otherwise read requests
-// that the policy did not decide about.
+// switched passes a WebSocket in both directions, after the upstream has really agreed to one: a
+// server that ignores the upgrade would otherwise read requests that the policy did not decide
+// about.
 func (x *exchange) switched(resp *http.Response) *refusal {
 	up, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok || !x.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
-		return floor(http.StatusBadGateway, "upstream_protocol", policy.RuleProtocol, "the server switched to a protocol that was not asked for")
+		return floor(http.StatusBadGateway, "upstream_protocol", policy.RuleProtocol, "the server switched to a protocol that was not requested")
 	}
 	if x.masked() && len(resp.Header["Sec-Websocket-Extensions"]) > 0 {
-		// Compressed, an echo of a secret could not be seen.
-		return floor(http.StatusBadGateway, "upstream_encoding", policy.RuleProtocol, "the server compresses, though that was not offered")
+		// An echo of a secret could not be seen in compressed data.
+		return floor(http.StatusBadGateway, "upstream_encoding", policy.RuleProtocol, "the server compresses, although that was not offered")
 	}
 	dropHops(resp.Header)
 	dropMisleading(resp.Header)

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// windows reads what an end of HTTP/2 lets the other send it unread, for a
-// stream and for a connection, until nothing has come for a moment.
+// windows reads how much one end of HTTP/2 lets the other send unread, for a stream and for a
+// connection, until nothing has arrived for a moment.
 func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	t.Helper()
 	stream, connection = 65_535, 65_535 // unless it says otherwise
@@ -42,8 +42,8 @@ func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	}
 }
 
-// settle asks the other end to confirm our settings: what it sends before is
-// read by then.
+// settle asks the other end to confirm our settings: what it sends before that has been read by
+// then.
 func settle(t *testing.T, conn net.Conn, preface string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, preface); err != nil {
@@ -54,8 +54,8 @@ func settle(t *testing.T, conn net.Conn, preface string) {
 	}
 }
 
-// Data that a sandbox sends and no host takes, and data that it asks for and does not read,
-// are held by the process that all sandboxes share: both are little for each.
+// Data that a sandbox sends and no host reads, and data that it requests and does not read, are
+// held by the process that all sandboxes share: both are little for each.
 func TestUnreadBytesAreFew(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2 = true

@@ -34,8 +34,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// world is the other side of the causeway: name servers, hosts with public
-// addresses, and a certificate authority. Its hosts are on loopback.
+// world is the outside of the gateway: name servers, hosts with public addresses, and a certificate
+// authority. Its hosts are on loopback.
 type world struct {
 	t       testing.TB
 	key     *ecdsa.PrivateKey
@@ -113,7 +113,7 @@ func (w *world) dial(ctx context.Context, network, address string) (net.Conn, er
 	return new(net.Dialer).DialContext(ctx, network, real)
 }
 
-// host is a server of the world. It counts what reaches it.
+// host is a server of the world. It counts the requests that reach it.
 type host struct {
 	mu   sync.Mutex
 	seen []seen
@@ -179,12 +179,12 @@ func (w *world) serve(port string, answer http.HandlerFunc, hostnames ...string)
 	return h
 }
 
-// recorder keeps records in memory.
+// recorder keeps entries in memory.
 type recorder struct {
 	mu   sync.Mutex
 	list []egress.Record
 	fail atomic.Bool
-	// failFirst fails what says that something begins.
+	// failFirst makes entries about beginnings fail.
 	failFirst atomic.Bool
 }
 
@@ -198,7 +198,7 @@ func (r *recorder) Record(one egress.Record) error {
 	return nil
 }
 
-// all returns the records of some kinds that count.
+// all returns the entries of some kinds.
 func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +235,7 @@ func (p *people) questions() []egress.Question {
 	return append([]egress.Question(nil), p.asked...)
 }
 
-// box is a sandbox with its causeway.
+// box is a sandbox with its gateway.
 type box struct {
 	*Box
 	t       testing.TB
@@ -318,7 +318,7 @@ func (b *box) to(dst netip.AddrPort) (net.Conn, error) {
 	return in, nil
 }
 
-// pair makes two ends of a connection that can be closed on one side, as TCP.
+// pair returns two ends of a connection that can be closed on one side, like TCP.
 func pair(t testing.TB) (inside, outside net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -367,7 +367,7 @@ func (b *box) resolve(name string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no such host: " + m.RCode.String())
 }
 
-// dial is what a program in the sandbox does to reach a name.
+// dial reaches a name like a program in the sandbox.
 func (b *box) dial(name string, port int) (net.Conn, error) {
 	a, err := netip.ParseAddr(name)
 	if err != nil {
@@ -450,8 +450,8 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 	return t, t.Handshake()
 }
 
-// raw sends bytes and returns all that comes back: whole answers, and what comes
-// soon after them.
+// raw sends bytes and returns everything that comes back: complete responses, and what follows
+// soon.
 func (b *box) raw(c net.Conn, text string) string {
 	b.t.Helper()
 	c.SetDeadline(hosttest.Deadline())
@@ -466,14 +466,14 @@ func (b *box) raw(c net.Conn, text string) string {
 		if err != nil {
 			return string(out)
 		}
-		// What is kept alive does not end by itself.
+		// A kept-alive connection does not end by itself.
 		if whole(text, out) {
 			c.SetReadDeadline(time.Now().Add(hosttest.Patience(250 * time.Millisecond)))
 		}
 	}
 }
 
-// proxied is a client that uses the gateway's proxy port.
+// proxied returns a client that uses the gateway's proxy port.
 func (b *box) proxied() *http.Client {
 	tr := &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "10.199.0.1:3128"}),

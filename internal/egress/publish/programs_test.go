@@ -17,8 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A registry judges what a program sends as if it went to a host, and keeps
-// what was found.
+// A registry judges a program's requests as if they went to a host, and remembers what was found.
 type registry struct {
 	url  string
 	seen context.Context // ends with the first publication
@@ -79,7 +78,7 @@ func (r *registry) run(t *testing.T, dir string, env []string, argv ...string) s
 	return string(out) + fmt.Sprint(err)
 }
 
-// Row A6, the npm half: what the real npm sends is seen.
+// Row A6, the npm half: the requests of the real npm are recognised.
 func TestNPMPublish(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("npm"))
 	r := newRegistry(t, "registry.npmjs.org")

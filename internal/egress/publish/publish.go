@@ -1,7 +1,7 @@
-// Package publish owns what a request that publishes looks like: a package, an
-// image or a release that others will install. It knows registries by their
-// protocols, not by the programs that speak them, so that a script with curl
-// is seen as npm is. Whether a publication may happen is the policy's.
+// Package publish owns recognising requests that publish a package, an image or a release that
+// others will install. It recognises registries by their protocols, not by the client program, so
+// that a script with curl is recognised like npm. The policy decides whether a publication is
+// allowed.
 package publish
 
 import (
@@ -13,7 +13,7 @@ import (
 // Kind is the protocol of a registry.
 type Kind string
 
-// The registries that are known.
+// The known registries.
 const (
 	NPM      Kind = "npm"
 	PyPI     Kind = "pypi"
@@ -26,19 +26,19 @@ const (
 	Hex      Kind = "hex"
 )
 
-// A Publication is what a request would publish, change or withdraw. All are
-// one matter to those who install: a tag that moves gives them other code.
+// A Publication is what a request would publish, change or withdraw. All matter equally to those
+// who install: a tag that moves gives them other code.
 type Publication struct {
 	Kind     Kind
 	Registry string // the host
-	// Package and Version are as the path has them; "" is where only the body
-	// says. The body's hash belongs to what is approved in any case.
+	// Package and Version are those in the path; "" if only the body has them. An approval includes
+	// the body's hash in any case.
 	Package, Version string
-	// Withdraws is true for a deletion: unpublish, yank.
+	// Withdraws is set for a deletion: unpublish, yank.
 	Withdraws bool
 }
 
-// Summary is one line for people.
+// Summary returns one line for people.
 func (p Publication) Summary() string {
 	verb := "publish"
 	if p.Withdraws {
@@ -54,8 +54,7 @@ func (p Publication) Summary() string {
 	return verb + " " + string(p.Kind) + what + " at " + p.Registry
 }
 
-// Facts are what an answer to a question about it is bound to, besides the
-// body.
+// Facts returns what an approval is bound to, besides the body.
 func (p Publication) Facts() map[string]string {
 	action := "publish"
 	if p.Withdraws {
@@ -66,18 +65,17 @@ func (p Publication) Facts() map[string]string {
 	}
 }
 
-// A request is what the detectors look at.
+// A request is what the detectors inspect.
 type request struct {
 	host, method string
 	segments     []string // of the decoded path, without empty ones
 	header       http.Header
 }
 
-// Detect reports whether a request publishes. The host is canonical, and the path
-// has passed names.Path, with encoded slashes or without. It is judged as a
-// server would decode it, and letters' case is not told apart: a
-// request that is taken for a publication and is none costs a question, the
-// other mistake costs the packages of others.
+// Detect reports whether a request publishes. The host is canonical, and the path has passed
+// names.Path, with encoded slashes or without. It is judged as a server would decode it, ignoring
+// case: a request that is wrongly taken for a publication costs a question, the opposite mistake
+// costs other people's packages.
 func Detect(method, host, escapedPath string, header http.Header) (Publication, bool) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -116,7 +114,7 @@ func (r request) at(i int, want ...string) bool {
 	return true
 }
 
-// find is the position of the first place that has these segments, or -1.
+// find returns the first position with these segments, or -1.
 func (r request) find(want ...string) int {
 	for i := range r.segments {
 		if r.at(i, want...) {

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// npm recognizes PUT /{package}, with tags and access below /-/package. The path
-// alone proves little. So the host must be a registry's, the path must have one of
-// the npm segments of multi-format registries, or the client must name its command in
-// a header.
+// npm recognizes PUT /{package}, with tags and access below /-/package. The path alone proves
+// little. So the host must be a registry's, the path must have one of the npm segments of
+// multi-format registries, or the client must name its command in a header.
 func npm(r request) (Publication, bool) {
 	if !r.changes() {
 		return Publication{}, false
@@ -35,7 +34,7 @@ func npm(r request) (Publication, bool) {
 	return p, true
 }
 
-// says tells what npm and its kin write into a header of each request.
+// says reports whether the request has a header that npm and similar programs send.
 func (r request) says(commands ...string) bool {
 	for _, c := range commands {
 		if strings.EqualFold(r.header.Get("Npm-Command"), c) {
@@ -45,8 +44,8 @@ func (r request) says(commands ...string) bool {
 	return false
 }
 
-// pypi is a form sent to /legacy/; private registries have a segment of their
-// own. The package is in the form.
+// pypi is a form sent to /legacy/; private registries have a segment of their own. The package is
+// in the form.
 func pypi(r request) (Publication, bool) {
 	last := r.from(len(r.segments) - 1)
 	if r.below("upload.pypi.org", "upload.pypi.io") || r.method == http.MethodPost && (strings.EqualFold(last, "legacy") || r.find("pypi") >= 0) ||
@@ -74,8 +73,8 @@ func crates(r request) (Publication, bool) {
 	return p, true
 }
 
-// oci is PUT /v2/{name}/manifests/{reference}, of the distribution
-// specification: blobs are nothing to anybody before a manifest names them.
+// oci is PUT /v2/{name}/manifests/{reference}, of the distribution specification: blobs have no
+// effect before a manifest names them.
 func oci(r request) (Publication, bool) {
 	i := r.find("v2")
 	if i < 0 || !r.changes() {
@@ -90,9 +89,9 @@ func oci(r request) (Publication, bool) {
 	return Publication{}, false
 }
 
-// release is what forges call one: below /repos/{owner}/{repository} at GitHub
-// and Gitea, below /projects/{id} at GitLab. GitHub takes the files of a
-// release at a host of its own under the same path.
+// release is a forge's release: below /repos/{owner}/{repository} at GitHub and Gitea, below
+// /projects/{id} at GitLab. GitHub receives the files of a release at a host of its own under the
+// same path.
 func release(r request) (Publication, bool) {
 	i, name := r.find("repos", "*", "*", "releases"), ""
 	if i >= 0 {
@@ -130,7 +129,7 @@ func nuGet(r request) (Publication, bool) {
 	return Publication{Kind: NuGet, Package: r.from(i + 3), Version: r.from(i + 4)}, true
 }
 
-// maven is Maven Central's upload, and the hosts that came before it.
+// maven is Maven Central's upload, and the hosts that it replaced.
 func maven(r request) (Publication, bool) {
 	if r.find("api", "v1", "publisher") >= 0 || r.below("oss.sonatype.org") {
 		return Publication{Kind: Maven}, true

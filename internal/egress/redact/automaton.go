@@ -1,13 +1,13 @@
 package redact
 
-// automaton is an Aho–Corasick automaton. The root and the nodes below it,
-// where nearly every byte of ordinary text ends up, are full rows; the others
-// are lists with a failure link, because a row for each would take megabytes.
+// automaton is an Aho–Corasick automaton. The root and the nodes below it, where nearly every byte
+// of ordinary text leads, are full rows; the others are lists with a failure link, because a row
+// for each would take megabytes.
 type automaton struct {
 	rows  []uint32 // 256 per full node
 	full  uint32   // nodes below this have a row
 	nodes []node
-	// skip: blanks and line ends stay in the node, for forms that are wrapped.
+	// skip: blanks and line ends do not change the node, for forms that are wrapped.
 	skip bool
 	// longest pattern.
 	longest int
@@ -15,16 +15,16 @@ type automaton struct {
 
 type node struct {
 	fail    uint32
-	child   uint32 // the first one, 0 is none
+	child   uint32 // the first one; 0 is none
 	sibling uint32
-	found   uint32 // the nearest node on the chain of failure links, itself included, that ends a pattern; 0 is none
+	found   uint32 // the nearest node on the chain of failure links, including itself, that ends a pattern; 0 is none
 	pattern int32  // that ends here, -1 is none
-	through int32  // some pattern that goes through here
+	through int32  // some pattern that contains this node
 	depth   int32
 	letter  byte
 }
 
-// trie takes patterns until it is made an automaton.
+// trie collects patterns until it is made into an automaton.
 type trie struct {
 	nodes   []node
 	longest int
@@ -34,7 +34,7 @@ func newTrie() *trie {
 	return &trie{nodes: []node{{pattern: -1, through: -1}}}
 }
 
-// add puts a pattern in. Of equal patterns the first stays.
+// add adds a pattern. Of equal patterns the first stays.
 func (t *trie) add(data []byte, pattern int32) {
 	at := uint32(0)
 	for _, b := range data {
@@ -68,7 +68,7 @@ func childOf(nodes []node, at uint32, b byte) uint32 {
 func (t *trie) automaton(skip bool) *automaton {
 	a := &automaton{skip: skip, longest: t.longest, nodes: make([]node, 1, len(t.nodes))}
 	a.nodes[0] = t.nodes[0]
-	// Each new node's child still names the old one until its turn comes.
+	// Each new node's child still refers to the old one until its turn comes.
 	for i := 0; i < len(a.nodes); i++ {
 		old := a.nodes[i].child
 		a.nodes[i].child = 0
@@ -106,8 +106,7 @@ func (t *trie) automaton(skip bool) *automaton {
 	return a
 }
 
-// failOf finds the failure link of the child by b of parent: all nodes less
-// deep are there already.
+// failOf returns the failure link of the child by b of parent: all less deep nodes exist already.
 func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	for parent != 0 {
 		parent = a.nodes[parent].fail
@@ -118,7 +117,7 @@ func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	return 0
 }
 
-// next is one step from any node by a letter that is no separator.
+// next makes one step from any node by a letter that is not a separator.
 func (a *automaton) next(at uint32, b byte) uint32 {
 	for at >= a.full {
 		if c := childOf(a.nodes, at, b); c != 0 {
@@ -129,8 +128,8 @@ func (a *automaton) next(at uint32, b byte) uint32 {
 	return a.rows[at<<8|uint32(b)]
 }
 
-// separators may stand inside a form that is wrapped. So may a backslash and
-// the letter of a line end or a tab after it: base64 in lines inside JSON.
+// separators may occur inside a wrapped form. So may a backslash followed by the letter of a line
+// end or a tab: base64 in lines inside JSON.
 var separators = [...]byte{'\n', '\r', ' ', '\t'}
 
 func isSeparator(b byte) bool {

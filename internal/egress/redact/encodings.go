@@ -12,7 +12,7 @@ import (
 	"unicode/utf16"
 )
 
-// tables are what all streams of one Redactor read.
+// tables are shared by all streams of one Redactor.
 type tables struct {
 	plain, wrapped *automaton
 	skip           *skip
@@ -45,7 +45,7 @@ func build(values []Value, patterns bool) *tables {
 	return t
 }
 
-// plainForms are those that stand in one piece.
+// plainForms returns the forms that are not wrapped.
 func plainForms(v []byte) [][]byte {
 	reversed := slices.Clone(v)
 	slices.Reverse(reversed)
@@ -61,8 +61,7 @@ func plainForms(v []byte) [][]byte {
 	return distinct(forms)
 }
 
-// wrappedForms are those that programs break into lines or groups: base64
-// and xxd do.
+// wrappedForms returns the forms that programs such as base64 and xxd break into lines or groups.
 func wrappedForms(v []byte) [][]byte {
 	lower := hex.EncodeToString(v)
 	forms := []string{lower, strings.ToUpper(lower)}
@@ -71,9 +70,9 @@ func wrappedForms(v []byte) [][]byte {
 	return distinct(forms)
 }
 
-// base64Forms are the letters that depend on the value alone, for each place
-// that its first byte can have in a group of three. Up to four bits on each
-// side share a letter with the neighbours and stay.
+// base64Forms returns the letters that depend on the value alone, for each position of its first
+// byte in a group of three. Up to four bits on each side share a letter with the neighbours and
+// stay.
 func base64Forms(v []byte, e *base64.Encoding) []string {
 	var forms []string
 	for before := range 3 {
@@ -101,7 +100,7 @@ func jsonForms(text string) []string {
 	return forms
 }
 
-// ascii writes all that is not ASCII as \uXXXX, as many encoders do.
+// ascii writes everything that is not ASCII as \uXXXX, like many encoders.
 func ascii(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -121,14 +120,14 @@ func ascii(text string) string {
 	return b.String()
 }
 
-// everyByte is the longest value that is also searched for with each of its bytes
+// everyByte is the length of the longest value that is also searched for with each of its bytes
 // percent-encoded. No usual client sends a longer one that way.
 const everyByte = 512
 
 func urlForms(text string) []string {
 	query, path := url.QueryEscape(text), url.PathEscape(text)
 	component := strings.ReplaceAll(query, "+", "%20")
-	// What JavaScript's encodeURIComponent leaves as it is, and Go does not.
+	// What JavaScript's encodeURIComponent leaves unchanged, and Go does not.
 	script := strings.NewReplacer("%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(component)
 	forms := []string{query, path, component, script}
 	if len(text) <= everyByte {

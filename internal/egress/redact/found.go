@@ -2,7 +2,7 @@ package redact
 
 import "slices"
 
-// Found returns the names of what is masked in b, each once.
+// Found returns the names of the values in b, each once.
 func (r *Redactor) Found(b []byte) []string {
 	if r == nil || len(b) == 0 {
 		return nil

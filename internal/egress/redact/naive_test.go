@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// naive is a slow reference implementation: it looks from every position for every
-// form, without an automaton.
+// naive is a slow reference implementation: it looks at every position for every form, without an
+// automaton.
 type naive struct {
 	plain, wrapped [][]byte
 }
@@ -23,7 +23,7 @@ func newNaive(values ...[]byte) naive {
 	return n
 }
 
-// separators says of each byte whether it may stand inside a wrapped form.
+// separators returns for each byte whether it may be inside a wrapped form.
 func separatorsOf(text []byte) []bool {
 	out := make([]bool, len(text))
 	odd := false
@@ -34,7 +34,7 @@ func separatorsOf(text []byte) []bool {
 	return out
 }
 
-// matches are the stretches of whole values.
+// matches returns the ranges of complete values.
 func (n naive) matches(text []byte) [][2]int {
 	var out [][2]int
 	separator := separatorsOf(text)
@@ -66,8 +66,8 @@ func (n naive) matches(text []byte) [][2]int {
 	return out
 }
 
-// begun is the first position of which the text could be the beginning of a
-// value, with least letters or more, or the text's end.
+// begun returns the first position at which the rest of the text could be the beginning of a value,
+// with least letters or more, or the text's end.
 func (n naive) begun(text []byte, least int) int {
 	separator := separatorsOf(text)
 	for i := range text {
@@ -95,9 +95,9 @@ func (n naive) begun(text []byte, least int) int {
 	return len(text)
 }
 
-// masked is the text with stars, as it must come out if it comes in pieces
-// that end at the given positions. A byte is a star if a value that covers it
-// was whole when the byte had to go out.
+// masked returns the text with stars, as it must come out if it comes in pieces that end at the
+// given positions. A byte is a star if a value that covers it was complete when the byte had to go
+// out.
 func (n naive) masked(text []byte, ends []int) string {
 	all := n.matches(text)
 	out := slices.Clone(text)
@@ -137,7 +137,7 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 	values := []Value{{"A", a}, {"B", b}}
 	stars, err := New(values, Options{SameLength: true})
 	if err != nil {
-		return // no values that anybody could have set: there is nothing to compare
+		return // no such values can be set, so there is nothing to compare
 	}
 	names, err := New(values, Options{})
 	if err != nil {
@@ -152,7 +152,7 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 		t.Fatalf("values %q and %q, whole\n%q\ngot  %q\nwant %q", a, b, text, got, want)
 	}
 	if bytes.ContainsAny(text, "*[") {
-		return // cannot be told from masks
+		return // they look like masks
 	}
 	strip := strings.NewReplacer("[redacted:A]", "", "[redacted:B]", "", "*", "")
 	if got := strip.Replace(run(names, text, ends)); got != strip.Replace(want) {
@@ -160,8 +160,7 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 	}
 }
 
-// compose makes a text of beginnings of forms and of loose letters, and
-// pieces of it, by what data says.
+// compose makes a text of beginnings of forms and of loose letters, and pieces of it, from data.
 func compose(a, b, data []byte) (text []byte, ends []int) {
 	forms := slices.Concat(plainForms(a), wrappedForms(a), plainForms(b), wrappedForms(b))
 	for len(data) >= 3 && len(text) < 2000 {
@@ -198,7 +197,7 @@ func compose(a, b, data []byte) (text []byte, ends []int) {
 	return text, slices.Compact(ends)
 }
 
-// FuzzAgainstNaive compares the automaton with a search that knows nothing.
+// FuzzAgainstNaive compares the automaton with the naive search.
 func FuzzAgainstNaive(f *testing.F) {
 	f.Add([]byte("abcdabcd"), []byte("dcbaabcdé\""), []byte{0, 0, 0, 130, 1, 9, 4, 12, 3, 2, 5, 12, 255, 2, 1, 4, 9, 60, 6, 0, 17})
 	f.Add([]byte("tk-Zr8?qP/2mW"), []byte("tk-Zr8?q\nP/3="), []byte{1, 1, 1, 132, 9, 5, 133, 4, 44, 2, 7, 7, 6, 1, 3})
@@ -211,8 +210,8 @@ func FuzzAgainstNaive(f *testing.F) {
 	})
 }
 
-// TestAgainstNaive is the same with few letters, so that values overlap each
-// other and themselves, cut in every way.
+// TestAgainstNaive does the same with few letters, so that values overlap each other and
+// themselves, cut in every way.
 func TestAgainstNaive(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := func(n int, from string) []byte {

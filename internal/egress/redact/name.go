@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// InName reports whether the name of a header or trailer holds a value in one of
-// its forms, or ends with the beginning of one. Programs on the way write names in
-// another case, so case is not told apart: what stands in a name in the wrong case
-// still gives most of a value away. The nil Redactor holds no value.
+// InName reports whether the name of a header or trailer contains a value in one of its forms, or
+// ends with the beginning of one. It ignores case, because programs on the way write names in
+// another case, and even in the wrong case most of a value is revealed. The nil Redactor has no
+// values.
 func (r *Redactor) InName(name string) bool {
 	if r == nil {
 		return false
@@ -26,8 +26,7 @@ func (r *Redactor) InName(name string) bool {
 	return a.nodes[at].depth >= MinValue
 }
 
-// namesOf returns what makes the automaton of values in lower case when the first
-// name comes.
+// namesOf returns a function that builds the automaton of values in lower case on first use.
 func namesOf(values []Value) func() *automaton {
 	return sync.OnceValue(func() *automaton {
 		t := newTrie()

@@ -1,9 +1,9 @@
-// Package redact owns the redaction of secrets in bytes that leave: answers to a sandbox,
-// command output, logs, records. It recognizes known values in all the forms in which
-// an echo usually shows them, and on request unknown tokens by their form.
+// Package redact owns the redaction of secrets in data that leaves: responses to a sandbox, command
+// output, logs, audit entries. It recognizes known values in all the forms in which an echo usually
+// shows them, and on request unknown tokens by their form.
 //
-// It does not stop a program that knows a value from hiding it. A program that
-// encrypts the value, or sends every second letter, gets it past any redactor.
+// It does not stop a program that knows a value from hiding it. A program that encrypts the value,
+// or sends every second letter, gets it past any redactor.
 package redact
 
 import (
@@ -14,42 +14,41 @@ import (
 )
 
 const (
-	// MinValue is the least length of a value: masking shorter ones would eat
-	// text that merely looks like them.
+	// MinValue is the least length of a value: redacting shorter ones would remove ordinary text
+	// that is equal by chance.
 	MinValue = 8
-	// MaxValue bounds the tables: each value is in them in a dozen forms.
+	// MaxValue limits the tables: they contain each value in a dozen forms.
 	MaxValue = 32 << 10
-	// minDistinct different bytes must be in a value: "aaaaaaaa" or eight
-	// blanks stand in ordinary text.
+	// minDistinct is the least number of different bytes in a value: "aaaaaaaa" or eight blanks
+	// occur in ordinary text.
 	minDistinct = 4
 )
 
-// Value is what must not be seen, and the name that stands in its place.
+// Value is a secret, and the name that replaces it.
 type Value struct {
 	Name string
 	Data []byte
 }
 
-// Options say how to mask.
+// Options configure the redaction.
 type Options struct {
 	// Patterns also redacts unknown tokens, by their form.
 	Patterns bool
-	// SameLength puts a star for each masked byte, so that lengths in a binary
-	// framing around it stay right. Without it a mask is "[redacted:NAME]".
+	// SameLength writes a star for each byte of a value, so that lengths in a binary framing around
+	// it stay right. Otherwise a value is replaced by "[redacted:NAME]".
 	SameLength bool
 }
 
-// Redactor masks a set of values. It is safe for concurrent use; its streams
-// are not. The nil Redactor masks nothing. Its tables are built when the
-// first byte comes.
+// Redactor redacts a set of values. It is safe for concurrent use; its streams are not. The nil
+// Redactor redacts nothing. Its tables are built when the first byte arrives.
 type Redactor struct {
 	sameLength bool
 	tables     func() *tables
 	inNames    func() *automaton
 }
 
-// New makes a Redactor. Values that Check refuses are an error: to leave one
-// out silently would be to show it. The values are copied.
+// New creates a Redactor. Values that Check rejects are an error, because silently leaving one out
+// would show it. The values are copied.
 func New(values []Value, o Options) (*Redactor, error) {
 	own := make([]Value, 0, len(values))
 	for _, v := range values {
@@ -65,11 +64,11 @@ func New(values []Value, o Options) (*Redactor, error) {
 	}, nil
 }
 
-// Check reports whether a value can be masked without eating other text.
+// Check returns an error if a value cannot be redacted without removing other text.
 func Check(data []byte) error {
 	if len(data) < MinValue {
 		return fault.Newf(fault.Invalid, "secret_too_short",
-			"a secret needs at least %d bytes: a shorter one cannot be masked in output without masking ordinary text too", MinValue).
+			"a secret needs at least %d bytes: a shorter one cannot be redacted in output without redacting ordinary text too", MinValue).
 			WithHint("use a longer value")
 	}
 	if len(data) > MaxValue {
@@ -85,21 +84,20 @@ func Check(data []byte) error {
 	}
 	if distinct < minDistinct {
 		return fault.Newf(fault.Invalid, "secret_too_plain",
-			"a secret needs at least %d different characters: a plainer one stands in ordinary text, which would be masked", minDistinct).
+			"a secret needs at least %d different characters: a plainer one occurs in ordinary text, which would be redacted", minDistinct).
 			WithHint("use a random value")
 	}
 	return nil
 }
 
-// Bytes returns b with all values masked: b itself if there are none. The
-// beginning of a value at b's very end is masked too, from MinValue bytes on:
-// what was cut off may be shown elsewhere.
+// Bytes returns b with all values redacted: b itself if there are none. The beginning of a value at
+// b's end is redacted too, from MinValue bytes on, because the rest may be shown elsewhere.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if r == nil || len(b) == 0 {
 		return b
 	}
 	s := r.Stream()
-	// The scan only reads the buffer, so the caller's may be used as it is.
+	// The scan only reads the buffer, so the caller's can be used directly.
 	s.buf = b[:len(b):len(b)]
 	s.scan()
 	s.cut()

@@ -27,7 +27,7 @@ func known(t testing.TB, o redact.Options) *redact.Redactor {
 	return r
 }
 
-// forms are what an echo may make of a value.
+// forms returns what an echo may make of a value.
 func forms(v string) map[string]string {
 	reversed := []byte(v)
 	slices.Reverse(reversed)
@@ -72,8 +72,7 @@ func TestEveryFormIsMasked(t *testing.T) {
 			if !strings.Contains(got, "[redacted:"+v.name+"]") || !strings.HasPrefix(got, "before [") || !strings.HasSuffix(got, "] after") {
 				t.Errorf("%s of %s: %q became %q", form, v.name, whole, got)
 			}
-			// What is left of the form is at most what base64 shares with its
-			// neighbours.
+			// At most what base64 shares with its neighbours is left of the form.
 			left := strings.TrimSuffix(strings.TrimPrefix(got, "before ["), "] after")
 			if rest := strings.ReplaceAll(left, "[redacted:"+v.name+"]", ""); len(rest) > 20 {
 				t.Errorf("%s of %s leaves %q", form, v.name, rest)
@@ -135,8 +134,8 @@ func TestTheNilRedactorPassesAll(t *testing.T) {
 	}
 }
 
-// As many separators as letters may stand in a value, and no more: what may
-// be a value has to be held, and must not be endless.
+// As many separators as letters may be in a value, and no more: a possible value has to be held
+// back, and must not be endless.
 func TestSeparatorsAreBounded(t *testing.T) {
 	r := known(t, redact.Options{})
 	digits := hex.EncodeToString([]byte(dbPass))

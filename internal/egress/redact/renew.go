@@ -2,9 +2,9 @@ package redact
 
 import "slices"
 
-// Renew lets the stream go on under another Redactor. What is held stays
-// held, and a value whose beginning went out before is still masked from here
-// on. A nil Redactor changes nothing: what is held is held by the old one.
+// Renew continues the stream with another Redactor. Held bytes stay held, and a value whose
+// beginning went out before is still redacted from here on. A nil Redactor has no effect on held
+// bytes, which the old one handles.
 func (s *Stream) Renew(r *Redactor) {
 	if r == nil {
 		return
@@ -13,7 +13,7 @@ func (s *Stream) Renew(r *Redactor) {
 	if next.t == s.t && next.sameLength == s.sameLength {
 		return
 	}
-	// What the old tables kept is read again by the new ones.
+	// The new tables read again what the old ones kept.
 	next.buf, next.base, next.pos, next.out = s.buf, s.base, s.base, s.base
 	next.scan()
 	next.out = s.out

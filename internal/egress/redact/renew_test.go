@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// A value that becomes known while a stream runs is masked from then on,
-// wherever the stream was cut; one that was known stays so.
+// A value that becomes known while a stream runs is redacted from then on, wherever the stream was
+// cut; a known one stays redacted.
 func TestRenew(t *testing.T) {
 	const first, second = "tk-first-Zr8qP2mW", "tk-other-Lx4vB9cd"
 	one, err := redact.New([]redact.Value{{Name: "A", Data: []byte(first)}}, redact.Options{})
@@ -36,13 +36,13 @@ func TestRenew(t *testing.T) {
 		if !strings.HasPrefix(got, "begin ") || !strings.HasSuffix(got, " end") || !strings.Contains(got, " middle ") {
 			t.Errorf("cut at %d: other text is lost or doubled: %q", cut, got)
 		}
-		// Without renewing the new value is not known.
+		// Without a renewal the new value is not known.
 		s = one.Stream()
 		if got := string(s.End(s.Append(nil, []byte(text)))); !strings.Contains(got, second) {
 			t.Fatalf("the control masks too: %q", got)
 		}
 	}
-	// From nothing to something, and from something to nothing.
+	// From no redactor to one, and back.
 	var none *redact.Redactor
 	s := none.Stream()
 	s.Append(nil, []byte("x"))

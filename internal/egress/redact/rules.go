@@ -1,19 +1,19 @@
 package redact
 
-// rule knows a kind of token by its form.
+// rule recognises a kind of token by its form.
 type rule struct {
 	name   string
 	prefix string
 	set    charset
 	least  int  // bytes after the prefix
-	exact  bool // that many and no more
+	exact  bool // exactly that many
 	word   bool // the prefix begins a word
 	pem    bool
 	check  func(k *token) bool
 }
 
-// rules are the tokens that we know by their form. A prefix that is also an
-// ordinary word has a check.
+// rules are the tokens that are recognised by their form. A prefix that is also an ordinary word
+// has a check.
 var rules = [...]rule{
 	{name: "github-token", prefix: "ghp_", set: alnum, least: 36},
 	{name: "github-token", prefix: "gho_", set: alnum, least: 36},
@@ -75,7 +75,7 @@ var rules = [...]rule{
 	{name: "e2b-key", prefix: "e2b_", set: alnum, least: 40, word: true},
 }
 
-// mixed tells random letters from words joined by dashes.
+// mixed distinguishes random letters from words joined by dashes.
 func mixed(k *token) bool {
 	return k.digits > 0 && (k.lowers > 0 || k.uppers > 0) || k.uppers > 2 && k.lowers > 2
 }
@@ -95,7 +95,7 @@ const (
 	dotSet
 	percentSet
 	equalsSet
-	pemRest // what stands in a PEM block besides
+	pemRest // further bytes in a PEM block
 
 	alnum   = digit | lower | upper
 	wordSet = alnum | underSet
@@ -122,8 +122,8 @@ func (c charset) has(b byte) bool {
 	case b == '=':
 		class = equalsSet
 	case b == '+', b == '/', b == '\n', b == '\r', b == ' ', b == '\t', b == '\\', b == ':', b == ',':
-		// The backslash is for line ends inside JSON, the last two are for
-		// the headers of an encrypted key.
+		// The backslash is for line ends inside JSON, the last two are for the headers of an
+		// encrypted key.
 		class = pemRest
 	}
 	return c&class != 0

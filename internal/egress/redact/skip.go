@@ -1,19 +1,18 @@
 package redact
 
-// skip says of which letters a pattern may begin, so that a stream can pass
-// over ordinary text without asking the automata about each byte.
+// skip knows with which letters a pattern may begin, so that a stream can pass over ordinary text
+// without running the automata for each byte.
 //
-// Between two bytes the state is local if no more than the last byte belongs
-// to a beginning: then the byte alone gives both nodes. From a local state, a
-// byte leads to a local one again unless the two are a pair that begins a
-// pattern; and such a pair leads nowhere after all if the letter that follows
-// is not the pattern's third. No pattern has fewer than three.
+// Between two bytes the state is local if at most the last byte belongs to a beginning: then that
+// byte alone determines both nodes. From a local state, a byte leads to a local one again unless
+// the two bytes are a pair that begins a pattern; even then the state becomes local again if the
+// next letter is not the pattern's third. No pattern has fewer than three.
 type skip struct {
 	pairs   bits
-	triples bits // by a hash: it may say yes too often
+	triples bits // a hash set: it may have false positives
 }
 
-// bits has one bit for each number of 16 bits.
+// bits has one bit for each 16-bit number.
 type bits [1 << 16 / 64]uint64
 
 func (b *bits) set(i uint16)      { b[i>>6] |= 1 << (i & 63) }
@@ -21,19 +20,19 @@ func (b *bits) has(i uint16) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
 func pair(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
-// triple is the upper half of a product: each letter moves all of its bits.
+// triple is the upper half of a product, in which each letter affects all bits.
 func triple(a, b, c byte) uint16 {
 	return uint16((uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 0x9e3779b1 >> 16)
 }
 
-// newSkip reads the first letters from the automata. It is nil if a pattern
-// has too few of them.
+// newSkip reads the first letters from the automata. It returns nil if a pattern has too few of
+// them.
 func newSkip(plain, wrapped *automaton) *skip {
 	s := &skip{}
 	whole := plain.begin(s.add) && wrapped.begin(func(a, b, c byte) {
 		s.add(a, b, c)
-		// Separators may stand between the letters. What follows two of them,
-		// or a backslash, is for the automaton to say.
+		// Separators may be between the letters. After two of them, or after a backslash, the
+		// automaton decides.
 		for _, x := range wrappers {
 			s.add(a, b, x)
 			s.add(a, x, b)
@@ -45,7 +44,7 @@ func newSkip(plain, wrapped *automaton) *skip {
 	if !whole {
 		return nil
 	}
-	// A backslash makes separators of letters: it is never passed over.
+	// A backslash turns letters into separators: it is never passed over.
 	for a := range 256 {
 		s.pairs.set(pair(byte(a), '\\'))
 	}
@@ -60,8 +59,8 @@ func (s *skip) add(a, b, c byte) {
 // wrappers are all bytes that may begin a separator.
 var wrappers = [...]byte{'\n', '\r', ' ', '\t', '\\'}
 
-// begin calls add for the first three letters of all patterns, and says
-// whether each has as many.
+// begin calls add for the first three letters of all patterns, and reports whether each has as
+// many.
 func (a *automaton) begin(add func(a, b, c byte)) bool {
 	n := a.nodes
 	for i := n[0].child; i != 0; i = n[i].sibling {
@@ -77,8 +76,7 @@ func (a *automaton) begin(add func(a, b, c byte)) bool {
 	return true
 }
 
-// local reports whether the state before buf[i] is local, and which byte makes
-// it so.
+// local reports whether the state before buf[i] is local, and which byte makes it so.
 func (s *Stream) local(i int) bool {
 	if s.t.skip == nil || i == 0 || len(s.tokens) > 0 || s.escape {
 		return false
@@ -87,7 +85,7 @@ func (s *Stream) local(i int) bool {
 	return s.plain == plain && s.wrapped == wrapped
 }
 
-// nodesOf are the nodes of a local state.
+// nodesOf returns the nodes of a local state.
 func (t *tables) nodesOf(last byte) (plain, wrapped uint32) {
 	if plain = t.plain.rows[last]; !isSeparator(last) {
 		wrapped = t.wrapped.rows[last]
@@ -95,8 +93,8 @@ func (t *tables) nodesOf(last byte) (plain, wrapped uint32) {
 	return plain, wrapped
 }
 
-// glide passes over bytes from a local state to local states, from index i
-// on, and returns the index where a pattern may have begun.
+// glide passes over bytes from a local state to local states, from index i on, and returns the
+// index where a pattern may have begun.
 func (s *Stream) glide(i int) int {
 	skip, buf := s.t.skip, s.buf
 	last := uint16(buf[i-1])

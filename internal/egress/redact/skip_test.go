@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// withoutSkip gives each byte to the automata.
+// withoutSkip passes each byte to the automata.
 func withoutSkip(r *Redactor) *Redactor {
 	t := *r.tables()
 	t.skip = nil
 	return &Redactor{sameLength: r.sameLength, tables: func() *tables { return &t }}
 }
 
-// compareSkip runs a text in pieces with and without passing over bytes. Not
-// only what comes out has to be the same: what is held after each piece too.
+// compareSkip runs a text in pieces with and without skipping. Not only the output has to be the
+// same, but also what is held after each piece.
 func compareSkip(t *testing.T, r *Redactor, text []byte, ends []int) {
 	t.Helper()
 	if r.tables().skip == nil {
@@ -40,8 +40,7 @@ func compareSkip(t *testing.T, r *Redactor, text []byte, ends []int) {
 	}
 }
 
-// FuzzSkip compares passing over bytes with looking at each, for values and
-// for all kinds of tokens.
+// FuzzSkip compares skipping with reading each byte, for values and for all kinds of tokens.
 func FuzzSkip(f *testing.F) {
 	f.Add([]byte("abcdabcd"), []byte("a bc\\nd ab\\\\ncda eyJabcd 61 62 63 64"), uint8(3))
 	f.Add([]byte("tk-Zr8?qP/2mW"), []byte("dGstWnI4P3FQLzJtVw d G s t\\r\\nWnI4 sk-ant-x AKIA----BEGIN "), uint8(0))
@@ -62,7 +61,7 @@ func FuzzSkip(f *testing.F) {
 	})
 }
 
-// TestSkip is the same on texts made of what patterns are made of.
+// TestSkip does the same for texts made of parts of patterns.
 func TestSkip(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	values := []Value{{"A", []byte("tk-Zr8?qP/2mW")}, {"B", []byte("a \\n\tbc\"d e")}, {"C", []byte("correct horse")}}
@@ -108,7 +107,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// BenchmarkTexts is what masking costs by what the text is.
+// BenchmarkTexts measures the cost of redaction for different texts.
 func BenchmarkTexts(b *testing.B) {
 	source, err := os.ReadFile("stream_test.go")
 	if err != nil {

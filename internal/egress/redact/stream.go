@@ -2,37 +2,36 @@ package redact
 
 import "slices"
 
-// holdFrom is how many bytes of a value must have come before they are held
-// back. Holding back fewer would stall a stream whose last letter happens to
-// begin a key: "s" begins "sk-…". So a key that is cut in its first letters
-// shows at most five of them.
+// holdFrom is how many bytes of a value must have arrived before they are held back. Holding back
+// fewer would stall a stream whose last letter happens to begin a key: "s" begins "sk-…". So a key
+// that is cut in its first letters shows at most five of them.
 const holdFrom = 6
 
-// Stream masks bytes that come in pieces. A value that the pieces cut in two
-// is masked all the same: its beginning is held until the byte comes that
-// decides, or the end, and no time frees it.
+// Stream redacts bytes that arrive in pieces. A value that is cut by a piece is redacted all the
+// same: its beginning is held until a later byte, or the end, decides. Time alone does not release
+// it.
 type Stream struct {
 	t          *tables // nil passes all
 	sameLength bool
 
-	// buf holds what was seen last: what is held, and before it as much as a
-	// step may look back. Positions count from the stream's beginning.
+	// buf holds the last bytes: the held ones, and before them as many as a step may look back.
+	// Positions count from the stream's beginning.
 	buf  []byte
 	base int // position of buf[0]
 	pos  int // scanned up to here
-	out  int // given out up to here
+	out  int // output up to here
 
 	plain, wrapped uint32 // nodes of the automata
-	escape         bool   // an odd number of backslashes stands before pos
+	escape         bool   // an odd number of backslashes precedes pos
 	tokens         []token
 	spans          []span
 }
 
-// span is a stretch to mask. Spans are in order and do not overlap.
+// span is a range to redact. Spans are in order and do not overlap.
 type span struct {
 	start, end int
 	pattern    int32
-	shown      bool // its mask is out
+	shown      bool // its replacement was written
 }
 
 // Stream starts a stream.
@@ -43,7 +42,7 @@ func (r *Redactor) Stream() *Stream {
 	return &Stream{t: r.tables(), sameLength: r.sameLength}
 }
 
-// Append takes the next piece and appends to dst what can be given out.
+// Append takes the next piece and appends to dst what can be output.
 func (s *Stream) Append(dst, piece []byte) []byte {
 	if s.t == nil {
 		return append(dst, piece...)
@@ -55,8 +54,8 @@ func (s *Stream) Append(dst, piece []byte) []byte {
 	return dst
 }
 
-// End appends what was held. A value that was cut by the end is masked from
-// MinValue bytes on. The stream then begins anew.
+// End appends what was held. A value that was cut by the end is redacted from MinValue bytes on.
+// The stream then starts anew.
 func (s *Stream) End(dst []byte) []byte {
 	if s.t == nil {
 		return dst
@@ -98,7 +97,7 @@ func (s *Stream) scan() {
 	s.pos = s.base + len(buf)
 }
 
-// hit takes the end of a plain pattern: a value, or the prefix of a rule.
+// hit handles the end of a plain pattern: a value, or the prefix of a rule.
 func (s *Stream) hit(n node) {
 	start := s.pos - int(n.depth)
 	if int(n.pattern) < s.t.values {
@@ -108,9 +107,9 @@ func (s *Stream) hit(n node) {
 	s.open(start, n.pattern)
 }
 
-// back finds where the last depth letters began, separators not counted. It
-// is not ok if there are more separators than letters: without a bound, a sandbox
-// could have us hold an endless run of blanks.
+// back returns where the last depth letters began, not counting separators. It is not ok if there
+// are more separators than letters: otherwise a sandbox could make us hold an endless run of
+// blanks.
 func (s *Stream) back(depth int) (start int, ok bool) {
 	i := s.pos - s.base
 	for letters, others := 0, 0; letters < depth; {
@@ -139,16 +138,15 @@ func (s *Stream) separates(i int) bool {
 	return odd
 }
 
-// unfinished finds the longest beginning of a pattern below limit, of least
-// letters or more, that the stream ends with just now.
+// unfinished returns the longest beginning of a pattern below limit, of least letters or more, with
+// which the stream ends at present.
 func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start int, n node, ok bool) {
 	for ; at != 0; at = a.nodes[at].fail {
 		n := a.nodes[at]
 		if int(n.depth) < least {
 			break
 		}
-		// Of all patterns through a node the first is kept, and values are put
-		// in before rules.
+		// Of all patterns through a node the first is kept, and values are added before rules.
 		if n.child == 0 || int(n.through) >= limit {
 			continue
 		}
@@ -163,7 +161,7 @@ func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start in
 	return 0, node{}, false
 }
 
-// held returns the position from which on nothing may be given out yet.
+// held returns the position from which on nothing may be output yet.
 func (s *Stream) held() int {
 	hold := s.pos
 	if start, _, ok := s.unfinished(s.t.plain, s.plain, holdFrom, len(s.t.names)); ok {
@@ -180,8 +178,8 @@ func (s *Stream) held() int {
 	return max(hold, s.out)
 }
 
-// cut masks the beginning of a value at the stream's end, and what only the
-// end makes a token.
+// cut redacts the beginning of a value at the stream's end, and text that only the end makes a
+// token.
 func (s *Stream) cut() {
 	if start, n, ok := s.unfinished(s.t.plain, s.plain, MinValue, s.t.values); ok {
 		s.cover(start, s.pos, n.through)
@@ -195,8 +193,7 @@ func (s *Stream) cut() {
 	s.tokens = s.tokens[:0]
 }
 
-// cover marks a stretch. Stretches that overlap become one, under the name
-// of the one that begins first.
+// cover marks a range. Overlapping ranges become one, under the name of the one that begins first.
 func (s *Stream) cover(start, end int, pattern int32) {
 	c := span{start: start, end: end, pattern: pattern}
 	from := len(s.spans)
@@ -216,8 +213,8 @@ func (s *Stream) cover(start, end int, pattern int32) {
 	s.spans = slices.Replace(s.spans, from, to, c)
 }
 
-// better: a value's name says more than a rule's, and a longer value's more
-// than a shorter one's. Of two rules the first to be certain names the span.
+// better prefers a value's name to a rule's, and a longer value's to a shorter one's. Of two rules
+// the first to be certain names the span.
 func (s *Stream) better(a, b span) bool {
 	if int(a.pattern) >= s.t.values {
 		return false
@@ -225,7 +222,7 @@ func (s *Stream) better(a, b span) bool {
 	return int(b.pattern) >= s.t.values || a.end > b.end
 }
 
-// emit appends all up to a position, masked.
+// emit appends everything up to a position, redacted.
 func (s *Stream) emit(dst []byte, to int) []byte {
 	for i := range s.spans {
 		c := &s.spans[i]
@@ -250,7 +247,7 @@ func (s *Stream) emit(dst []byte, to int) []byte {
 		dst = append(dst, s.between(s.out, to)...)
 		s.out = to
 	}
-	// A span that ends here stays: its token may go on.
+	// A span that ends here stays: its token may continue.
 	gone := 0
 	for gone < len(s.spans) && s.spans[gone].end < s.out {
 		gone++
@@ -261,7 +258,7 @@ func (s *Stream) emit(dst []byte, to int) []byte {
 
 func (s *Stream) between(from, to int) []byte { return s.buf[from-s.base : to-s.base] }
 
-// forget drops what no step looks back to, when it is worth the copy.
+// forget drops bytes to which no step looks back, when that is worth the copy.
 func (s *Stream) forget() {
 	drop := min(s.out, s.pos-s.t.history) - s.base
 	if drop < 4096 && drop < len(s.buf)/2 || drop <= 0 {

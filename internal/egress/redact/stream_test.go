@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// S10: what merely begins like a key goes out at once; a key cut in two, with
-// any time between, is masked; and no time frees the held part.
+// S10: text that merely begins like a key goes out at once; a key cut in two, with any time
+// between, is redacted; and time never releases the held part.
 func TestNoStallAndNoLeakByTime(t *testing.T) {
 	key := "tk-live-5f0c9a77be"
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte(key)}}, redact.Options{Patterns: true})
@@ -34,16 +34,16 @@ func TestNoStallAndNoLeakByTime(t *testing.T) {
 	}
 	say("data: t", "data: t")         // its first letter
 	say("k-li", "k-li")               // five letters in all
-	say("\n\n", "\n\n")               // and it was none
+	say("\n\n", "\n\n")               // and it was not a key
 	say("data: tk-li", "data: tk-li") // five at once
 	say("ke\n\n", "ke\n\n")
 	say("data: tk-liv", "data: ") // six: held
 	say("", "")                   // an empty write frees nothing
 	say("e-5f0c9a77b", "")        // still
-	say("e", "[redacted:K]")      // the last letter: the mask waits for nothing more
+	say("e", "[redacted:K]")      // the last letter: the replacement waits for nothing more
 	say("!", "!")
 	say("tk-live-5f0", "")   // held again
-	say("?", "tk-live-5f0?") // and free, by a byte and not by time
+	say("?", "tk-live-5f0?") // and released, by a byte and not by time
 	say("tk-live-5f0c9a", "")
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestNoStallAndNoLeakByTime(t *testing.T) {
 	}
 }
 
-// A party that knows a token's form alone makes us hold no more than a bound.
+// A party that only knows a token's form makes us hold no more than a limit.
 func TestHeldBytesAreBounded(t *testing.T) {
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte("0123456789abcdef")}}, redact.Options{Patterns: true})
 	if err != nil {
@@ -142,7 +142,7 @@ func TestMaskNamesAreHarmless(t *testing.T) {
 	}
 }
 
-// text looks like what a download holds: words, numbers, markup, base64.
+// text resembles downloads: words, numbers, markup, base64.
 func text(n int) []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < n; i++ {

@@ -8,19 +8,19 @@ type token struct {
 	pattern int32
 	start   int
 	body    int  // bytes after the prefix
-	certain bool // it is one: what follows of it is masked as it comes
+	certain bool // it is one: the rest of it is redacted as it arrives
 	ending  bool // PEM: the last line has begun
 	seen
 }
 
-// seen is what a rule's check goes by.
+// seen is what a rule's check uses.
 type seen struct {
 	digits, uppers, lowers int
 	dots, sinceDot         int
 }
 
-// open starts a candidate. One per rule is enough: a second one inside it
-// would be of the same letters and end where it ends.
+// open starts a candidate. One per rule is enough: a second one inside it would have the same
+// letters and end at the same place.
 func (s *Stream) open(start int, pattern int32) {
 	r := &rules[int(pattern)-s.t.values]
 	for i, k := range s.tokens {
@@ -28,7 +28,7 @@ func (s *Stream) open(start int, pattern int32) {
 			continue
 		}
 		if k := &s.tokens[i]; r.pem {
-			// Or a first line that leads nowhere would hide the next.
+			// Otherwise a first line that leads nowhere would hide the next.
 			k.body, k.ending = 0, false
 			if !k.certain {
 				k.start = start
@@ -42,8 +42,8 @@ func (s *Stream) open(start int, pattern int32) {
 	s.tokens = append(s.tokens, token{rule: r, pattern: pattern, start: start})
 }
 
-// wordStart reports whether a word begins at a position: "task-force" holds no
-// key. A letter that belongs to an escape, as in \n or %3D, is no part of one.
+// wordStart reports whether a word begins at a position: "task-force" contains no key. A letter
+// that belongs to an escape, as in \n or %3D, is not part of a word.
 func (s *Stream) wordStart(start int) bool {
 	i := start - s.base
 	if i <= 0 || !alnum.has(s.buf[i-1]) {
@@ -52,7 +52,7 @@ func (s *Stream) wordStart(start int) bool {
 	return i >= 2 && s.buf[i-2] == '\\' || i >= 3 && s.buf[i-3] == '%'
 }
 
-// step gives the byte at s.pos to the candidates and drops those that end.
+// step passes the byte at s.pos to the candidates and drops those that end.
 func (s *Stream) step(b byte) {
 	kept := s.tokens[:0]
 	for _, k := range s.tokens {
@@ -75,7 +75,7 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 	k.note(b)
 	switch {
 	case k.certain:
-		// The span's last byte is given again, so that the two become one.
+		// The span's last byte is marked again, so that the two become one.
 		s.cover(s.pos-1, s.pos+1, k.pattern)
 	case k.rule.exact:
 		return k.body <= k.rule.least
@@ -111,16 +111,16 @@ func (k *token) note(b byte) {
 }
 
 const (
-	// maxUncertain bounds what is held of a candidate.
+	// maxUncertain limits what is held of a candidate.
 	maxUncertain = 4096
-	// maxHeader bounds the first and the last line of a PEM block.
+	// maxHeader limits the first and the last line of a PEM block.
 	maxHeader = 64
-	// maxPEM bounds what one block may mask.
+	// maxPEM limits what one block may redact.
 	maxPEM = 64 << 10
 )
 
-// stepPEM follows -----BEGIN … PRIVATE KEY----- to its end. The mask is out
-// as soon as the first line is whole.
+// stepPEM follows -----BEGIN … PRIVATE KEY----- to its end. The replacement is written as soon as
+// the first line is complete.
 func (k *token) stepPEM(s *Stream, b byte) bool {
 	k.body++
 	if !k.certain {

@@ -54,7 +54,7 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 				if got := without.String(in); got != in {
 					t.Errorf("without patterns %q became %q", in, got)
 				}
-				// Byte by byte the first five letters show, and no others.
+				// Byte by byte, exactly the first five letters are shown.
 				var out strings.Builder
 				w := r.Writer(&out)
 				for i := range len(in) {
@@ -88,7 +88,7 @@ func TestWhatOnlyLooksLikeATokenStays(t *testing.T) {
 	}
 }
 
-// A block that never ends does not mask all that comes after it.
+// A block that never ends does not redact everything after it.
 func TestAPrivateKeyWithoutEndIsLeft(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
@@ -114,8 +114,8 @@ func TestAPrivateKeyBehindALure(t *testing.T) {
 	}
 }
 
-// FuzzPieces: a byte that is masked in the whole text is masked in pieces
-// too, but for five letters at a border, and never the other way round.
+// FuzzPieces: a byte that is redacted in the whole text is redacted in pieces too, except for five
+// letters at a border, and never the other way round.
 func FuzzPieces(f *testing.F) {
 	for _, all := range tokens() {
 		for _, token := range all {

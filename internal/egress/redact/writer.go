@@ -2,8 +2,8 @@ package redact
 
 import "io"
 
-// Writer returns a writer that masks into w. Each Write gives out at once all
-// that is not held. Close gives out the rest; it does not close w.
+// Writer returns a writer that redacts into w. Each Write outputs at once everything that is not
+// held. Close outputs the rest; it does not close w.
 func (r *Redactor) Writer(w io.Writer) io.WriteCloser {
 	return &writer{s: r.Stream(), w: w}
 }
@@ -15,8 +15,8 @@ type writer struct {
 	err error
 }
 
-// Write takes all of p or fails for good: after a part was lost, it would be unknown
-// what the rest belongs to.
+// Write accepts all of p or fails for good: after a loss, it would be unknown what the rest belongs
+// to.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -45,11 +45,11 @@ func (w *writer) flush() error {
 	return w.err
 }
 
-// readSize is what is asked of the source at once.
+// readSize is the size of one read from the source.
 const readSize = 32 << 10
 
-// Reader returns a reader that masks what comes from source. A Read waits
-// while all that came is held.
+// Reader returns a reader that redacts what comes from source. A Read waits while everything that
+// came is held.
 func (r *Redactor) Reader(source io.Reader) io.Reader {
 	return &reader{s: r.Stream(), source: source}
 }
@@ -58,9 +58,9 @@ type reader struct {
 	s      *Stream
 	source io.Reader
 	in     []byte
-	out    []byte // masked, from next on still to be given
+	out    []byte // redacted; the part from next on was not returned yet
 	next   int
-	err    error // of the source, given when out is empty
+	err    error // of the source, returned when out is empty
 }
 
 func (r *reader) Read(p []byte) (int, error) {

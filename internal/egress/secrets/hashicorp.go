@@ -30,8 +30,8 @@ type Remote struct {
 	client    *http.Client
 }
 
-// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. The transport
-// is for a CA of one's own; nil is the system's CAs.
+// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. The transport is for a custom CA;
+// nil uses the system's CAs.
 func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote, error) {
 	address, err := url.Parse(getenv("VAULT_ADDR"))
 	if err != nil || address.Host == "" || address.User != nil || address.RawQuery != "" {
@@ -55,7 +55,7 @@ func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote
 	}
 	return &Remote{address: address, token: token, namespace: getenv("VAULT_NAMESPACE"), client: &http.Client{
 		Transport: transport, Timeout: hashiTimeout,
-		// A redirect would carry the token to where it points.
+		// A redirect would send the token to its target.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -95,8 +95,8 @@ func (v *Vault) fromHashiCorp(ctx context.Context, ref string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-// remote reads the environment each time: tokens are renewed. What it makes
-// has one transport, or each call would leave connections behind.
+// remote reads the environment each time, because tokens are renewed. All its results share one
+// transport, or each call would leave connections behind.
 func (v *Vault) remote() (*Remote, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -111,7 +111,7 @@ func (v *Vault) remote() (*Remote, error) {
 	return NewRemote(v.Getenv, v.Transport)
 }
 
-// plainPath accepts what cannot lead elsewhere.
+// plainPath accepts only paths that cannot lead elsewhere.
 func plainPath(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || strings.Trim(segment, ".") == "" {
@@ -127,8 +127,8 @@ func plainPath(path string) bool {
 	return true
 }
 
-// call does one request. Neither the body of an error nor a URL's user part
-// gets into an error of ours: a server may repeat there what it was sent.
+// call makes one request. Neither the body of an error nor a URL's user part gets into our errors,
+// because a server may repeat there what it was sent.
 func (r *Remote) call(ctx context.Context, method, path string, body, into any) error {
 	var content io.Reader
 	if body != nil {
@@ -141,7 +141,7 @@ func (r *Remote) call(ctx context.Context, method, path string, body, into any) 
 	}
 	req, err := http.NewRequestWithContext(ctx, method, r.address.JoinPath("v1", path).String(), content)
 	if err != nil {
-		return errors.New("ask Vault: the path makes no URL")
+		return errors.New("ask Vault: the path makes no valid URL")
 	}
 	req.Header.Set("X-Vault-Token", r.token)
 	req.Header.Set("X-Vault-Request", "true")
@@ -167,10 +167,10 @@ func (r *Remote) call(ctx context.Context, method, path string, body, into any) 
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxHashiBody))
 	defer clear(data)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, "vault_unreachable", "Vault's answer broke off")
+		return fault.Wrap(err, fault.Unavailable, "vault_unreachable", "Vault's answer was cut off")
 	}
 	if into != nil && json.Unmarshal(data, into) != nil {
-		return fault.Newf(fault.Unavailable, "vault_failed", "Vault's answer at %s is not what it should be", path)
+		return fault.Newf(fault.Unavailable, "vault_failed", "Vault's answer at %s is malformed", path)
 	}
 	return nil
 }

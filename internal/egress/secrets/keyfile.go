@@ -15,7 +15,7 @@ import (
 // KeyFileName is the key file's name in the state directory.
 const KeyFileName = "secrets.key"
 
-// NewKeyFile keeps keys in a file, which is made with the first secret.
+// NewKeyFile returns a Local that keeps keys in a file, which is created with the first secret.
 func NewKeyFile(path string) *Local { return &Local{keyFile{path}, path + ".lock"} }
 
 // keyFile is a file of mode 0600.
@@ -23,10 +23,11 @@ type keyFile struct{ path string }
 
 func (f keyFile) String() string { return "the key file " + f.path }
 
-// draft is how a key file is written: a secret must never be on the disk before its key is.
+// draft are the options for writing a key file: a secret must never be on the disk before its key
+// is.
 var draft = durable.Options{Draft: ".secrets-key-*", Lasting: true}
 
-// create makes the file unless another process did, which then has the key.
+// create creates the file unless another process did, whose key is then used.
 func (f keyFile) create(data []byte) error {
 	if err := durable.Create(f.path, data, draft); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make key file: %w", err)
@@ -34,7 +35,7 @@ func (f keyFile) create(data []byte) error {
 	return nil
 }
 
-// load reads the file after looking at who else could have read it.
+// load reads the file after checking who else could have read it.
 func (f keyFile) load() ([]byte, error) {
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,12 +60,12 @@ func missing(p place) error {
 		WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
 }
 
-// checkPrivate refuses a file that others can read or that others wrote: the
-// one is a leak that happened, the other a key that somebody else knows.
+// checkPrivate rejects a file that others can read or that another user wrote: the former may have
+// leaked, the latter is known to somebody else.
 func checkPrivate(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("look at key file: %w", err)
+		return fmt.Errorf("inspect key file: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {

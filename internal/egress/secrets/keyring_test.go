@@ -26,8 +26,8 @@ func session(name string) string {
 	return ""
 }
 
-// The library's own stand-in keeps entries in memory: what is tested is what
-// we do with a keyring, not a keyring.
+// The library's own stand-in keeps entries in memory: this tests our use of a keyring, not a
+// keyring.
 func TestKeyring(t *testing.T) {
 	keyring.MockInit()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func TestKeyring(t *testing.T) {
 	if _, err := os.Stat(f.key); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a key file was made beside the keyring")
 	}
-	// An entry that is gone is no reason to begin anew.
+	// A missing entry does not make us start with a new key.
 	keyring.MockInit()
 	_, err = f.Resolve(t.Context(), local, "S1")
 	want(t, err, fault.NotFound, "secrets_key_missing")

@@ -23,24 +23,23 @@ const (
 	maxKeyFile     = 64 << 10
 )
 
-// Local is a Keeper whose keys are on this machine, in a place that only its
-// user can read: one line each, the current one first. More than one is there
-// only during a rotation, or after one was interrupted. The place is
-// read anew each time, because another process may have rotated.
+// Local is a Keeper whose keys are on this machine, in a place that only its user can read: one
+// line each, the current one first. There is more than one only during a rotation, or after one was
+// interrupted. The place is read again each time, because another process may have rotated.
 type Local struct {
 	place    place
 	lockPath string
 }
 
-// place is where lines of keys are kept.
+// place is a store for lines of keys.
 type place interface {
-	// load returns what is kept, or an error with the code codeKeyMissing.
+	// load returns the stored data, or an error with the code codeKeyMissing.
 	load() ([]byte, error)
-	// create keeps data, if nothing is kept. Of many at once one wins.
+	// create stores data if the place is empty. Of concurrent calls one wins.
 	create(data []byte) error
-	// replace keeps data in place of what is kept, whole or not at all.
+	// replace replaces the stored data, completely or not at all.
 	replace(data []byte) error
-	// String names the place for people.
+	// String returns the name of the place for people.
 	String() string
 }
 
@@ -49,7 +48,7 @@ type localKey struct {
 	key []byte
 }
 
-// Create makes the first key, unless there is one.
+// Create creates the first key, unless there is one.
 func (k *Local) Create(context.Context) error {
 	key := make([]byte, keySize)
 	defer clear(key)
@@ -61,10 +60,10 @@ func (k *Local) Create(context.Context) error {
 	return k.place.create(data)
 }
 
-// Hold takes the lock that a rotation takes alone.
+// Hold takes a shared lock, which excludes a rotation.
 func (k *Local) Hold(ctx context.Context) (func(), error) { return k.lock(ctx, syscall.LOCK_SH) }
 
-// Wrap wraps under the first key.
+// Wrap wraps with the first key.
 func (k *Local) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string, error) {
 	keys, err := k.read()
 	if err != nil {
@@ -78,7 +77,7 @@ func (k *Local) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string, 
 	return aead.Seal(nil, nil, dataKey, bound), keys[0].id, nil
 }
 
-// Unwrap looks for the key by its name.
+// Unwrap finds the key by its name.
 func (k *Local) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([]byte, error) {
 	keys, err := k.read()
 	if err != nil {
@@ -99,11 +98,11 @@ func (k *Local) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([]b
 		}
 		return dataKey, nil
 	}
-	return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "%s does not hold the key %s that this secret is sealed with", k.place, by).
+	return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "%s does not have the key %s that this secret is sealed with", k.place, by).
 		WithHint("restore the key that belongs to this state directory")
 }
 
-// Rotate puts a new key first, has all moved to it, and drops the others.
+// Rotate puts a new key first, calls rewrap to move all secrets to it, and removes the others.
 func (k *Local) Rotate(ctx context.Context, rewrap func(by string) error) error {
 	release, err := k.lock(ctx, syscall.LOCK_EX)
 	if err != nil {
@@ -135,7 +134,7 @@ func (k *Local) keep(keys []localKey) error {
 	return k.place.replace(data)
 }
 
-// read returns the keys. There is at least one.
+// read returns the keys, of which there is at least one.
 func (k *Local) read() ([]localKey, error) {
 	data, err := k.place.load()
 	if err != nil {
@@ -171,10 +170,10 @@ func lines(keys []localKey) []byte {
 	return data
 }
 
-// lockRetry is how often a lock that another process has is tried again.
+// lockRetry is how often a lock that another process holds is tried again.
 const lockRetry = 10 * time.Millisecond
 
-// lock locks a file of its own, because the key file is replaced.
+// lock locks a separate file, because the key file is replaced.
 func (k *Local) lock(ctx context.Context, how int) (release func(), err error) {
 	return lockFile(ctx, k.lockPath, how)
 }
@@ -200,10 +199,10 @@ func lockFile(ctx context.Context, path string, how int) (release func(), err er
 	}
 }
 
-// keyID names a key without saying anything of it.
+// keyID returns the name of a key, which reveals nothing about it.
 func keyID(key []byte) string {
 	id, err := hkdf.Key(sha256.New, key, nil, "crannog secrets key name", 8)
-	if err != nil { // only for lengths that are not ours
+	if err != nil { // only for other key lengths
 		return ""
 	}
 	return "local:" + hex.EncodeToString(id)

@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// commandTimeout bounds exec:.
+	// commandTimeout limits the run time of an exec: command.
 	commandTimeout = 10 * time.Second
-	// maxSources bounds how many references are remembered.
+	// maxSources limits how many references are remembered.
 	maxSources = 4096
-	// maxOldSource is how many earlier values of a source are masked on.
+	// maxOldSource is how many earlier values of a source stay redacted.
 	maxOldSource = 4
 )
 
-// Resolve finds the value of a reference: the name of a secret of the
-// caller's, or, for local callers, file:/path, env:NAME, vault:mount/path#key
-// or exec:command. Values are read anew each time, so a rotation takes effect
-// with the next call. No error contains a value.
+// Resolve returns the value of a reference: the name of a secret of the caller or, for local
+// callers, file:/path, env:NAME, vault:mount/path#key or exec:command. Values are read anew each
+// time, so a rotation takes effect with the next call. No error contains a value.
 func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, error) {
 	if err := who.check(); err != nil {
 		return Resolved{}, err
@@ -51,8 +50,8 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 			WithHint("crannog secret ls lists names")
 	}
 	if !who.Local {
-		// A key's owner could otherwise read with the server's rights: its
-		// files, its environment, all that its Vault token opens.
+		// Otherwise a key's owner could read with the server's rights: its files, its environment,
+		// and everything that its Vault token can read.
 		return Resolved{}, localOnly("name a secret by " + scheme + ":")
 	}
 	value, err := read(ctx, rest)
@@ -60,7 +59,7 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 		return Resolved{}, err
 	}
 	defer clear(value)
-	// Tools end what they print with a line end, and editors files.
+	// Tools end their output with a line end, and so do editors.
 	value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
 	if err := redact.Check(value); err != nil {
 		return Resolved{}, err
@@ -68,14 +67,14 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 	return v.remember(ref, value), nil
 }
 
-// source is what a reference was last seen to hold.
+// source is the last known value of a reference.
 type source struct {
 	value      config.Secret
 	generation int64
 	old        []config.Secret
 }
 
-// remember gives a value its generation: a new one if it has changed.
+// remember returns the generation of a value: a new one if the value has changed.
 func (v *Vault) remember(ref string, value []byte) Resolved {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -83,7 +82,7 @@ func (v *Vault) remember(ref string, value []byte) Resolved {
 	switch {
 	case !ok:
 		if len(v.sources) >= maxSources {
-			// A generation that is given anew only makes people be asked anew.
+			// A forgotten generation only makes people be asked again.
 			clear(v.sources)
 		}
 		v.next++
@@ -104,7 +103,7 @@ func (v *Vault) fromFile(_ context.Context, path string) ([]byte, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return nil, fault.New(fault.Invalid, "secret_ref_invalid", "file: needs an absolute path").WithHint("for example file:/run/secrets/token")
 	}
-	// Non-blocking: a named pipe would otherwise hold the caller.
+	// Non-blocking: a named pipe would otherwise block the caller.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unreadable(err, path)
@@ -141,9 +140,8 @@ func (v *Vault) fromEnv(_ context.Context, name string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-// fromCommand runs a command of the operator's list. It goes through no
-// shell, and what it says on its standard error is not repeated: it may be
-// the value.
+// fromCommand runs a command of the operator's list. It uses no shell, and does not repeat the
+// command's standard error, which may contain the value.
 func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	argv := strings.Fields(line)
 	if len(argv) == 0 || !filepath.IsAbs(argv[0]) || !slices.Contains(v.Exec, line) {
@@ -155,7 +153,7 @@ func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	var out limited
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout = &out
-	// A child that keeps the output open must not hold us.
+	// A child that keeps the output open must not block us.
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		out.forget()
@@ -168,8 +166,8 @@ func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	return out.data, nil
 }
 
-// limited keeps the beginning of what is written, a little more than a value
-// may have, so that what is too long is refused and not cut.
+// limited keeps the beginning of the output, a little more than a value may have, so that a value
+// that is too long is rejected and not truncated.
 type limited struct{ data []byte }
 
 func (l *limited) Write(p []byte) (int, error) {

@@ -53,7 +53,7 @@ func TestSources(t *testing.T) {
 			t.Errorf("%q: the error shows a value", ref)
 		}
 	}
-	// S6: a rotation takes effect at once, and the old value is still masked.
+	// S6: a rotation takes effect at once, and the old value is still redacted.
 	before := f.value(t, local, "file:"+path)
 	if same := f.value(t, local, "file:"+path); same.Generation != before.Generation {
 		t.Error("the generation grows without a rotation")
@@ -68,7 +68,7 @@ func TestSources(t *testing.T) {
 	want(t, err, fault.Invalid, "secret_too_long")
 }
 
-// hashi is a Vault server's two engines as far as they are used.
+// hashi is a Vault server with the used parts of two engines.
 type hashi struct {
 	mu      sync.Mutex
 	version int
@@ -137,7 +137,7 @@ func TestHashiCorpVault(t *testing.T) {
 			t.Errorf("%s: %v, want %s", bad, err, code)
 		}
 	}
-	// What a server says of a failure may repeat what it was sent.
+	// A server's error message may repeat what it was sent.
 	for status, code := range map[int]string{403: "vault_denied", 500: "vault_failed", 302: "vault_failed", 307: "vault_failed"} {
 		h.status = status
 		asked := len(h.seen)
@@ -150,7 +150,7 @@ func TestHashiCorpVault(t *testing.T) {
 		}
 	}
 	h.status = 0
-	// The certificate is looked at: without the test's CA the token is not sent.
+	// The certificate is checked: without the test's CA the token is not sent.
 	asked := len(h.seen)
 	strict := open(t, t.TempDir(), secrets.Options{Getenv: env})
 	_, err = strict.Resolve(t.Context(), local, ref)
@@ -199,7 +199,7 @@ func TestTransit(t *testing.T) {
 	if _, err := os.Stat(f.key); err == nil {
 		t.Error("a key file was made beside Vault")
 	}
-	// A server without Vault says which key is missing.
+	// A server without Vault names the missing key.
 	plain := open(t, dir, secrets.Options{})
 	_, err = plain.Resolve(t.Context(), local, "A")
 	want(t, err, fault.NotFound, "secrets_key_missing")
@@ -210,7 +210,7 @@ func TestTransit(t *testing.T) {
 	}
 }
 
-// What a reference is made of comes from policy documents and requests.
+// Policy documents and requests contain references.
 func FuzzResolve(f *testing.F) {
 	for _, ref := range []string{"A", "file:/etc/hostname", "env:X", "vault:a/b#c", "exec:/bin/true", "vault:a/../b#c", "file:/../x", "::", "A\x00"} {
 		f.Add(ref)
@@ -218,7 +218,7 @@ func FuzzResolve(f *testing.F) {
 	fix := open(f, f.TempDir(), secrets.Options{Getenv: func(string) string { return "" }})
 	f.Fuzz(func(t *testing.T, ref string) {
 		if strings.HasPrefix(ref, "file:") {
-			return // would read this machine's files
+			return // it would read this machine's files
 		}
 		r, err := fix.Resolve(t.Context(), alice, ref)
 		if err == nil || r.Value != "" {

@@ -15,8 +15,7 @@ import (
 // keySize is AES-256.
 const keySize = 32
 
-// sealing runs work while no key is forgotten, after the first key was made
-// if there is nothing sealed yet.
+// sealing runs work while no key can be removed. If nothing is sealed yet, it first creates a key.
 func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -27,15 +26,15 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	if fault.CodeOf(err) != codeKeyMissing {
 		return err
 	}
-	// A new key beside secrets of a lost one would hide the loss, and be in
-	// the way when the old one is restored.
+	// A new key beside secrets of a lost one would hide the loss, and be in the way when the old
+	// one is restored.
 	kept, listErr := v.Store.SealedNotBy(ctx, "", 1)
 	if listErr != nil {
 		return listErr
 	}
 	if len(kept) > 0 {
-		// Somebody else may have made the key and the first secret since we
-		// looked; a key that was lost is missing now as well.
+		// Another process may have created the key and the first secret since the check; a lost key
+		// is still missing now.
 		return work()
 	}
 	if err := v.Keys.Create(ctx); err != nil {
@@ -44,7 +43,7 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	return work()
 }
 
-// seal encrypts a value under a data key of its own.
+// seal encrypts a value with a data key of its own.
 func (v *Vault) seal(ctx context.Context, info Info, value []byte) (Sealed, error) {
 	dataKey := make([]byte, keySize)
 	defer clear(dataKey)
@@ -81,7 +80,7 @@ func (v *Vault) unseal(ctx context.Context, s Sealed) (config.Secret, error) {
 	return config.Secret(value), nil
 }
 
-// kept resolves a name. Versions that retired are masked on.
+// kept resolves a name. Retired versions stay redacted.
 func (v *Vault) kept(ctx context.Context, owner, name string) (Resolved, error) {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -105,16 +104,16 @@ func (v *Vault) kept(ctx context.Context, owner, name string) (Resolved, error) 
 		}
 	}
 	if out.Value == "" {
-		return Resolved{}, fmt.Errorf("secret %s: version %d is not there", info.ID, info.Version)
+		return Resolved{}, fmt.Errorf("secret %s: version %d does not exist", info.ID, info.Version)
 	}
 	return out, nil
 }
 
-// rewrapBatch bounds how many sealed values are in memory during a rotation.
+// rewrapBatch limits how many sealed values are in memory during a rotation.
 const rewrapBatch = 100
 
-// RotateKey makes a new key-encryption key and moves everything to it. A
-// rotation that was interrupted is finished by the next one.
+// RotateKey creates a new key-encryption key and moves everything to it. The next rotation
+// completes one that was interrupted.
 func (v *Vault) RotateKey(ctx context.Context, who Caller) (moved int, err error) {
 	if err := who.check(); err != nil {
 		return 0, err
@@ -155,9 +154,9 @@ func (v *Vault) rewrap(ctx context.Context, s Sealed, want string) error {
 	return v.Store.Rewrap(ctx, s, wrapped, by)
 }
 
-// bound is what a ciphertext is valid for: an attacker who can write to the database cannot have
-// one secret opened under the name or the owner of another. Each part has its length, so that
-// no two of them read alike.
+// bound returns the context to which a ciphertext is bound: an attacker who can write to the
+// database must not be able to have one secret opened under the name or the owner of another. Each
+// part is preceded by its length, so that no two contexts are equal.
 func (s Sealed) bound() []byte {
 	b := []byte("crannog secret 1")
 	for _, part := range []string{s.Owner, s.Name} {

@@ -1,7 +1,6 @@
-// Package secrets owns sealed secrets: how they are kept at rest, who may
-// name which, and where a value comes from that is not kept here. A value
-// goes in and is never shown again; only the causeway, which sets it on
-// requests, gets it back.
+// Package secrets owns sealed secrets: how they are stored, who may use which, and how to read
+// values that are stored elsewhere. A value is never shown again after it was set; only the egress
+// gateway, which sets it on requests, gets it.
 package secrets
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Bounds of what is kept.
+// Limits of what is stored.
 const (
 	maxName          = 64
 	maxPerOwner      = 1000
@@ -28,11 +27,11 @@ const (
 	maxMetadataBytes = 8192
 )
 
-// KeepOld says which earlier values are kept, and so still masked, after a
-// rotation: a log or a page may still show them.
+// KeepOld configures which earlier values are kept after a rotation, and so still redacted, because
+// a log or a page may still show them.
 var KeepOld = Retention{For: 30 * 24 * time.Hour, Most: 8}
 
-// Retention bounds earlier values by their age and their number.
+// Retention limits earlier values by their age and their number.
 type Retention struct {
 	For  time.Duration
 	Most int
@@ -43,11 +42,10 @@ const IDPrefix = "sec_"
 
 // Caller is who asks. The zero Caller may nothing.
 type Caller struct {
-	// Owner is the key's ID. Local callers have none, and their secrets are
-	// the owner ""'s.
+	// Owner is the key's ID. Local callers have none; the owner of their secrets is "".
 	Owner string
-	// Local callers could read the machine's files without us. Only they may
-	// name values that are not in the vault.
+	// Local callers could read the machine's files without us. Only they may name values that are
+	// not in the vault.
 	Local bool
 }
 
@@ -58,7 +56,7 @@ func (c Caller) check() error {
 	return fault.New(fault.Unauthenticated, "unauthenticated", "no caller")
 }
 
-// Info is all that anybody sees of a secret.
+// Info is everything that callers see of a secret.
 type Info struct {
 	ID       string
 	Owner    string
@@ -69,47 +67,46 @@ type Info struct {
 	Updated  time.Time
 }
 
-// Resolved is a value for the causeway. It does not print.
+// Resolved is a value for the egress gateway. It cannot be printed.
 type Resolved struct {
 	Value config.Secret
-	// Generation grows with each rotation and never comes again: an approval
-	// is bound to it.
+	// Generation grows with each rotation and is never reused: an approval is bound to it.
 	Generation int64
-	// Old are earlier values, which are still to be masked.
+	// Old are earlier values, which must still be redacted.
 	Old []config.Secret
 }
 
-// Options say what a Vault stands on. Store and Keys are required.
+// Options configure a Vault. Store and Keys are required.
 type Options struct {
 	Store Store
 	Keys  Keeper
-	// Exec are the command lines that exec: may run, exactly as a reference
-	// names them. None is none.
+	// Exec are the command lines that exec: may run, exactly as in a reference. If it is empty,
+	// exec: is refused.
 	Exec []string
-	// Getenv reads the server's environment, for env: and for the address of
-	// a HashiCorp Vault. Without it there are neither.
+	// Getenv reads the server's environment, for env: and for the address of a HashiCorp Vault.
+	// Without it both are refused.
 	Getenv func(string) string
 	// Transport reaches a HashiCorp Vault; nil trusts the system's CAs.
 	Transport http.RoundTripper
 }
 
-// Vault keeps secrets and finds values. It is safe for concurrent use, also
-// by several processes on one store.
+// Vault stores secrets and resolves values. It is safe for concurrent use, also by several
+// processes with one store.
 type Vault struct {
 	Options
 	mu      sync.Mutex
 	sources map[string]*source // by reference
-	next    int64              // generation of what is not kept here
+	next    int64              // generation of values that are stored elsewhere
 }
 
-// New makes a Vault.
+// New creates a Vault.
 func New(o Options) *Vault {
-	// Generations of other sources begin with the clock, so that those of an
-	// earlier process do not come again.
+	// Generations of other sources start with the clock, so that those of an earlier process are
+	// not reused.
 	return &Vault{Options: o, sources: map[string]*source{}, next: time.Now().UnixNano()}
 }
 
-// Set makes a secret. A name that is taken is Exists: Rotate replaces values.
+// Set creates a secret. The error is Exists for a name that is taken: use Rotate to replace values.
 func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, metadata map[string]string) (Info, error) {
 	if err := who.check(); err != nil {
 		return Info{}, err
@@ -129,8 +126,8 @@ func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, 
 	return info, err
 }
 
-// Rotate gives a secret, by name or ID, a new value. Metadata, if not nil,
-// replaces that of the secret.
+// Rotate gives a secret, by name or ID, a new value. Metadata, if not nil, replaces the secret's
+// metadata.
 func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte, metadata map[string]string) (Info, error) {
 	if err := who.check(); err != nil {
 		return Info{}, err
@@ -160,7 +157,7 @@ func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte
 	return info, err
 }
 
-// Remove drops a secret with all its values.
+// Remove removes a secret with all its values.
 func (v *Vault) Remove(ctx context.Context, who Caller, ref string) (Info, error) {
 	info, err := v.Find(ctx, who, ref)
 	if err != nil {
@@ -173,7 +170,7 @@ func (v *Vault) Remove(ctx context.Context, who Caller, ref string) (Info, error
 	return info, err
 }
 
-// Find looks a secret up by name or ID. Those of others are not found.
+// Find returns a secret by name or ID. Other owners' secrets are not found.
 func (v *Vault) Find(ctx context.Context, who Caller, ref string) (Info, error) {
 	if err := who.check(); err != nil {
 		return Info{}, err
@@ -190,7 +187,7 @@ func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
 	return v.Store.Secrets(ctx, who.Owner)
 }
 
-// CheckName reports whether a secret can have a name.
+// CheckName returns an error if a secret cannot have the name.
 func CheckName(name string) error {
 	bad := len(name) == 0 || len(name) > maxName || strings.HasPrefix(strings.ToLower(name), IDPrefix)
 	for i := 0; i < len(name) && !bad; i++ {
@@ -232,10 +229,10 @@ func checkMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// Unknown is the error for a secret that is not there, or another's.
+// Unknown is the error for a secret that does not exist or belongs to another owner.
 func Unknown(ref string) error {
 	if CheckName(ref) != nil && !strings.HasPrefix(ref, IDPrefix) {
-		// It may be a value, given in place of a name.
+		// It may be a value that was given instead of a name.
 		return fault.New(fault.NotFound, "secret_not_found", "no such secret")
 	}
 	return fault.Newf(fault.NotFound, "secret_not_found", "no secret %q", ref).

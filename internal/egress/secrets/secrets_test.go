@@ -21,7 +21,7 @@ var (
 	bob   = secrets.Caller{Owner: "kbob"}
 )
 
-// canary is looked for wherever it must not be.
+// canary is a value that is searched for wherever it must not be.
 const canary = "canary-Zq81-value-of-a-secret"
 
 type fixture struct {
@@ -95,7 +95,7 @@ func TestLife(t *testing.T) {
 	if err != nil || info.Version != 2 || info.Metadata["team"] != "pay" {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	// S6: the old value is still known, to be masked.
+	// S6: the old value is still known, for redaction.
 	second := f.value(t, alice, "github_token")
 	if second.Value.Reveal() != "the second value" || len(second.Old) != 1 || second.Old[0].Reveal() != canary || second.Generation <= first.Generation {
 		t.Errorf("generation %d after %d, %d old", second.Generation, first.Generation, len(second.Old))
@@ -120,7 +120,7 @@ func TestLife(t *testing.T) {
 	want(t, err, fault.NotFound, "secret_not_found")
 	_, err = f.Remove(t.Context(), alice, "GITHUB_TOKEN")
 	want(t, err, fault.NotFound, "secret_not_found")
-	// An approval for the old secret must not fit the new one of its name.
+	// An approval for the old secret must not be valid for a new one with its name.
 	f.set(t, alice, "GITHUB_TOKEN", canary)
 	if again := f.value(t, alice, "GITHUB_TOKEN"); again.Generation <= last.Generation || len(again.Old) != 0 {
 		t.Errorf("generation %d comes after %d", again.Generation, last.Generation)
@@ -229,7 +229,7 @@ func TestRotationsAtOnceLoseNothing(t *testing.T) {
 	}
 }
 
-// files are the bytes of all files below a directory.
+// files returns the bytes of all files below a directory.
 func files(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

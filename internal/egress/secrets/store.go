@@ -5,37 +5,35 @@ import (
 	"time"
 )
 
-// Sealed is one version of a secret as it is kept.
+// Sealed is one stored version of a secret.
 type Sealed struct {
 	Generation int64 // given by the store, grows over all secrets
 	Owner      string
 	Name       string
 	Version    int64
-	Box        []byte // the value under its data key
-	Wrapped    []byte // the data key under the key By
+	Box        []byte // the value, encrypted with its data key
+	Wrapped    []byte // the data key, wrapped with the key By
 	By         string
 	Created    time.Time
 	Retired    time.Time // zero is the current one
 }
 
-// Store keeps secrets. Its errors of kind NotFound are Unknown's.
+// Store stores secrets. Its errors of kind NotFound are those of Unknown.
 type Store interface {
-	// InsertSecret adds a secret with its first version. It is Exists if the
-	// owner has one of that name, whatever the case of its letters, and
-	// Exhausted if the owner has most already.
+	// InsertSecret adds a secret with its first version. The error is Exists if the owner has one
+	// of that name, ignoring case, and Exhausted if the owner has most already.
 	InsertSecret(ctx context.Context, info Info, s Sealed, most int) error
-	// AddSecretVersion makes s the current version and drops those that
-	// retired too long ago. It is Conflict unless s follows the current one.
+	// AddSecretVersion makes s the current version and removes those that retired too long ago. The
+	// error is Conflict unless s follows the current one.
 	AddSecretVersion(ctx context.Context, info Info, s Sealed, keep Retention) error
-	// FindSecret finds an owner's secret by name or ID, with its versions,
-	// the newest first.
+	// FindSecret returns an owner's secret by name or ID, with its versions, the newest first.
 	FindSecret(ctx context.Context, owner, ref string) (Info, []Sealed, error)
 	// Secrets returns an owner's secrets, oldest first.
 	Secrets(ctx context.Context, owner string) ([]Info, error)
-	// DeleteSecret reports whether the secret was there.
+	// DeleteSecret reports whether the secret existed.
 	DeleteSecret(ctx context.Context, id string) (bool, error)
-	// SealedNotBy returns up to limit versions of all owners whose data keys
-	// are wrapped by another key than by.
+	// SealedNotBy returns up to limit versions of all owners whose data keys are wrapped with
+	// another key than by.
 	SealedNotBy(ctx context.Context, by string, limit int) ([]Sealed, error)
 	// Rewrap replaces the wrapped data key of a generation, if it is still
 	// wrapped by s.By.
@@ -44,18 +42,18 @@ type Store interface {
 
 // Keeper wraps data keys with a key of its own, the key-encryption key.
 type Keeper interface {
-	// Create makes the first key, where the keeper makes keys. It is only
-	// called while nothing is sealed. Called at once by many, it makes one.
+	// Create creates the first key, if the keeper creates keys. It is only called while nothing is
+	// sealed. Concurrent calls create only one.
 	Create(ctx context.Context) error
-	// Hold keeps all keys usable until release: a rotation sees what is wrapped
-	// before that.
+	// Hold keeps all keys usable until release: a rotation waits, and so finds everything that was
+	// wrapped before.
 	Hold(ctx context.Context) (release func(), err error)
-	// Wrap wraps under the current key and says which one that is. Without a
-	// key it is NotFound.
+	// Wrap wraps with the current key and returns its name. The error is NotFound if there is no
+	// key.
 	Wrap(ctx context.Context, dataKey, bound []byte) (wrapped []byte, by string, err error)
-	// Unwrap opens what Wrap made, with the same bound bytes.
+	// Unwrap opens the result of Wrap, with the same bound bytes.
 	Unwrap(ctx context.Context, by string, wrapped, bound []byte) (dataKey []byte, err error)
-	// Rotate makes a new key current, calls rewrap with its name, and forgets
-	// the others only if that succeeds.
+	// Rotate makes a new key current, calls rewrap with its name, and removes the others only if
+	// that succeeds.
 	Rotate(ctx context.Context, rewrap func(by string) error) error
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// S9: the database without the key file opens nothing, and neither file
-// shows a value.
+// S9: the database without the key file reveals nothing, and neither file shows a value.
 func TestACopyOfTheDatabaseOpensNothing(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
@@ -42,7 +41,7 @@ func TestACopyOfTheDatabaseOpensNothing(t *testing.T) {
 	}
 	_, err := thief.Resolve(t.Context(), local, "A")
 	want(t, err, fault.NotFound, "secrets_key_missing")
-	// Nor is a new key made beside secrets of a lost one.
+	// A new key is not created beside secrets of a lost one.
 	_, err = thief.Set(t.Context(), local, "B", []byte(canary), nil)
 	want(t, err, fault.NotFound, "secrets_key_missing")
 	// Another key does not help.
@@ -69,9 +68,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// S9: an attacker who can write to the database cannot have one secret opened instead of
-// another: not under its name, not for another owner, not as another version, and not with half
-// of it.
+// S9: an attacker who can write to the database cannot have one secret opened instead of another:
+// not under its name, not for another owner, not as another version, and not with half of it.
 func TestSealedValuesCannotChangePlaces(t *testing.T) {
 	const (
 		from = `(SELECT %[1]s FROM secret_versions WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 2)`
@@ -160,7 +158,7 @@ func TestOthersKeyFilesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A link would let another name the file that is read.
+	// A link would let another user choose the file that is read.
 	if err := os.Rename(f.key, f.key+".moved"); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +184,7 @@ func TestOthersKeyFilesAreRefused(t *testing.T) {
 	want(t, err, fault.Unavailable, "secrets_key_damaged")
 }
 
-// Many first secrets at once, by several processes, make one key.
+// Many concurrent first secrets, in several processes, create one key.
 func TestTheKeyIsMadeOnce(t *testing.T) {
 	dir := t.TempDir()
 	var all []*fixture
@@ -225,8 +223,8 @@ func TestTheKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// The key is changed while secrets are made and read: none is lost, and the
-// old key opens nothing any more.
+// The key is rotated while secrets are created and read: none is lost, and the old key opens
+// nothing any more.
 func TestRotateKey(t *testing.T) {
 	dir := t.TempDir()
 	f, other := open(t, dir, secrets.Options{}), open(t, dir, secrets.Options{})
@@ -277,8 +275,8 @@ func TestRotateKey(t *testing.T) {
 	want(t, err, fault.Unavailable, "secrets_key_wrong")
 }
 
-// A rotation that died in the middle left two keys. All opens, and the next
-// one finishes.
+// A rotation that died in the middle left two keys. All secrets open, and the next rotation
+// completes it.
 func TestARotationThatDiedIsFinished(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)

@@ -11,15 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Transit is a Keeper whose key never leaves a HashiCorp Vault or OpenBao: its
-// transit engine wraps and unwraps data keys for us. Without that server no
-// secret opens.
+// Transit is a Keeper whose key never leaves a HashiCorp Vault or OpenBao: its transit engine wraps
+// and unwraps data keys. Without that server no secret opens.
 type Transit struct {
 	remote     *Remote
 	mount, key string
 }
 
-// NewTransit names the engine's mount and the key in it.
+// NewTransit returns a Transit for the engine's mount and the key in it.
 func NewTransit(remote *Remote, mount, key string) (*Transit, error) {
 	if !plainPath(mount) || !plainPath(key) || strings.Contains(key, "/") {
 		return nil, fault.New(fault.Invalid, "transit_invalid", "a transit key is named mount/key").WithHint("for example transit/crannog")
@@ -27,15 +26,15 @@ func NewTransit(remote *Remote, mount, key string) (*Transit, error) {
 	return &Transit{remote, mount, key}, nil
 }
 
-// Create does nothing: the key is the Vault operator's to make.
+// Create does nothing, because Vault's operator creates the key.
 func (t *Transit) Create(context.Context) error { return nil }
 
-// Hold does nothing: what was wrapped with an earlier version of the key
-// opens until Vault's operator retires that version.
+// Hold does nothing: what was wrapped with an earlier version of the key opens until Vault's
+// operator retires that version.
 func (t *Transit) Hold(context.Context) (func(), error) { return func() {}, nil }
 
-// Wrap does not send bound along: the sealed value itself is bound to it, and
-// not all versions of the engine know it.
+// Wrap does not send bound: the sealed value itself is bound to it, and not all versions of the
+// engine support it.
 func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, error) {
 	var answer struct {
 		Data struct {
@@ -50,7 +49,7 @@ func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, 
 	return []byte(answer.Data.Ciphertext), by, err
 }
 
-// Unwrap refuses what another key wrapped before it asks.
+// Unwrap rejects a data key of another key without asking Vault.
 func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]byte, error) {
 	if want, err := t.name(string(wrapped)); err != nil || want != by {
 		return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "this secret is sealed with the key %q, and not with Vault's %s/%s", by, t.mount, t.key).
@@ -72,8 +71,8 @@ func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]b
 	return dataKey, nil
 }
 
-// Rotate has Vault make a new version of the key. Earlier ones stay until its
-// operator raises min_decryption_version.
+// Rotate makes Vault create a new version of the key. Earlier ones stay until its operator raises
+// min_decryption_version.
 func (t *Transit) Rotate(ctx context.Context, rewrap func(by string) error) error {
 	if err := t.remote.call(ctx, http.MethodPost, t.mount+"/keys/"+t.key+"/rotate", struct{}{}, nil); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (t *Transit) Rotate(ctx context.Context, rewrap func(by string) error) erro
 	return rewrap(by)
 }
 
-// name says which version of which key made a ciphertext: "vault:v3:…".
+// name returns the version and key of a ciphertext: "vault:v3:…".
 func (t *Transit) name(ciphertext string) (string, error) {
 	parts := strings.SplitN(ciphertext, ":", 3)
 	if len(parts) == 3 && parts[0] == "vault" {
@@ -93,5 +92,5 @@ func (t *Transit) name(ciphertext string) (string, error) {
 			return "transit:" + t.mount + "/" + t.key + ":v" + strconv.Itoa(n), nil
 		}
 	}
-	return "", errors.New("the transit engine of Vault made no ciphertext of the known form")
+	return "", errors.New("the transit engine of Vault returned no ciphertext of the known form")
 }

@@ -1,5 +1,5 @@
-// Package census owns the list of what runs in a sandbox, and of the ports on
-// which programs listen there, as the sandbox's own kernel tells it.
+// Package census owns the list of processes in a sandbox, and of the ports on which programs listen
+// there, as the sandbox's own kernel reports it.
 package census
 
 import (
@@ -13,14 +13,13 @@ import (
 	"time"
 )
 
-// Bounds of a census. Programs choose how many they are and what they are
-// called.
+// Limits of a census. Programs choose their number and names.
 const (
 	MaxProcesses = 1024
 	MaxPorts     = 256
 	maxArgs      = 64
 	maxText      = 1 << 10 // of the arguments of one process
-	// MaxBytes is more than the largest census takes on the wire.
+	// MaxBytes is more than the largest encoded census.
 	MaxBytes = 16 << 20
 )
 
@@ -31,38 +30,37 @@ type Process struct {
 	UID    uint32   `json:"uid"`
 	User   string   `json:"user,omitempty"`
 	Args   []string `json:"args"`
-	// CPU is the processor's time that it has spent so far.
+	// CPU is the processor time that it has used so far.
 	CPU    time.Duration `json:"cpu_ns"`
 	Memory int64         `json:"memory"` // resident bytes
-	// Start is when it was started, in the kernel's own units: with the number
-	// it names a process for good.
+	// Start is when it was started, in the kernel's own units: together with the number it
+	// identifies a process permanently.
 	Start uint64 `json:"start"`
-	// Asked says that a caller had it run, under Tag; Terminal that it did so
-	// on a terminal.
+	// Asked is set if a caller had it run, under Tag; Terminal if it did so on a terminal.
 	Asked    bool   `json:"asked,omitempty"`
 	Terminal bool   `json:"terminal,omitempty"`
 	Cols     uint16 `json:"cols,omitempty"`
 	Rows     uint16 `json:"rows,omitempty"`
 	Tag      string `json:"tag,omitempty"`
-	// Command is what it descends from, or is. It is absent where that is not
-	// known: of the guest itself, and under a kernel that takes no marks.
+	// Command is the command that it is or descends from. It is absent if that is not known: for
+	// the guest itself, and under a kernel that does not support marks.
 	Command *Command `json:"command,omitempty"`
 }
 
-// Command is what a caller had run, or a worker of the code interpreter. It may
-// have ended, and its number may be that of another process by then.
+// Command is what a caller had run, or a worker of the code interpreter. It may have ended, and
+// another process may have its number by then.
 type Command struct {
 	PID  int      `json:"pid"`
 	Args []string `json:"args"`
 	Tag  string   `json:"tag,omitempty"`
-	// Ended says that of the command only what it left in the background runs.
+	// Ended is set if the command has ended and only its background processes run.
 	Ended bool `json:"ended,omitempty"`
 }
 
-// maxCommand bounds the arguments of a command that is named beside a process.
+// maxCommand limits the arguments of a command that is named beside a process.
 const maxCommand = 256
 
-// Shorten cuts a command to what names it.
+// Shorten cuts the arguments of a command to the part that identifies it.
 func (c *Command) Shorten() {
 	c.Args, c.Tag = shortened(c.Args, maxCommand), strings.Clone(shorten(c.Tag, maxCommand))
 }
@@ -74,23 +72,23 @@ func shortened(args []string, most int) []string {
 		if most <= 0 || i == maxArgs {
 			return append(out, "…")
 		}
-		// A copy: what is cut off is not to be held by what is left.
+		// A copy, so that the rest is not kept in memory.
 		out = append(out, strings.Clone(shorten(text(arg), most)))
 		most -= len(arg)
 	}
 	return out
 }
 
-// Census is what there is at one time.
+// Census is the state at one time.
 type Census struct {
 	Processes []Process `json:"processes"` // by number
 	Ports     []int     `json:"ports"`     // ascending
-	// Cut says that there is more than is listed.
+	// Cut is set if there is more than is listed.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Bound shortens a list that is longer than Take would have made it. An attacker who is root in
-// a sandbox may have taken the place of the program that answers.
+// Bound shortens a list that is longer than one that Take makes. An attacker who is root in a
+// sandbox may have replaced the program that answers.
 func (c *Census) Bound() {
 	if len(c.Processes) > MaxProcesses {
 		c.Processes, c.Cut = c.Processes[:MaxProcesses], true
@@ -192,14 +190,13 @@ func read(proc string, pid int) (Process, bool) {
 		return Process{}, false
 	}
 	if p.Args = arguments(line); len(p.Args) == 0 {
-		p.Args = []string{"[" + text(name) + "]"} // as ps shows what has none
+		p.Args = []string{"[" + text(name) + "]"} // as ps shows a process without arguments
 	}
 	return p, true
 }
 
-// ParseStat reads a line of /proc/PID/stat. The program's name comes second
-// and may contain anything, so that what follows begins after the last
-// bracket.
+// ParseStat parses a line of /proc/PID/stat. The program's name comes second and may contain
+// anything, so the rest begins after the last bracket.
 func ParseStat(stat string) (p Process, name string, ok bool) {
 	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || shut < open {
@@ -255,5 +252,5 @@ func arguments(line []byte) []string {
 	return out
 }
 
-// text is what was given, with bytes that are none replaced.
+// text returns the input with invalid bytes replaced.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// This very process is in the list of the kernel that it runs on, with its
-// child, and so is the port on which it listens.
+// This process is in the list of the kernel that it runs on, with its child, and so is the port on
+// which it listens.
 func TestTake(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +52,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A program's name may be anything: it moves no field, and what is no text is
-// shown as such.
+// A program's name may contain anything: it shifts no field, and invalid text is shown as such.
 func TestStat(t *testing.T) {
 	line := "7 (a) 9 (b\xff) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0"
 	p, name, ok := census.ParseStat(line)
@@ -82,8 +81,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// F5: each address on which a program can listen leads to one that can be
-// dialled.
+// F5: each address on which a program can listen leads to one that can be dialled.
 func TestF5Reach(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.Mkdir(filepath.Join(proc, "net"), 0o700); err != nil {
@@ -133,7 +131,7 @@ func FuzzListeners(f *testing.F) {
 	})
 }
 
-// What somebody says in the guest's place is no more than the guest would say.
+// An answer in the guest's place is no larger than the guest's would be.
 func TestBound(t *testing.T) {
 	c := census.Census{Ports: make([]int, 5000)}
 	for range 5000 {

@@ -9,19 +9,18 @@ import (
 	"time"
 )
 
-// Member is a process as a member of a family and of a process group.
+// Member is a process with its family and its process group.
 type Member struct {
 	PID, Parent, Group int
 	// Start is when it was started, in the kernel's own units.
 	Start uint64
-	// Zombie says that it has ended and that its parent has not heard of it yet.
+	// Zombie is set if it has ended and its parent has not waited for it yet.
 	Zombie bool
 }
 
-// Family returns the process with the given number, followed by all other
-// processes that descend from it, are in its process group, or belong to it by
-// their number. The list is empty if there is no such process. A nil belongs
-// names none.
+// Family returns the process with the given number, followed by all other processes that descend
+// from it, are in its process group, or for which belongs returns true. The list is empty if there
+// is no such process. A nil belongs matches none.
 func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error) {
 	all, err := stats(proc)
 	if err != nil {
@@ -33,8 +32,8 @@ func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error)
 	}
 	family := []Member{all[at]}
 	rest := slices.Delete(all, at, at+1)
-	// A parent may have a larger number than its child, so each round looks at
-	// all that is left.
+	// A parent may have a larger number than its child, so each round checks all remaining
+	// processes.
 	for known := map[int]bool{root: true}; ; {
 		n := len(family)
 		rest = slices.DeleteFunc(rest, func(p Member) bool {
@@ -51,7 +50,7 @@ func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error)
 	}
 }
 
-// Belonging returns the processes that belong by their number.
+// Belonging returns the processes for which belongs returns true.
 func Belonging(proc string, belongs func(pid int) bool) ([]Member, error) {
 	all, err := stats(proc)
 	return slices.DeleteFunc(all, func(p Member) bool { return !belongs(p.PID) }), err
@@ -68,7 +67,7 @@ func Between(a, b Member) time.Duration {
 	return time.Duration(int64(b.Start)-int64(a.Start)) * (time.Second / ticks)
 }
 
-// stats reads what the first file of each process tells.
+// stats reads the stat file of each process.
 func stats(proc string) ([]Member, error) {
 	names, err := os.ReadDir(proc)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// procOf makes a directory like /proc of processes, each with its number, its
-// parent, its group and when it was started.
+// procOf creates a directory like /proc with processes, each with its number, its parent, its group
+// and its start time.
 func procOf(t *testing.T, all ...[4]int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,8 +64,8 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// What belongs to a family without being below its first member brings along
-// what is below it.
+// A process that belongs to a family without descending from its first member brings along its own
+// descendants.
 func TestFamilyByMark(t *testing.T) {
 	proc := procOf(t,
 		[4]int{1, 0, 1, 10}, [4]int{20, 1, 20, 100}, [4]int{30, 1, 30, 110}, [4]int{31, 30, 31, 120}, [4]int{40, 1, 40, 130},

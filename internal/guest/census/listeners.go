@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// listening is the state of a socket that takes connections.
+// listening is the state of a socket that accepts connections.
 const listening = "0A"
 
 // Listeners returns the addresses in a table of /proc/net on which programs
@@ -33,8 +33,8 @@ func Listeners(table []byte) []netip.AddrPort {
 	return out
 }
 
-// address reads an address as the kernel prints it: each group of four bytes as
-// a number in the host's byte order.
+// address parses an address as the kernel prints it: each group of four bytes as a number in the
+// host's byte order.
 func address(digits string) (netip.Addr, bool) {
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != 4 && len(raw) != 16 {
@@ -59,16 +59,16 @@ func listeners(proc string) []netip.AddrPort {
 	return out
 }
 
-// Reach returns the addresses by which programs that listen on port are reached
-// from inside: the loopback of the family for an unspecified address, otherwise
-// the address itself. It returns each once, loopback addresses first.
+// Reach returns the addresses by which programs that listen on port can be reached from inside: the
+// loopback of the family for an unspecified address, otherwise the address itself. It returns each
+// once, loopback addresses first.
 func Reach(proc string, port int) []netip.AddrPort {
 	var near, far []netip.AddrPort
 	for _, l := range listeners(proc) {
 		addr := l.Addr()
 		switch {
 		case int(l.Port()) != port || addr.IsLinkLocalUnicast() || addr.IsMulticast():
-			// A link-local address means nothing without its interface.
+			// A link-local address is useless without its interface.
 			continue
 		case addr == netip.IPv6Unspecified():
 			addr = netip.IPv6Loopback()

@@ -7,18 +7,18 @@ import (
 )
 
 const (
-	// maxProcess is more than the encoding of one process takes.
+	// maxProcess is more than the size of one encoded process.
 	maxProcess = 64 << 10
 	// maxElements is how many elements of a list are read.
 	maxElements = 64 << 10
 )
 
-// errForm is the error for data that is no encoded census.
+// errForm is the error for data that is not an encoded census.
 var errForm = errors.New("the data is not an encoded census")
 
-// Read reads what Take would have written, and no more: an attacker who is root in a sandbox may
-// have taken the place of the program that answers, and two bytes of a list become a hundred and
-// more in memory.
+// Read decodes what Take would have written, and no more: an attacker who is root in a sandbox may
+// have replaced the program that answers, and two bytes of a list become a hundred and more in
+// memory.
 func Read(r io.Reader) (Census, error) {
 	c := Census{Processes: []Process{}, Ports: []int{}}
 	d := json.NewDecoder(io.LimitReader(r, MaxBytes))
@@ -54,7 +54,7 @@ func Read(r io.Reader) (Census, error) {
 			err = d.Decode(&cut)
 			c.Cut = c.Cut || cut
 		default:
-			var newer json.RawMessage // a guest of a later version says more
+			var newer json.RawMessage // a guest of a later version may add fields
 			err = d.Decode(&newer)
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ func Read(r io.Reader) (Census, error) {
 	return c, nil
 }
 
-// each hands over the elements of a list, one at a time.
+// each passes on the elements of a list, one at a time.
 func each(d *json.Decoder, take func(json.RawMessage) error) error {
 	switch t, err := d.Token(); {
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// What is read is what was told.
+// The decoded census equals the encoded one.
 func TestRead(t *testing.T) {
 	told, err := census.Take("/proc")
 	if err != nil {
@@ -36,8 +36,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// P45: an attacker who has taken the place of the program that answers lists as much as fits, in
-// a form that becomes a hundred times as much in memory.
+// P45: an attacker who has replaced the program that answers lists as much as fits, in a form that
+// takes a hundred times as much memory.
 func TestReadHostile(t *testing.T) {
 	const size = census.MaxBytes - 100
 	for name, text := range map[string]string{
@@ -59,7 +59,7 @@ func TestReadHostile(t *testing.T) {
 	}
 }
 
-// FuzzRead lets a sandbox answer whatever it likes.
+// FuzzRead reads any answer that a sandbox may give.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"processes":[{"pid":1,"args":["a"],"cpu_ns":-1}],"ports":[7],"cut":false}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

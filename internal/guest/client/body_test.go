@@ -112,7 +112,7 @@ func (e *eater) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 	return exit, err
 }
 
-// F29: much input goes as the body of a request, little in a call, and all of it to a
+// F29: bulk input is sent as the body of a request, little input in a call, and all of it to a
 // guest of an earlier version in calls. In calls, 1 GB took a quarter of a minute.
 func TestF29MuchInputGoesAsABody(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
@@ -136,9 +136,9 @@ func TestF29MuchInputGoesAsABody(t *testing.T) {
 	}
 }
 
-// F29: a program that takes no more input is left alone, in whatever way the input
-// came. One whose input is lost is killed. Those that had closed their input and went
-// on were killed a second later.
+// F29: a program that accepts no more input is left alone, however the input was sent. A program
+// whose input is lost is killed. Programs that had closed their input and continued were killed a
+// second later.
 func TestF29RefusedInput(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 4*bodyLeast)
 	for name, c := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mute is a guest that takes requests and says nothing.
+// mute is a guest that accepts requests and sends nothing.
 type mute struct{}
 
 func (mute) Do(r *http.Request) (*http.Response, error) {
@@ -18,8 +18,8 @@ func (mute) Do(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// A guest that root inside has stopped cannot end the command at its limit;
-// its caller is told so.
+// A guest that root inside has stopped cannot end the command at its limit; its caller gets an
+// error.
 func TestSilentGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -33,8 +33,8 @@ func TestSilentGuest(t *testing.T) {
 	})
 }
 
-// A caller that goes away is not told that the guest is silent, and its own
-// deadline is not the command's time limit.
+// A caller that goes away does not get that error, and its own deadline is not the command's time
+// limit.
 func TestCallerEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

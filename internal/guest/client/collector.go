@@ -7,9 +7,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Collector keeps output up to a limit over both streams and throws the rest
-// away, so that a command that prints without end cannot fill our memory and
-// still runs to its end.
+// Collector keeps output up to a limit over both streams and drops the rest, so that a command that
+// prints without end cannot fill our memory and still runs to its end.
 type Collector struct {
 	mu        sync.Mutex
 	left      int64
@@ -27,7 +26,7 @@ func NewCollectorIn(share *Share, limit int64) *Collector {
 	return &Collector{share: share, left: limit}
 }
 
-// Stdout and Stderr return the writers to hand to Pump.
+// Stdout returns the writer for Pump's standard output.
 func (c *Collector) Stdout() io.Writer { return &half{c, &c.stdout} }
 
 // Stderr is Stdout for the other stream.
@@ -44,15 +43,15 @@ func (h *half) Write(p []byte) (int, error) {
 	keep := h.all.share.take(min(int64(len(p)), h.all.left))
 	h.all.left -= keep
 	if keep < int64(len(p)) {
-		// What is kept is the beginning: nothing comes behind what is missing.
+		// Only the beginning is kept: after a dropped piece nothing more is kept.
 		h.all.truncated, h.all.left = true, 0
 	}
 	h.all.share.more(h.to.add(p[:keep]) - keep)
 	return len(p), nil
 }
 
-// Result is the answer to a call that collects output. It is asked for once:
-// what was kept is let go of as its text is made.
+// Result returns the answer to a call that collects output. It is called once, because it frees the
+// kept output while it makes the text.
 func (c *Collector) Result(exit Exit) api.ExecResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// piece is how much input one call carries at most. A call costs about the same
-// for one byte and for all of it.
+// piece is the greatest amount of input in one call. A call costs about the same for one byte and
+// for all of it.
 const piece = 256 << 10
 
-// bodyPiece is how much goes as the body of a request, where the guest takes it so. Less
-// than bodyLeast goes in a call.
+// bodyPiece is the greatest amount in the body of a request, if the guest supports that. Less than
+// bodyLeast is sent in a call.
 const (
 	bodyPiece = guestwire.MaxStdin
 	bodyLeast = 16 << 10
@@ -30,28 +30,27 @@ const (
 // lostTime is how long a stream has to end by itself once input is lost.
 const lostTime = time.Second
 
-// CodeUnfed is the code of a program that was killed because its input did not
-// reach it.
+// CodeUnfed is the code of a program that was killed because its input was lost.
 const CodeUnfed = "input_lost"
 
-// Feed copies r to the program, and then its end unless the program has a
-// terminal. It returns when the program takes no more, or ctx ends. A program
-// whose input is lost on the way is killed, which Pump tells: it would wait for
-// the rest for ever, or take a part for the whole.
+// Feed copies r to the program, and then closes its input unless the program has a terminal. It
+// returns when the program accepts no more, or ctx ends. A program whose input is lost on the way
+// is killed, which Pump reports: otherwise it would wait for the rest for ever, or take a part for
+// the whole.
 func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	err := p.copy(ctx, r)
 	if err == nil || ctx.Err() != nil || finished(err) {
 		return
 	}
 	p.unfed.Store(&err)
-	// Of a sandbox that was paused or removed the stream ends too, and a kill
-	// would wake the one that is paused.
+	// If the sandbox was paused or removed, the stream ends too, and a kill would resume the paused
+	// one.
 	select {
 	case <-ctx.Done():
 	case <-p.ctx.Done():
 	case <-time.After(lostTime):
 		if p.Kill(ctx) != nil {
-			p.cancel() // what is left
+			p.cancel() // the rest
 		}
 	}
 }
@@ -105,19 +104,19 @@ func (p *Process) pour(ctx context.Context, data []byte) error {
 	return toFault(guestwire.StdinError(res))
 }
 
-// finished reports whether an error means that the program takes no more input:
-// it has ended, or closed it.
+// finished reports whether an error means that the program accepts no more input: it has ended, or
+// closed it.
 func finished(err error) bool {
 	if fault.KindOf(err) == fault.NotFound {
 		return true
 	}
-	// The text itself: of an internal error the public one says nothing.
+	// The wrapped text: the public text of an internal error reveals nothing.
 	said, ok := errors.AsType[*fault.Error](err)
 	return ok && said.Text == guestwire.StdinClosed
 }
 
-// fed is the error of a program that was killed because its input was lost. One
-// that ended otherwise did not need the rest.
+// fed returns the error of a program that was killed because its input was lost. A program that
+// ended otherwise did not need the rest.
 func (p *Process) fed(exit Exit) error {
 	cause := p.unfed.Load()
 	if cause == nil || exit.Signal != syscall.SIGKILL {

@@ -6,13 +6,11 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Hit names the limit that a command ran into, as one of the values of
-// api.ExecResult. Time and output are known; disk, processes and memory of a
-// living sandbox are told by the words that the C library and the runtimes
-// print for ENOSPC, EAGAIN and ENOMEM, and count only if the command failed. A
-// shell that tries again says so at once and may end well. A program can print
-// such words as it likes: the result is a hint to a caller, and proves
-// nothing.
+// Hit returns the limit that a command ran into, as one of the values of api.ExecResult. Time and
+// output are known. Disk, processes and memory of a live sandbox are recognised by the texts that
+// the C library and the runtimes print for ENOSPC, EAGAIN and ENOMEM, and count only if the command
+// failed. A shell that retries prints them at once and may still succeed. A program can print such
+// texts as it likes: the result is a hint to a caller, and proves nothing.
 func Hit(exit Exit, stderr string, truncated bool) string {
 	said := func(words ...string) bool {
 		for _, w := range words {
@@ -38,15 +36,15 @@ func Hit(exit Exit, stderr string, truncated bool) string {
 	return api.HitNone
 }
 
-// tailSize is how much of the end of a stream is looked at. What a program
-// fails of is among the last that it says.
+// tailSize is how much of the end of a stream is inspected. The reason for a failure is among a
+// program's last output.
 const tailSize = 16 << 10
 
-// Tail keeps the end of what a command prints, for Hit, at most twice tailSize.
-// The zero value is ready for use.
+// Tail keeps the end of a command's output, for Hit, at most twice tailSize. The zero value is
+// ready for use.
 type Tail struct{ kept []byte }
 
-// Add takes the next piece. Nothing of it is referred to afterwards.
+// Add adds the next piece, which it copies.
 func (t *Tail) Add(data []byte) {
 	data = data[max(0, len(data)-tailSize):]
 	if len(t.kept)+len(data) > 2*tailSize {
@@ -55,5 +53,5 @@ func (t *Tail) Add(data []byte) {
 	t.kept = append(t.kept, data...)
 }
 
-// String is the end of it.
+// String returns the end of the output.
 func (t *Tail) String() string { return string(t.kept[max(0, len(t.kept)-tailSize):]) }

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// huge is a guest whose first message says that it has a gibibyte.
+// huge is a guest whose first message announces a gibibyte.
 type huge struct{ read int64 }
 
 func (h *huge) Do(*http.Request) (*http.Response, error) {
@@ -41,8 +41,8 @@ func (f fixed) Do(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// P45: an event is never longer than a few pieces of output, and a list of programs
-// is not of millions: few bytes would become much memory.
+// P45: an event is never longer than a few pieces of output, and a list of programs never has
+// millions of entries: few bytes would become much memory.
 func TestLargeAnswers(t *testing.T) {
 	long := append([]byte{0x7a, 0x80, 0x80, 0x80, 0x01}, make([]byte, 2<<20)...)
 	event := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))), long...)
@@ -57,8 +57,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// A guest that somebody inside has replaced cannot fill the server's memory
-// with one message.
+// A guest that root inside has replaced cannot fill the server's memory with one message.
 func TestHugeMessage(t *testing.T) {
 	_, err := New(&huge{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"})
 	if fault.KindOf(err) != fault.Exhausted {

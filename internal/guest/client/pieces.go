@@ -5,23 +5,23 @@ import (
 	"unicode/utf8"
 )
 
-// pieces are text in blocks that are never moved: growing one buffer would take
-// several times what is kept. What is added and is not UTF-8 becomes U+FFFD on
-// its way in, as by strings.ToValidUTF8, so that no second copy is ever made.
+// pieces is text in blocks that are never moved: growing one buffer would take several times the
+// kept size. Invalid UTF-8 becomes U+FFFD when it is added, as by strings.ToValidUTF8, so that no
+// second copy is ever made.
 type pieces struct {
 	blocks [][]byte
 	size   int64
 	cut    []byte // the beginning of a character whose rest has not come
-	bad    bool   // the last that came is not UTF-8, and has its mark
+	bad    bool   // the last byte was invalid and was replaced
 }
 
 // blockSize is how much a new block holds.
 const blockSize = 64 << 10
 
-// replacement stands for bytes in a row that are not UTF-8.
+// replacement stands for a run of bytes that are not UTF-8.
 const replacement = "\uFFFD"
 
-// add keeps b, and returns by how much it has grown.
+// add adds b, and returns how many bytes it kept.
 func (p *pieces) add(b []byte) int64 {
 	before := p.size
 	for len(b) > 0 {
@@ -44,8 +44,7 @@ func (p *pieces) add(b []byte) int64 {
 	return p.size - before
 }
 
-// mend takes the next byte of a character that was cut, and returns what is
-// left to be looked at.
+// mend adds the next bytes of a character that was cut, and returns the rest.
 func (p *pieces) mend(b []byte) []byte {
 	next := append(p.cut, b[0])
 	if !utf8.FullRune(next) {
@@ -55,13 +54,13 @@ func (p *pieces) mend(b []byte) []byte {
 	p.cut = next[:0]
 	if r, n := utf8.DecodeRune(next); r == utf8.RuneError && n == 1 {
 		p.replace()
-		return b // which may begin with a character of its own
+		return b // it may begin with a character of its own
 	}
 	p.keep(next)
 	return b[1:]
 }
 
-// validPrefix is how much of b, from its beginning on, is UTF-8.
+// validPrefix returns the length of b's longest prefix that is UTF-8.
 func validPrefix(b []byte) int {
 	n := 0
 	for n < len(b) {
@@ -92,7 +91,7 @@ func (p *pieces) keep(b []byte) {
 	p.size += int64(len(b))
 	for len(b) > 0 {
 		if last := len(p.blocks) - 1; last < 0 || len(p.blocks[last]) == cap(p.blocks[last]) {
-			// The first ones are small, as most output is.
+			// The first blocks are small, because most output is.
 			p.blocks = append(p.blocks, make([]byte, 0, min(blockSize, max(len(b), 512<<min(len(p.blocks), 7)))))
 		}
 		last := &p.blocks[len(p.blocks)-1]
@@ -102,7 +101,7 @@ func (p *pieces) keep(b []byte) {
 	}
 }
 
-// text returns all as text, and lets go of it.
+// text returns everything as text, and frees the blocks.
 func (p *pieces) text() string {
 	if len(p.cut) > 0 {
 		p.cut = nil

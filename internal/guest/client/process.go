@@ -1,7 +1,6 @@
-// Package client owns the caller's side of a program in a sandbox: starting
-// it through the guest's process service, feeding it, reading what it prints
-// and learning how it ended. Output is handed on piece by piece and never
-// gathered here.
+// Package client owns the caller's side of a program in a sandbox: starting it through the guest's
+// process service, sending it input, reading its output and learning how it ended. Output is passed
+// on piece by piece and never collected here.
 package client
 
 import (
@@ -23,11 +22,11 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// Client reaches the process service of one sandbox.
+// Client calls the process service of one sandbox.
 type Client struct {
 	doer   connect.HTTPClient
 	base   string
-	rpc    processpbconnect.ProcessClient // for all but the list of what runs
+	rpc    processpbconnect.ProcessClient // for all but the list of programs
 	header http.Header
 }
 
@@ -49,34 +48,33 @@ type Spec struct {
 	User  string // "" is the sandbox's default user
 	TTY   *Size  // nil is no terminal
 	Stdin bool   // false is an empty input
-	// Timeout kills the program; zero is the sandbox's own limit.
+	// Timeout is when the program is killed; zero is the sandbox's own limit.
 	Timeout time.Duration
-	// WaitDelay bounds how long output is awaited that something in the background
-	// still holds once the program has ended. Zero waits for as long as it is held.
+	// WaitDelay limits how long to wait for output that a background process still holds open after
+	// the program has ended. Zero waits for as long as it is open.
 	WaitDelay time.Duration
 }
 
-// DetachDelay is the WaitDelay of a caller who does not want to wait for what the
-// program leaves in the background: enough for a last word.
+// DetachDelay is the WaitDelay of a caller who does not want to wait for background processes:
+// enough for the last output.
 const DetachDelay = 100 * time.Millisecond
 
-// Process is a program that runs. Its methods may be called concurrently,
-// except Pump.
+// Process is a running program. Its methods may be called concurrently, except Pump.
 type Process struct {
 	client      *Client
 	user        string
 	pid         uint32
 	tty         bool
-	bodies      bool // the guest takes input as the body of a request
+	bodies      bool // the guest accepts input as the body of a request
 	stream      eventStream
 	ctx         context.Context // the stream's
 	cancel      context.CancelFunc
 	once        sync.Once
 	unfed       atomic.Pointer[error] // why its input is lost
-	undelivered atomic.Bool           // a writer took no more of what it printed
+	undelivered atomic.Bool           // a writer accepted no more output
 }
 
-// Info names a process that runs.
+// Info describes a running process.
 type Info struct {
 	PID  uint32
 	Cmd  string
@@ -85,11 +83,11 @@ type Info struct {
 	Tag  string
 }
 
-// keepaliveSeconds lets a vanished server be noticed on a silent stream.
+// keepaliveSeconds makes a vanished server noticeable on a silent stream.
 const keepaliveSeconds = "30"
 
-// Start returns as soon as the program runs. Its life does not hang on ctx,
-// which only ends the stream; Signal ends the program.
+// Start returns as soon as the program runs. The end of ctx only ends the stream, not the program;
+// use Signal for that.
 func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	config := &processpb.ProcessConfig{Cmd: spec.Cmd, Args: spec.Args, Envs: spec.Env}
 	if spec.Dir != "" {
@@ -120,7 +118,7 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	return p, nil
 }
 
-// Attach follows a process that runs already. What it printed before is gone.
+// Attach follows a process that runs already. Its earlier output is lost.
 func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process, error) {
 	req := request(c, user, &processpb.ConnectRequest{Process: selectPID(pid)})
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
@@ -143,7 +141,7 @@ func (c *Client) AttachTerminal(ctx context.Context, pid uint32, user string) (*
 	return p, err
 }
 
-// begin waits for the event that every stream starts with.
+// begin waits for the first event of a stream.
 func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
 	p := &Process{client: c, user: user, tty: tty, stream: stream, ctx: ctx, cancel: cancel}
 	if !stream.Receive() {
@@ -164,7 +162,7 @@ func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty
 	return p, nil
 }
 
-// List names the programs that were started through the service and run.
+// List returns the running programs that were started through the service.
 func (c *Client) List(ctx context.Context) ([]Info, error) {
 	rpc := guestwire.Process(c.doer, c.base, guestwire.Running)
 	resp, err := rpc.List(ctx, request(c, "", &processpb.ListRequest{}))
@@ -181,7 +179,7 @@ func (c *Client) List(ctx context.Context) ([]Info, error) {
 	return infos, nil
 }
 
-// PID is the program's number inside.
+// PID returns the program's process ID inside.
 func (p *Process) PID() uint32 { return p.pid }
 
 // Write sends one piece of input and returns when the guest has it.
@@ -194,7 +192,7 @@ func (p *Process) Write(ctx context.Context, data []byte) error {
 	return toFault(err)
 }
 
-// CloseStdin ends the program's input.
+// CloseStdin closes the program's input.
 func (p *Process) CloseStdin(ctx context.Context) error {
 	_, err := p.client.rpc.CloseStdin(ctx, request(p.client, p.user, &processpb.CloseStdinRequest{Process: selectPID(p.pid)}))
 	return toFault(err)
@@ -205,10 +203,10 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.client.Signal(ctx, p.pid, sig)
 }
 
-// killTime is how long a kill may take.
+// killTime limits the time for a kill.
 const killTime = 5 * time.Second
 
-// Kill kills the program and its group, also when ctx is done.
+// Kill kills the program and its group, even if ctx is done.
 func (p *Process) Kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
@@ -231,7 +229,7 @@ func (p *Process) Resize(ctx context.Context, size Size) error {
 func (p *Process) Close() {
 	p.once.Do(func() {
 		p.cancel()
-		// The stream is cut on purpose, so that what Close finds is no news.
+		// The stream is cut on purpose, so an error of Close does not matter.
 		_ = p.stream.Close()
 	})
 }

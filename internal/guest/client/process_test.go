@@ -56,7 +56,7 @@ func TestStartFaults(t *testing.T) {
 	}
 }
 
-// Errors of the way to the guest are no words of the guest.
+// Errors of the connection to the guest are not taken for errors of the guest.
 func TestBrokenCalls(t *testing.T) {
 	for _, err := range []error{
 		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
@@ -97,7 +97,7 @@ func TestHit(t *testing.T) {
 	}
 }
 
-// The limit holds over both streams together, whichever is written first.
+// The limit applies to both streams together, whichever is written first.
 func TestCollector(t *testing.T) {
 	c := NewCollector(100)
 	var both sync.WaitGroup
@@ -117,8 +117,8 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// What is kept comes back as it came, whatever pieces it came in, and takes
-// little more memory than that.
+// Kept output is returned unchanged, in whatever pieces it was added, and takes little more memory
+// than that.
 func TestPieces(t *testing.T) {
 	for _, size := range []int{1, 100, 4096, 32 << 10, 100_000} {
 		var p pieces
@@ -145,8 +145,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Bytes that are not UTF-8 are replaced as the library does, wherever a write
-// cuts a character, and what that adds is counted.
+// Bytes that are not UTF-8 are replaced as by the library, wherever a write cuts a character, and
+// the added bytes are counted.
 func TestPiecesAreText(t *testing.T) {
 	parts := []string{"a", "\xff", "\x80", "\xe2", "\xe2\x82", "\u20ac", "\U0001f3dd", "\xf0\x9f", "\xed\xa0\x80", "\uFFFD", "\x00", "xyz"}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -170,8 +170,8 @@ func TestPiecesAreText(t *testing.T) {
 	}
 }
 
-// However output is spoilt, no more is taken at a time than what was kept and
-// one text of it.
+// However invalid the output is, the memory at any time is at most that of the kept output and one
+// text of it.
 func TestResultIsMadeOnce(t *testing.T) {
 	const size = 16 << 20
 	c := NewCollector(size)
@@ -192,9 +192,8 @@ func TestResultIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Many calls together hold no more than there is room for, beside the little
-// that each has for itself. What there is no room for is thrown away at once,
-// and the room comes back.
+// Many calls together hold no more than there is room for, beside the small share of each. Output
+// without room is dropped at once, and the room is freed again.
 func TestRoomIsShared(t *testing.T) {
 	room := NewRoom(1<<20 - 3*ownRoom)
 	shares := []*Share{room.Share(), room.Share(), room.Share()}
@@ -218,7 +217,7 @@ func TestRoomIsShared(t *testing.T) {
 	if n := shares[2].held; n != 0 {
 		t.Errorf("the last holds %d bytes", n)
 	}
-	// What a replacement adds is taken, too, and all comes back.
+	// The bytes that a replacement adds are counted too, and everything is freed again.
 	shares[0].Close()
 	shares[0].Close()
 	c := NewCollectorIn(shares[1], 1<<20)
@@ -236,8 +235,8 @@ func TestRoomIsShared(t *testing.T) {
 	}
 }
 
-// The end of what was printed is kept, whatever pieces it came in, and no more
-// memory is taken than for that.
+// The end of the output is kept, in whatever pieces it was added, and no more memory is used than
+// for that.
 func TestTail(t *testing.T) {
 	for _, piece := range []int{1, 7, 1000, tailSize - 1, tailSize, tailSize + 1, 100_000} {
 		var tail Tail

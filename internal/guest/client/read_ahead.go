@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// ahead reads while what was read before is under way. So a call carries one
-// keystroke where nothing else is typed, and a whole piece where the reader is
-// faster than the way into the sandbox.
+// ahead reads while the last data is being processed. So a call carries one keystroke if nothing
+// else is typed, and a whole piece if the reader is faster than the connection to the sandbox.
 type ahead struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -20,11 +19,11 @@ type ahead struct {
 	unwatch func() bool
 }
 
-// scratch is how much one read takes.
+// scratch is the size of one read.
 const scratch = 32 << 10
 
-// readAhead begins to read, and holds at most so much. It stops when the context ends, or at stop; a reader
-// that never returns keeps its goroutine.
+// readAhead starts to read, and holds at most the given number of bytes. It stops when the context
+// ends, or at stop; a reader that never returns keeps its goroutine.
 func readAhead(ctx context.Context, r io.Reader, most int) *ahead {
 	a := &ahead{most: most}
 	a.changed = sync.NewCond(&a.mu)
@@ -47,7 +46,7 @@ func (a *ahead) read(r io.Reader) {
 	}
 }
 
-// keep holds data once there is room, and reports whether anybody wants more.
+// keep stores data once there is room, and reports whether more is wanted.
 func (a *ahead) keep(data []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +61,7 @@ func (a *ahead) keep(data []byte) bool {
 	return true
 }
 
-// next waits for data, or for the end. What it returns is valid until it is
-// called again.
+// next waits for data, or for the end. Its result is valid until the next call.
 func (a *ahead) next() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,7 +74,7 @@ func (a *ahead) next() ([]byte, error) {
 	return data, a.err
 }
 
-// end says that no more comes after what is held.
+// end marks that no more follows the held data.
 func (a *ahead) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +84,7 @@ func (a *ahead) end(err error) {
 	a.changed.Broadcast()
 }
 
-// stop ends reading ahead: no consumer takes data any more.
+// stop ends reading ahead: no consumer wants more data.
 func (a *ahead) stop() {
 	a.unwatch()
 	a.mu.Lock()

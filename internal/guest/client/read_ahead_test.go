@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// F29: what is read while a call is under way goes into the next one together. A
-// call for each read took two minutes for what a pipe carries in one second.
+// F29: data that is read during a call is sent together in the next one. With a call for each read,
+// it took two minutes to send what a pipe carries in one second.
 func TestF29InputGoesTogether(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), 3*piece/16)
 	a := readAhead(t.Context(), bytes.NewReader(all), piece)
@@ -34,7 +34,7 @@ func TestF29InputGoesTogether(t *testing.T) {
 	}
 }
 
-// A caller that leaves waits for no reader that never returns.
+// A caller that leaves does not wait for a reader that never returns.
 func TestF29ReadAheadEnds(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()

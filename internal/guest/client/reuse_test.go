@@ -17,8 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ending is a guest whose programs end at once, and whose streams end when
-// hold lets them.
+// ending is a guest whose programs end at once, and whose streams end when hold releases them.
 type ending struct {
 	processpbconnect.UnimplementedProcessHandler
 	hold func(context.Context)
@@ -37,7 +36,7 @@ func (e ending) Start(ctx context.Context, _ *connect.Request[processpb.StartReq
 	return nil
 }
 
-// connections runs two programs and counts what they were reached by.
+// connections runs two programs and counts the connections that they used.
 func connections(t *testing.T, hold func(context.Context)) int64 {
 	t.Helper()
 	var opened atomic.Int64
@@ -64,7 +63,7 @@ func connections(t *testing.T, hold func(context.Context)) int64 {
 	return opened.Load()
 }
 
-// A program that has ended leaves its connection to the next one.
+// The next program uses the connection of one that has ended.
 func TestConnectionIsUsedAgain(t *testing.T) {
 	// On a busy machine the end may come late.
 	defer func(before time.Duration) { drainTime = before }(drainTime)
@@ -74,8 +73,8 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A guest that never ends its stream does not hold up a caller that already knows how the
-// program ended.
+// A guest that never ends its stream does not delay a caller that already knows how the program
+// ended.
 func TestStreamWithoutEnd(t *testing.T) {
 	ended := make(chan struct{})
 	late := time.AfterFunc(hosttest.Patience(hosttest.Hang), func() {

@@ -2,33 +2,33 @@ package client
 
 import "sync"
 
-// Room is how much output is held for callers at the same time. Each of them
-// has a limit of its own, and many together would be more memory than a server
-// has. Most commands print little, so room is taken as output comes.
+// Room limits how much output is held for all callers together. Each of them has a limit of its
+// own, and many together would need more memory than a server has. Most commands print little, so
+// room is taken as output comes.
 type Room struct {
 	mu   sync.Mutex
 	left int64
 }
 
-// ownRoom is what each call has for itself: callers who read large answers
-// slowly, to hold all the room, must not take the others' few lines.
+// ownRoom is what each call has for itself: callers who read large answers slowly, to use up all
+// the room, must not keep others from a few lines.
 const ownRoom = 64 << 10
 
-// NewRoom makes room for so many bytes.
+// NewRoom returns room for so many bytes.
 func NewRoom(bytes int64) *Room { return &Room{left: bytes} }
 
-// Share is what one call holds of the room. The nil Share has no bound.
+// Share is the part of the room that one call uses. The nil Share has no limit.
 type Share struct {
 	room *Room
-	own  int64 // left of its own
+	own  int64 // left of the call's own
 	held int64
 }
 
-// Share begins to hold nothing. It must be closed.
+// Share returns an empty share. It must be closed.
 func (r *Room) Share() *Share { return &Share{room: r, own: ownRoom} }
 
-// take takes room for n bytes, or for as many as there is room for. It never
-// waits: who waits while holding some could wait for ever.
+// take takes room for n bytes, or for as many as possible. It never waits: a caller that waits
+// while it holds room could wait for ever.
 func (s *Share) take(n int64) int64 {
 	if s == nil {
 		return n
@@ -43,8 +43,8 @@ func (s *Share) take(n int64) int64 {
 	return own + n
 }
 
-// more takes room, or gives it back, for what grew, or shrank, while it was
-// kept. It may take more than there is: that is no more than one message.
+// more takes or frees room for kept output that has grown or shrunk. It may exceed the limit by at
+// most one message.
 func (s *Share) more(n int64) {
 	if s == nil {
 		return
@@ -55,7 +55,7 @@ func (s *Share) more(n int64) {
 	s.held += n
 }
 
-// Close gives all back.
+// Close frees all of it.
 func (s *Share) Close() {
 	if s == nil {
 		return

@@ -38,19 +38,18 @@ func (s connectStream) Event() *processpb.ProcessEvent { return s.Msg().GetEvent
 
 // Exit is how a program ended.
 type Exit struct {
-	// Code is the program's own, 128+N after signal N, 124 at the time limit.
+	// Code is the program's exit code, 128+N after signal N, or 124 at the time limit.
 	Code     int
 	Signal   syscall.Signal // zero unless a signal ended it
 	TimedOut bool
 }
 
-// CodeTimeout is what a program that ran into its time limit returns, as
-// coreutils' timeout does.
+// CodeTimeout is the exit code of a program that ran into its time limit, as with coreutils'
+// timeout.
 const CodeTimeout = 124
 
-// Pump hands output on until the program has ended. With a terminal all of it
-// is standard output. A writer's error ends the stream and is returned, and so
-// is the loss of input (Feed).
+// Pump passes output on until the program has ended. With a terminal all of it is standard output.
+// A writer's error ends the stream and is returned, and so is the loss of input (Feed).
 func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	defer p.Close()
 	for p.stream.Receive() {
@@ -85,37 +84,36 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	return Exit{}, lost(err)
 }
 
-// Undelivered reports whether Pump ended because a writer took no more.
+// Undelivered reports whether Pump ended because a writer accepted no more.
 func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
-// drainTime is how long the end of a stream is awaited after its last event.
-// It comes at once, unless an attacker who is root inside holds it back.
+// drainTime is how long to wait for the end of a stream after its last event. It comes at once,
+// unless an attacker who is root inside delays it.
 var drainTime = 100 * time.Millisecond
 
-// drain reads the end of the stream, so that its connection serves the next
-// call: a stream that is cut takes its connection with it, and opening another
-// one into a sandbox costs a fifth of a command.
+// drain reads the end of the stream, so that its connection can be reused: cutting a stream closes
+// its connection, and opening another one into a sandbox costs a fifth of a command.
 func (p *Process) drain() {
 	late := time.AfterFunc(drainTime, p.cancel)
 	defer late.Stop()
 	for p.stream.Receive() {
 	}
-	// This reads what the wire puts behind the last message. The end of the
-	// program is known, so what goes wrong here is no news.
+	// This reads the protocol's trailer. The end of the program is known, so errors here do not
+	// matter.
 	_ = p.stream.Close()
 }
 
-// CodeLost is the code of a call that broke off, or was not answered from
-// inside. What became of the sandbox is for its row to say.
+// CodeLost is the code of a call that broke off, or got no answer from inside. The sandbox's row
+// shows what happened to the sandbox.
 const CodeLost = "stream_lost"
 
-// lost is a stream that broke off: the sandbox or the way to it is gone.
+// lost returns the error of a stream that broke off: the sandbox or the connection to it is gone.
 func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
 }
 
-// brokeOff reports whether an error is of the connection to the guest and not of the
-// guest. Its text is for the log only: it names what is between.
+// brokeOff reports whether an error is one of the connection to the guest and not of the guest. Its
+// text is for the log only, because it names our internals.
 func brokeOff(err error) bool {
 	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
 }
@@ -135,7 +133,7 @@ func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) e
 	return err
 }
 
-// ExitOf reads the end event. A signal is told in words only.
+// ExitOf reads the end event, which names a signal only in its text.
 func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
 	if sig := signalNamed(end.GetStatus()); sig != 0 {
 		return Exit{Code: 128 + int(sig), Signal: sig}
@@ -150,7 +148,7 @@ func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
 	return Exit{Code: code}
 }
 
-// signalNamed finds the signal in a text like "signal: killed (core dumped)".
+// signalNamed returns the signal in a text like "signal: killed (core dumped)".
 func signalNamed(status string) syscall.Signal {
 	name, ok := strings.CutPrefix(status, "signal: ")
 	if !ok {
@@ -165,7 +163,7 @@ func signalNamed(status string) syscall.Signal {
 	return 0
 }
 
-// toFault keeps the guest's text: it is meant for the caller.
+// toFault keeps the guest's text, which is meant for the caller.
 func toFault(err error) error {
 	if err == nil {
 		return nil
@@ -212,13 +210,13 @@ func toFault(err error) error {
 	}
 }
 
-// Codes of a program that could not start, as shells tell them apart.
+// Codes of a program that could not start, as shells return them.
 const (
 	CodeNotFound      = "command_not_found"
 	CodeNotExecutable = "command_not_executable"
 )
 
-// startFault names what is wrong with the program itself.
+// startFault returns the error of a program that could not be started.
 func startFault(err error) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f

@@ -1,6 +1,6 @@
-// Package codec owns how the services' messages become JSON, and how they are
-// served. What processes print is most of it, so those messages are written
-// without reflection; all others go the library's way.
+// Package codec owns the JSON encoding of the services' messages, and the options for serving them.
+// Most messages contain the output of processes, so those are written without reflection; all
+// others use the library.
 package codec
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// neverCompress is more than any message: the other side is on the same
-// machine, where compressing only costs time.
+// neverCompress is more than the size of any message: the other side is on the same machine, where
+// compressing only costs time.
 const neverCompress = 1 << 30
 
-// Options returns how the services are served. A server that must read requests exactly as the
-// guest does uses the same options. A message has at most most bytes.
+// Options returns the options for serving. A server that must parse requests exactly like the guest
+// uses the same options. A message has at most most bytes.
 func Options(most int) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(most),
@@ -33,30 +33,29 @@ func Options(most int) []connect.HandlerOption {
 // JSON is the codec that clients name "json".
 type JSON struct{}
 
-// Name is what clients call the codec.
+// Name returns the name of the codec in the protocol.
 func (JSON) Name() string { return "json" }
 
 // Marshal writes a message.
 func (c JSON) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend writes a message behind dst.
+// MarshalAppend appends a message to dst.
 func (JSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	if name, data, ok := printed(message); ok {
 		return appendData(dst, name, data), nil
 	}
 	m, ok := message.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("%T is no message", message)
+		return nil, fmt.Errorf("%T is not a message", message)
 	}
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// Unmarshal reads a message. Fields that are not known come from newer
-// clients and are passed over.
+// Unmarshal parses a message. It ignores unknown fields, which newer clients may send.
 func (JSON) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return fmt.Errorf("%T is no message", message)
+		return fmt.Errorf("%T is not a message", message)
 	}
 	if len(data) == 0 {
 		return errors.New("an empty body is not a JSON object")
@@ -70,7 +69,7 @@ func (JSON) Unmarshal(data []byte, message any) error {
 	return err
 }
 
-// printed returns the output in a message that has nothing else.
+// printed returns the output in a message that contains nothing else.
 func printed(message any) (name string, data []byte, ok bool) {
 	var event *pb.ProcessEvent
 	switch m := message.(type) {

@@ -28,8 +28,7 @@ func messages(out []byte) []proto.Message {
 	}
 }
 
-// The library decodes the same message from these bytes, also behind bytes
-// that are there already.
+// The library decodes the same message from these bytes, also after a non-empty dst.
 func TestRoundTrip(t *testing.T) {
 	for _, out := range [][]byte{nil, {}, []byte("x"), []byte("hi\n"), bytes.Repeat([]byte{0, 0xff, '"', '\\'}, 10_000)} {
 		for _, m := range messages(out) {

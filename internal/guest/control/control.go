@@ -1,5 +1,5 @@
-// Package control owns the caller's side of a guest's control service: how requests to it
-// are made, and over which connections they go.
+// Package control owns the caller's side of a guest's control service: making requests to it, and
+// the connections for them.
 package control
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// maxHeader bounds the header of an answer. A program that has replaced the guest could
-// otherwise make net/http read ten mebibytes.
+// maxHeader limits the header of an answer. A program that has replaced the guest could otherwise
+// make net/http read ten mebibytes.
 const maxHeader = 64 << 10
 
 // Dial opens a connection to the control service.
@@ -40,9 +40,8 @@ func transport(dial Dial) *http.Transport {
 	}
 }
 
-// Request makes a request to the control service. The body, if there is one, is JSON.
-// Redirects in the answer must not be followed, and the caller bounds what it reads: the
-// program that answers is the sandbox's.
+// Request makes a request to the control service. The body, if there is one, is JSON. The caller
+// must not follow redirects and must limit what it reads, because a program of the sandbox answers.
 func Request(ctx context.Context, token, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
 	if err != nil {

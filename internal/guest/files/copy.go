@@ -40,7 +40,7 @@ func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resolve is the path of a copy, with the slash that may be at its end: one says that a directory is
+// resolve returns the path of a copy, including a trailing slash, which means that a directory is
 // meant.
 func resolve(who identity.User, path string) (string, error) {
 	clean, err := who.Resolve(path, "")
@@ -55,8 +55,8 @@ func resolve(who identity.User, path string) (string, error) {
 	return clean, nil
 }
 
-// reader is who reads a file. A caller that names no user is the sandbox's owner and reads as root,
-// where the policy lets anybody be root.
+// reader returns the user who reads a file. A caller that names no user is the sandbox's owner and
+// reads as root, if the policy allows root.
 func (s *Service) reader(who identity.User, query url.Values) identity.User {
 	if query.Get("username") != "" {
 		return who
@@ -79,7 +79,7 @@ func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.U
 	defer source.Close()
 	w.Header().Set("Content-Type", copytree.ContentType)
 	w.WriteHeader(http.StatusOK)
-	// An error of the files is in the stream. One of the connection can only be logged.
+	// Errors of the files are in the stream. One of the connection can only be logged.
 	if err := s.cfg().Actor.Do(who, func() error { return source.Send(r.Context(), w) }); err != nil {
 		s.cfg().Log.Debug("copy broke off", "err", err)
 	}
@@ -130,8 +130,9 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.Us
 	return nil
 }
 
-// stage opens the place of a copy as who. Where who may not write and the caller named no user, root
-// writes and gives the files to who; root follows no link, which a program of who's may have left there.
+// stage opens the destination of a copy as who. If who may not write there and the caller named no
+// user, root writes and gives the files to who; root then follows no link, because a program of who
+// may have created it.
 func (s *Service) stage(who identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
 	open := func(as identity.User, locate func() (*copytree.Place, error)) (stage *copytree.Stage, err error) {
 		err = s.cfg().Actor.Do(as, func() error {
@@ -160,7 +161,7 @@ func (s *Service) stage(who identity.User, path string, first copytree.Entry, he
 	return root, stage, nil
 }
 
-// failCopy answers an error that is about a copy.
+// failCopy answers with an error about a copy.
 func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
 	if said, ok := errors.AsType[*copytree.SourceError](err); ok {
 		err = refuse(http.StatusBadRequest, "%s", said.Text)
@@ -175,7 +176,7 @@ func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
 		err = refuse(http.StatusInsufficientStorage, "not enough disk space in the sandbox")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 	default:
-		// What a file system says about a name is for the caller.
+		// An error of a file system about a name is for the caller.
 		if _, ok := errors.AsType[syscall.Errno](err); ok {
 			err = refuse(http.StatusConflict, "%v", err)
 		}

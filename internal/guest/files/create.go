@@ -16,10 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// create opens a file for writing as user, and makes the directories above
-// it. All of it happens with the user's rights, so a link on the way leads
-// nowhere that the user could not write. A new file where the user may not
-// write is made by root and given to the user.
+// create opens a file for writing as user, and creates the directories above it. All of it happens
+// with the user's rights, so a link on the way leads nowhere that the user could not write. Where
+// the user may not create a new file, root creates it and gives it to the user.
 func (s *Service) create(user identity.User, path string) (*os.File, error) {
 	var f *os.File
 	err := s.cfg().Actor.Do(user, func() (err error) {
@@ -63,10 +62,10 @@ func openWrite(path string) (*os.File, error) {
 	return f, nil
 }
 
-// maxCompose bounds the request that names the parts.
+// maxCompose limits the request that names the parts.
 const maxCompose = 1 << 20
 
-// composeRequest puts files together.
+// composeRequest is a request to join files.
 type composeRequest struct {
 	Sources     []string `json:"source_paths"`
 	Destination string   `json:"destination"`
@@ -104,8 +103,8 @@ func (s *Service) compose(req composeRequest) (Entry, string, error) {
 		if err != nil {
 			return Entry{}, name, refuse(http.StatusBadRequest, "%v", err)
 		}
-		// A part that is named twice would be read after it is gone, and the
-		// destination would be emptied before it is read.
+		// A part that is named twice would be read after its removal, and the destination would be
+		// emptied before it is read.
 		if slices.Contains(paths, path) {
 			return Entry{}, name, refuse(http.StatusBadRequest, "path '%s' is given more than once", path)
 		}

@@ -47,7 +47,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request, t target) err
 	partial := r.Header.Get("Range") != ""
 	switch {
 	case info.Size() == 0:
-		// Files of /proc have no size and content all the same.
+		// Files of /proc have content although their size is 0.
 		return s.stream(w, r, f)
 	case coding == "gzip" && !partial:
 		s.compress(w, r, f)
@@ -61,7 +61,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request, t target) err
 func (s *Service) openRead(user identity.User, path string) (*os.File, error) {
 	var f *os.File
 	err := s.cfg().Actor.Do(user, func() (err error) {
-		// Without O_NONBLOCK the opening of a named pipe waits for a writer.
+		// Without O_NONBLOCK, opening a named pipe waits for a writer.
 		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		return err
 	})
@@ -81,8 +81,8 @@ func (s *Service) openRead(user identity.User, path string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// header describes a download. What a sandbox made up must not run with the
-// rights of this server's other pages in a browser.
+// header describes a download. Content from a sandbox must not run in a browser with the rights of
+// this server's other pages.
 func header(h http.Header, path string) {
 	h.Set("Content-Disposition", disposition(filepath.Base(path)))
 	h.Set("Vary", "Accept-Encoding")
@@ -97,11 +97,11 @@ func disposition(name string) string {
 	return "inline"
 }
 
-// firstRead is how much is read before the answer begins. It decides whether
-// a file without a size is empty, and an error in it still has a status.
+// firstRead is how much is read before the answer begins. It decides whether a file without a size
+// is empty, and an error in it still gets a status.
 const firstRead = 32 << 10
 
-// stream sends until the file's end, without knowing its length.
+// stream sends a file of unknown length until its end.
 func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) error {
 	first := make([]byte, firstRead)
 	n, err := io.ReadFull(f, first)
@@ -120,7 +120,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) err
 		return nil // the client is gone, or that was all
 	}
 	if _, err := io.Copy(w, f); err != nil {
-		// The status is sent: only a cut connection says that it went wrong.
+		// The status is sent: only a cut connection can report the error.
 		panic(http.ErrAbortHandler)
 	}
 	return nil

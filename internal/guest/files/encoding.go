@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// negotiate chooses how to encode a download: "gzip", or "" for as it is.
-// Between machines that are near each other compressing costs more than it
-// saves, so it is done only for clients that name gzip and nothing else.
+// negotiate chooses the encoding of a download: "gzip", or "" for none. Between nearby machines
+// compression costs more than it saves, so it is used only for clients that name gzip and nothing
+// else.
 func negotiate(accept string) (string, error) {
 	var gzipOK, others, identityRefused, anyRefused bool
 	for item := range strings.SplitSeq(accept, ",") {
@@ -51,7 +51,7 @@ func coding(item string) (string, float64) {
 	return strings.ToLower(strings.TrimSpace(name)), quality
 }
 
-// decode returns the body without its encoding.
+// decode returns the decoded body.
 func decode(r *http.Request) (io.Reader, error) {
 	switch enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); enc {
 	case "", "identity":

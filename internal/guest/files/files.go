@@ -1,5 +1,4 @@
-// Package files owns the upload and download of files over plain HTTP, with
-// their signed addresses.
+// Package files owns the upload and download of files over plain HTTP, with their signed URLs.
 package files
 
 import (
@@ -19,14 +18,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/signature"
 )
 
-// Config is what a Service is made from.
+// Config configures a Service.
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
 	Log      *slog.Logger
-	// DefaultDir is what an empty path means, or "" for the user's home.
+	// DefaultDir is the meaning of an empty path, or "" for the user's home.
 	DefaultDir string
-	// Token returns the access token, which may change while it runs.
+	// Token returns the present access token.
 	Token func() string
 }
 
@@ -40,8 +39,8 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces what the service was made from. Requests that run go on with
-// what they have read of it.
+// Renew replaces the configuration. Requests in progress continue with what they have read of the
+// old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
@@ -49,8 +48,7 @@ func (s *Service) cfg() *Config { return s.config.Load() }
 // TokenHeader carries the access token.
 const TokenHeader = "X-Access-Token"
 
-// Entry is a file as answers name it. Clients compare it as a whole, so it
-// has no other fields.
+// Entry is a file in answers. Clients compare it as a whole, so it has no other fields.
 type Entry struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -70,13 +68,13 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// target is whose file a request is about.
+// target is the file and the user of a request.
 type target struct {
 	user identity.User
 	path string // absolute
 }
 
-// target checks the request's right to op and finds out what it is about.
+// target checks the request's right to op and returns its target.
 func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -104,8 +102,8 @@ func (s *Service) account(name string) (identity.User, error) {
 	return user, err
 }
 
-// authorize accepts the token or a signature made with it. A wrong token is
-// not saved by a right signature.
+// authorize accepts the token or a signature made with it. A wrong token is an error even with a
+// right signature.
 func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) error {
 	token := s.cfg().Token()
 	if given := r.Header.Get(TokenHeader); given != "" {
@@ -120,18 +118,18 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 	return nil
 }
 
-// dropTimeout is how long the guest reads a body that it will not use.
+// dropTimeout limits how long the guest reads a body that it will not use.
 const dropTimeout = 5 * time.Second
 
-// Hurry bounds how long the rest of a refused request may take. The server
-// reads it for the sake of the connection, and a client that never sends it
-// would hold the connection for ever, without any token.
+// Hurry limits how long the rest of a refused request may take. The server reads it so that the
+// connection can be reused, and a client that never sends it would hold the connection for ever,
+// without any token.
 func Hurry(w http.ResponseWriter) {
 	// A writer without deadlines has no connection that could be held.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
 }
 
-// fail answers an error as JSON.
+// fail answers with an error as JSON.
 func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 	Hurry(w)
 	status, text := http.StatusInternalServerError, "internal error"

@@ -14,7 +14,7 @@ const secret = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
 
 var noon = time.Unix(1_000_000, 0)
 
-// The vector is what clients in use compute.
+// The vector is what present clients compute.
 func TestSignedVector(t *testing.T) {
 	q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {"v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"}}
 	if err := signed(q, signature.Read, secret, noon); err != nil {
@@ -33,7 +33,7 @@ func TestSignedTime(t *testing.T) {
 		"1000000": nil, "1000001": nil, "999999": errExpired, "-1": errInvalid, "0": errInvalid,
 		"soon": errInvalid, "1e9": errInvalid, "99999999999999999999": errInvalid,
 	} {
-		end, _ := strconv.ParseInt(expires, 10, 64) // what is no number is refused before it counts
+		end, _ := strconv.ParseInt(expires, 10, 64) // a malformed number is refused before it counts
 		q := url.Values{"path": {"f"}, "signature": {signature.Sign("f", signature.Read, "", secret, end)}, "signature_expiration": {expires}}
 		if err := signed(q, signature.Read, secret, noon); !errors.Is(err, want) {
 			t.Errorf("%s: %v", expires, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/signature"
 )
 
-// readAhead is how much of a body is read at once: each read of the
-// connection is a system call, and in a sandbox those are dear.
+// readAhead is how much of a body is read at once: each read of the connection is a system call,
+// which is expensive in a sandbox.
 const readAhead = 256 << 10
 
 // Upload answers POST by writing files.
@@ -42,7 +42,7 @@ type upload struct {
 	service  *Service
 	user     identity.User
 	metadata map[string]string
-	path     string // what is being written, for errors
+	path     string // the file being written, for errors
 	written  []Entry
 }
 
@@ -80,8 +80,8 @@ func (u *upload) run(r *http.Request, t target, query url.Values) error {
 	return refuse(http.StatusBadRequest, "unsupported content type %q", kind)
 }
 
-// parts writes every part that is named file. fixed is the path of the only
-// one, or "" where each brings its own.
+// parts writes every part that is named file. fixed is the path of the only one, or "" if each has
+// its own.
 func (u *upload) parts(body *multipart.Reader, fixed string) error {
 	for {
 		part, err := body.NextRawPart()
@@ -108,8 +108,8 @@ func (u *upload) parts(body *multipart.Reader, fixed string) error {
 	return nil
 }
 
-// partPath finds where a part goes. The file name of the part is a path with
-// its directories, which the library's FileName would cut off.
+// partPath returns the path of a part. The file name of the part is a path with directories, which
+// the library's FileName would cut off.
 func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
 	path := fixed
 	if path == "" {
@@ -129,7 +129,7 @@ func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
 	return path, nil
 }
 
-// write writes one file and notes it.
+// write writes one file and records it.
 func (u *upload) write(path string, content io.Reader) error {
 	u.path = path
 	f, err := u.service.create(u.user, path)
@@ -147,7 +147,7 @@ func (u *upload) write(path string, content io.Reader) error {
 	return nil
 }
 
-// bodyReader marks errors as the request's fault, apart from the disk's.
+// bodyReader marks errors as the request's fault, except for the disk's.
 type bodyReader struct{ from io.Reader }
 
 func (b bodyReader) Read(p []byte) (int, error) {

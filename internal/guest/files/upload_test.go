@@ -30,8 +30,7 @@ const token = "token"
 // outside matches what may name a path outside of a test's directory.
 var outside = regexp.MustCompile(`\.\.|\\|%2|(^|[^a-z0-9])/`)
 
-// Whatever a body holds, an answer of success names exactly the files that
-// there are.
+// Whatever a body contains, a successful answer names exactly the files that exist.
 func FuzzUploadMultipart(f *testing.F) {
 	part := "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a/b\"\r\n\r\ncontent\r\n"
 	for _, body := range []string{

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveAcross moves to another file system: it copies beside the destination,
-// renames the copy into place and removes the source. A failure leaves source
-// and destination as they were.
+// moveAcross moves to another file system: it copies beside the destination, renames the copy into
+// place and removes the source. A failure leaves source and destination unchanged.
 func moveAcross(source, destination string) error {
 	beside, err := os.MkdirTemp(filepath.Dir(destination), ".move-")
 	if err != nil {
@@ -31,7 +30,7 @@ func moveAcross(source, destination string) error {
 	return os.RemoveAll(source)
 }
 
-// copyTree copies an entry with all below it, with modes and times.
+// copyTree copies an entry with everything below it, with modes and times.
 func copyTree(source, destination string) error {
 	info, err := os.Lstat(source)
 	if err != nil {
@@ -116,7 +115,7 @@ func copyAttributes(from, to int) error {
 	return nil
 }
 
-// userAttributes picks the names of the user namespace from a kernel's list.
+// userAttributes returns the names of the user namespace in a kernel's list.
 func userAttributes(list []byte) []string {
 	var names []string
 	for name := range strings.SplitSeq(string(list), "\x00") {

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// MakeDir makes a directory and those above it. Where the user may not, root
-// makes them and gives them to the user.
+// MakeDir creates a directory and those above it. Where the user may not, root creates them and
+// gives them to the user.
 func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequest]) (*connect.Response[pb.MakeDirResponse], error) {
 	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -70,7 +70,8 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return err
 	}
 	err = s.cfg().Actor.Do(user, attempt)
-	// Only missing directories are made: an existing one that the user may not write stays so.
+	// Only missing directories are created this way: root does not help in an existing one that the
+	// user may not write to.
 	above := filepath.Dir(destination)
 	if _, missing := os.Lstat(above); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, above) == nil {
 		err = s.cfg().Actor.Do(user, attempt)
@@ -97,7 +98,7 @@ func (s *Service) move(source, destination string) error {
 	return err
 }
 
-// Remove deletes an entry with all below it.
+// Remove removes an entry with everything below it.
 func (s *Service) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
 	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *Service) remove(user identity.User, path string) error {
 	}
 	err := s.cfg().Actor.Do(user, func() error { return os.RemoveAll(path) })
 	if errors.Is(err, syscall.ENOTDIR) {
-		return nil // a file is where a directory of the path would be
+		return nil // a file is where the path needs a directory
 	}
 	return err
 }

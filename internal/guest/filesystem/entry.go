@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/metadata"
 )
 
-// entry describes what is at path. It must run as the user.
+// entry describes the file at path. It must run as the user.
 func (s *Service) entry(path string) (*pb.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Service) entry(path string) (*pb.EntryInfo, error) {
 	return s.describe(path, info), nil
 }
 
-// describe fills an entry. A link has type and mode of what it leads to, and
-// its own where it leads nowhere; the rest is the link's own.
+// describe fills an entry. A link gets type and mode of its target, or its own if the target does
+// not exist; the rest is the link's own.
 func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	e := &pb.EntryInfo{
 		Name:         text(filepath.Base(path)),
@@ -36,7 +36,7 @@ func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			// A dangling link still says where it points.
+			// The entry of a dangling link still has its target.
 			target, _ = os.Readlink(path)
 		} else if to, err := os.Stat(target); err == nil {
 			shown = to
@@ -66,14 +66,14 @@ func entryType(mode fs.FileMode) pb.FileType {
 	return pb.FileType_FILE_TYPE_UNSPECIFIED
 }
 
-// text makes what the kernel has as bytes fit a wire that carries only text.
-// One name that does not would otherwise make the whole list fail.
+// text converts a name from the kernel, which may be any bytes, to valid text for the protocol.
+// Otherwise one invalid name would make the whole list fail.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func cleaned(set map[string]string) map[string]string {
 	for key, value := range set {
 		if text(key) != key {
-			delete(set, key) // no upload of ours makes such a key
+			delete(set, key) // our uploads never create such a key
 			continue
 		}
 		set[key] = text(value)

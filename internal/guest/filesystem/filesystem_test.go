@@ -209,7 +209,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// The tree goes to a memory file system, which no rename can reach.
+// The tree is moved to a memory file system, to which nothing can be renamed.
 func TestMoveAcrossFileSystems(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "tree/sub/f", "content")
@@ -316,7 +316,7 @@ func TestListDir(t *testing.T) {
 	}
 }
 
-// A list is bounded in its bytes too: a path may be as long as forty entries.
+// A list is limited in bytes too: a path may be as long as forty entries.
 func TestLongLists(t *testing.T) {
 	b := newBench(t)
 	dir := b.home
@@ -365,7 +365,7 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q: %v %v", name, res, err)
 		}
 	}
-	// Names need not be text. The wire can only carry text.
+	// Names need not be valid text, but the protocol carries only text.
 	b.write(t, "bytes/\xff\xfe", "x")
 	res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: "bytes"}))
 	if err != nil || len(res.Msg.GetEntries()) != 1 {

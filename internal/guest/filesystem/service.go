@@ -1,6 +1,5 @@
-// Package filesystem owns the file system service: looking at entries,
-// making, moving, removing and watching them, always as the user of the
-// request.
+// Package filesystem owns the file system service: inspecting, creating, moving, removing and
+// watching files, always as the user of the request.
 package filesystem
 
 import (
@@ -19,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// Config is what a Service is made from.
+// Config configures a Service.
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
-	// DefaultDir is what an empty path means, or "" for the user's home.
+	// DefaultDir is the meaning of an empty path, or "" for the user's home.
 	DefaultDir string
 }
 
@@ -43,8 +42,8 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces what the service was made from. Requests that run go on with
-// what they have read of it.
+// Renew replaces the configuration. Requests in progress continue with what they have read of the
+// old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
@@ -58,7 +57,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// locate finds the request's user and resolves its path.
+// locate returns the request's user and resolved path.
 func (s *Service) locate(h http.Header, path string) (identity.User, string, error) {
 	user, err := s.cfg().Accounts.ByHeader(h)
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
@@ -94,8 +93,7 @@ func (s *Service) Stat(_ context.Context, req *connect.Request[pb.StatRequest]) 
 	return connect.NewResponse(&pb.StatResponse{Entry: entry}), nil
 }
 
-// failure gives an error of the kernel its code. missing words the case that
-// something is not there.
+// failure adds a code to a kernel error. missing is the text if something does not exist.
 func failure(missing string, err error) error {
 	if already, ok := errors.AsType[*connect.Error](err); ok {
 		return already

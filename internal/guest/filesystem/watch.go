@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/watch"
 )
 
-// watchRequest is what both ways of watching ask.
+// watchRequest is what both kinds of requests for watching have.
 type watchRequest interface {
 	GetPath() string
 	GetRecursive() bool
@@ -27,7 +27,7 @@ type watchRequest interface {
 	GetAllowNetworkMounts() bool
 }
 
-// watched is a directory that is watched for somebody.
+// watched is a directory that is being watched.
 type watched struct {
 	*watch.Watcher
 	service *Service
@@ -36,7 +36,7 @@ type watched struct {
 	entries bool // events describe the entry
 }
 
-// open begins to watch.
+// open starts to watch.
 func (s *Service) open(h http.Header, req watchRequest) (*watched, error) {
 	user, path, err := s.locate(h, req.GetPath())
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Service) open(h http.Header, req watchRequest) (*watched, error) {
 	return &watched{Watcher: w, service: s, user: user, root: path, entries: req.GetIncludeEntry()}, nil
 }
 
-// watchable refuses what the kernel would not tell the truth about.
+// watchable rejects directories for which the kernel does not report all changes.
 func watchable(path string, networkMounts bool) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, syscall.ENOTDIR) {
@@ -84,13 +84,13 @@ func watchable(path string, networkMounts bool) error {
 	return nil
 }
 
-// event words a change.
+// event converts a change.
 func (w *watched) event(e watch.Event) *pb.FilesystemEvent {
 	out := &pb.FilesystemEvent{Name: text(e.Name), Type: eventTypes[e.Op]}
 	if !w.entries || e.Op == watch.Remove || e.Op == watch.Rename {
 		return out
 	}
-	// An entry that is gone again has nothing to describe.
+	// An entry that is gone again cannot be described.
 	_ = w.service.cfg().Actor.Do(w.user, func() error {
 		entry, err := w.service.entry(filepath.Join(w.root, e.Name))
 		if err == nil {
@@ -109,7 +109,7 @@ var eventTypes = map[watch.Op]pb.EventType{
 	watch.Chmod:  pb.EventType_EVENT_TYPE_CHMOD,
 }
 
-// watchError words why a watcher ended.
+// watchError returns the error with which a watcher ended.
 func watchError(err error) error {
 	switch {
 	case err == nil:
@@ -151,8 +151,7 @@ func (s *Service) WatchDir(ctx context.Context, req *connect.Request[pb.WatchDir
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.closing:
-			// The sandbox ends: a clean end of the stream would look like the
-			// directory's.
+			// The sandbox ends: a clean end of the stream would look like the directory's.
 			panic(http.ErrAbortHandler)
 		}
 		if err := stream.Send(res); err != nil {

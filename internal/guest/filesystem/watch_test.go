@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// watch starts a stream and returns a function that receives until an event
-// is want, such as "CREATE sub/f", and returns all events until then.
+// watch starts a stream and returns a function that receives until the event want, such as "CREATE
+// sub/f", and returns all events up to then.
 func (b *bench) watch(t *testing.T, req *pb.WatchDirRequest) func(want string) []*pb.FilesystemEvent {
 	t.Helper()
 	in, err := b.WatchDir(t.Context(), connect.NewRequest(req))
@@ -100,8 +100,8 @@ func TestWatchRecursive(t *testing.T) {
 	until := b.watch(t, &pb.WatchDirRequest{Path: ".", Recursive: true})
 	b.write(t, "sub/old", "x")
 	until("WRITE sub/old")
-	// All of this may be there before the new directories are watched, and
-	// must be reported once and only once.
+	// All of this may exist before the new directories are watched, and must be reported exactly
+	// once.
 	b.write(t, "a/b/c/f", "")
 	seen := until("CREATE a/b/c/f")
 	if got := words(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
@@ -109,7 +109,7 @@ func TestWatchRecursive(t *testing.T) {
 	}
 	b.write(t, "a/b/c/f", "later")
 	until("WRITE a/b/c/f")
-	// A directory that moves is reported below its new name.
+	// A directory that is moved is reported below its new name.
 	if err := os.Rename(filepath.Join(b.home, "a/b"), filepath.Join(b.home, "moved")); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestPolledWatcher(t *testing.T) {
 		got += words(res.Msg.GetEvents()) + ", "
 	}
 	if strings.Count(got, "CREATE sub,") != 1 {
-		t.Errorf("events are not drained by reading: %s", got)
+		t.Errorf("reading does not drain the events: %s", got)
 	}
 	for range 2 {
 		_, err = b.RemoveWatcher(t.Context(), connect.NewRequest(&pb.RemoveWatcherRequest{WatcherId: id}))

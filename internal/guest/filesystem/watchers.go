@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxWatchers bounds the watchers that do not end with a stream, and
-	// which a forgetful client therefore leaves behind.
+	// maxWatchers limits the watchers that do not end with a stream, because a forgetful client
+	// leaves them behind.
 	maxWatchers = 256
-	// maxPending bounds the events that a watcher keeps until it is asked.
+	// maxPending limits the events that a watcher keeps until they are fetched.
 	maxPending = 16_384
 )
 
-// watchers holds those that are polled.
+// watchers holds the watchers that are polled.
 type watchers struct {
 	mu     sync.Mutex
 	closed bool
@@ -58,7 +58,7 @@ func (c *collector) collect() {
 	}
 }
 
-// take returns what was collected, and only then the error that came after.
+// take returns the collected events, and only then the error that came after.
 func (c *collector) take() ([]*pb.FilesystemEvent, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *collector) take() ([]*pb.FilesystemEvent, error) {
 	return nil, c.err
 }
 
-// close ends all watchers and reports whether it is the first to do so.
+// close ends all watchers and reports whether this is the first call.
 func (ws *watchers) close() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -107,7 +107,7 @@ func (ws *watchers) find(id string) (*collector, error) {
 	return c, nil
 }
 
-// CreateWatcher begins to collect changes.
+// CreateWatcher starts to collect changes.
 func (s *Service) CreateWatcher(_ context.Context, req *connect.Request[pb.CreateWatcherRequest]) (*connect.Response[pb.CreateWatcherResponse], error) {
 	w, err := s.open(req.Header(), req.Msg)
 	if err != nil {

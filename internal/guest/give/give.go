@@ -1,9 +1,9 @@
-// Package give owns making files and directories where the sandbox's user may not: root makes them and
-// gives them to the user.
+// Package give owns creating files and directories where the sandbox's user may not: root creates
+// them and gives them to the user.
 //
-// A caller of the API may act as root as well, so this widens what is convenient, not what is allowed.
-// A program inside must not profit from it: it could leave a link or a file of somebody else's at a
-// path that a caller is about to write. So no link is followed, and nothing that exists is changed.
+// A caller of the API may act as root as well, so this adds convenience, not rights. A program
+// inside must not profit from it: it could leave a link, or another user's file, at a path that a
+// caller is about to write. So no link is followed, and nothing that exists is changed.
 package give
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// Possible reports whether root makes for u what failed with err: u lacked the rights, and neither the
-// policy nor the guest's own user keeps root from helping.
+// Possible reports whether root may create for u what failed with err: u lacked the rights, and
+// neither the policy nor the guest's own user prevents root from helping.
 func Possible(a identity.Actor, accounts identity.Accounts, u identity.User, err error) bool {
 	return a.Switch && u.UID != 0 && !accounts.NoRoot && errors.Is(err, fs.ErrPermission)
 }
 
-// Dirs makes a directory and those above it, and gives u the ones that it made.
+// Dirs creates a directory and those above it, and gives the new ones to u.
 func Dirs(u identity.User, path string) error {
 	dir, err := walk(u, path)
 	if err != nil {
@@ -35,8 +35,8 @@ func Dirs(u identity.User, path string) error {
 	return dir.Close()
 }
 
-// File makes an empty file and the directories above it, gives them to u, and returns the file open for
-// writing. A file that exists is fs.ErrExist.
+// File creates an empty file and the directories above it, gives them to u, and returns the file
+// open for writing. The error is fs.ErrExist if the file exists.
 func File(u identity.User, path string) (*os.File, error) {
 	dir, err := walk(u, filepath.Dir(path))
 	if err != nil {
@@ -55,7 +55,7 @@ func File(u identity.User, path string) (*os.File, error) {
 	return f, nil
 }
 
-// walk opens a directory and makes what is missing of it.
+// walk opens a directory and creates its missing parts.
 func walk(u identity.User, path string) (*os.File, error) {
 	fd, err := unix.Open("/", openDir, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func walk(u identity.User, path string) (*os.File, error) {
 			continue
 		}
 		next, err := step(u, dir, name)
-		_ = dir.Close() // only looked up in
+		_ = dir.Close() // used only for lookups
 		if err != nil {
 			return nil, err
 		}
@@ -76,11 +76,11 @@ func walk(u identity.User, path string) (*os.File, error) {
 	return dir, nil
 }
 
-// openDir is without O_DIRECTORY, because gVisor follows a link at the end of the path when both it
-// and O_NOFOLLOW are given. What is opened is looked at instead.
+// openDir does not use O_DIRECTORY, because gVisor follows a link at the end of the path when both
+// it and O_NOFOLLOW are given. It checks the opened file instead.
 const openDir = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// step opens a directory in dir, and makes it if it is missing.
+// step opens a directory in dir, and creates it if it is missing.
 func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	path := filepath.Join(dir.Name(), name)
 	fd, err := unix.Openat(int(dir.Fd()), name, openDir, 0)
@@ -106,7 +106,7 @@ func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	return next, nil
 }
 
-// check refuses what is no directory, such as a link to one.
+// check rejects everything but a directory, such as a link to one.
 func check(f *os.File) error {
 	info, err := f.Stat()
 	switch {
@@ -120,8 +120,8 @@ func check(f *os.File) error {
 	return nil
 }
 
-// hand gives a directory that was just made to u. Where u may write above it, u can have put another
-// in its place by now: one that is not root's, or not empty, is no longer the one that was made.
+// hand gives a directory that was just created to u. If u may write above it, u can have replaced
+// it by now: one that does not belong to root, or is not empty, is not the created one any more.
 func hand(u identity.User, made *os.File) error {
 	fd, err := unix.Openat(int(made.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -48,8 +48,8 @@ func TestF21MadeAndGiven(t *testing.T) {
 	}
 }
 
-// What a program inside may have left at the path does not lead root to another place, and no
-// existing file changes its owner or content.
+// Whatever a program inside left at the path does not lead root to another place, and no existing
+// file changes its owner or content.
 func TestF21NothingIsFollowedOrTaken(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
@@ -80,7 +80,7 @@ func TestF21NothingIsFollowedOrTaken(t *testing.T) {
 	if data, err := os.ReadFile(root + "/etc/passwd"); err != nil || string(data) != "root" {
 		t.Errorf("%q %v", data, err)
 	}
-	// The control: without a link the same call works.
+	// Control: without a link the same call works.
 	if f, err := give.File(user, root+"/etc/new"); err != nil || f.Close() != nil {
 		t.Errorf("without a link: %v", err)
 	}

@@ -1,12 +1,11 @@
 // Package guestboot owns what an engine and the guest agree on before either runs: the ports that
 // the guest serves, the line by which it reports that it is ready, and the descriptors and the
-// system call that an engine may lend it.
+// system call that an engine may provide.
 package guestboot
 
-// Port is the port on the sandbox's loopback where the guest serves the data plane.
-// InterpreterPort is where it serves the code interpreter. RelayPort is where it joins streams
-// from an engine with ports inside, by the protocol of package relay, for engines whose own way
-// to dial loses bytes.
+// Port is the port on the sandbox's loopback where the guest serves the data plane. InterpreterPort
+// is where it serves the code interpreter. RelayPort is where it connects streams from an engine to
+// ports inside, with the protocol of package relay, for engines whose own way to dial loses bytes.
 const (
 	Port            = 49983
 	InterpreterPort = 49999
@@ -33,10 +32,10 @@ const (
 const ListenerFlag = "--listener"
 
 // BecomeSyscall is the number of a system call that only the guest may make, before it does
-// anything else, and only on an engine with a kernel of its own. Its arguments are the address and
-// the length of a host name, or 0 to keep the name, and 1 to draw a new boot ID or 0. A kernel
-// without the call answers ENOSYS. After any other error the sandbox must not continue: it would
-// share its name and boot ID with the sandbox that it was copied from.
+// anything else, and only on an engine with its own kernel. Its arguments are the address and the
+// length of a host name, or 0 to keep the name, and 1 to draw a new boot ID or 0. A kernel without
+// the call answers ENOSYS. After any other error the sandbox must not continue: it would share its
+// name and boot ID with the sandbox that it was copied from.
 const BecomeSyscall = 1999
 
 // PlainFlag is the guest's argument on an engine that gives the sandbox no kernel of its own and no

@@ -11,16 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// addedAttribute says of a file what of it is ours. It is an attribute of the
-// file because it has to go wherever the file goes: into a saved state, and
-// into an archive of the files alone.
+// addedAttribute is the extended attribute that records which part of a file we added. It is stored
+// with the file because it has to go wherever the file goes: into a saved state, and into an
+// archive of the files.
 const addedAttribute = "user.crannog.added"
 
-// addition is what was put around a part of a file. Where it is found, the
-// parts of another addition to the same original take its place.
+// addition describes what was added around a part of a file. Another addition to the same original
+// replaces it.
 type addition struct {
-	From, To, Length int // the part of the original, and the original's length
-	Head, Tail       int // how much is before and behind the part
+	From, To, Length int // range in the original, and the original's length
+	Head, Tail       int // lengths before and behind the part
 	Sum              string
 }
 
@@ -30,7 +30,7 @@ func (a addition) String() string {
 	return fmt.Sprintf(additionFormat, a.From, a.To, a.Length, a.Head, a.Tail, a.Sum)
 }
 
-// sum is how an addition is known again.
+// sum recognises the addition.
 func sum(head, tail []byte) string {
 	h := sha256.New()
 	h.Write(head)
@@ -38,7 +38,7 @@ func sum(head, tail []byte) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// readAddition is false for a file that has none.
+// readAddition returns false for a file without one.
 func readAddition(path string) (addition, bool) {
 	var text [256]byte
 	n, err := unix.Getxattr(path, addedAttribute, text[:])
@@ -48,7 +48,7 @@ func readAddition(path string) (addition, bool) {
 	return parseAddition(string(text[:n]))
 }
 
-// parseAddition reads what a superuser inside may have written.
+// parseAddition parses the attribute, which root inside may have written.
 func parseAddition(text string) (addition, bool) {
 	var a addition
 	if _, err := fmt.Sscanf(text, additionFormat, &a.From, &a.To, &a.Length, &a.Head, &a.Tail, &a.Sum); err != nil {
@@ -59,11 +59,11 @@ func parseAddition(text string) (addition, bool) {
 	return a, ok
 }
 
-// maxAdded bounds a file that is added to. All of it is in memory for a moment.
+// maxAdded limits a file that is added to. All of it is in memory for a moment.
 const maxAdded = 64 << 20
 
-// find cuts content into what is before, the part itself, what is behind it,
-// and what came later. It is false if the addition is not there any more.
+// find splits content into what precedes the part, the part, what follows it, and what was appended
+// later. It returns false if the addition is not there any more.
 func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 	middle, end := a.Head+a.To-a.From, a.Head+a.To-a.From+a.Tail
 	if end > len(content) || sum(content[:a.Head], content[middle:end]) != a.Sum {
@@ -72,9 +72,9 @@ func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 	return content[a.Head:middle], content[end:], true
 }
 
-var errNotMeant = errors.New("it is not the file that was to be added to")
+var errNotMeant = errors.New("it is not the expected file")
 
-// add puts the data of f where it belongs in the file that is there.
+// add adds the data of f to the existing file.
 func add(f guest.File, first bool) error {
 	next := addition{Tail: len(f.Data), Sum: sum(nil, f.Data)}
 	if a := f.Around; a != nil {
@@ -96,7 +96,7 @@ func add(f guest.File, first bool) error {
 	content, err := readRegular(f.Path, maxAdded)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f.Around != nil {
-			return nil // there is nothing to add to
+			return nil // there is no file to add to
 		}
 		err = nil
 	}
@@ -116,8 +116,7 @@ func add(f guest.File, first bool) error {
 	return put(f, next.String(), f.Around.Head, part, f.Data)
 }
 
-// appendTo puts the data behind the content, or replaces what was appended
-// before.
+// appendTo appends the data, or replaces what was appended before.
 func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	part, rest := content, []byte(nil)
 	if known {
@@ -129,8 +128,8 @@ func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	return put(f, next.String(), part, f.Data, rest)
 }
 
-// replaceTail replaces what was appended before by the data, where nothing is
-// behind that: the rest of a large file need not be read.
+// replaceTail replaces what was appended before, if nothing follows it: the rest of a large file
+// need not be read.
 func (a addition) replaceTail(f guest.File) error {
 	file, size, err := openOwn(f.Path)
 	if err != nil {
@@ -158,8 +157,8 @@ func (a addition) replaceTail(f guest.File) error {
 	return file.Chmod(permission(f))
 }
 
-// original is the part of the file that stays: of the template's file, or of
-// one that was made of the same.
+// original returns the part of the file that stays: of the template's file, or of one with an
+// earlier addition to the same.
 func original(a guest.Around, content []byte, before addition, known bool) ([]byte, bool) {
 	if !known {
 		return content[min(a.From, len(content)):min(a.To, len(content))], len(content) == a.Length

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// placed writes one file below a root and returns what is there.
+// placed writes one file below a root and returns the resulting content.
 func placed(t *testing.T, root string, f guest.File, first bool) string {
 	t.Helper()
 	if err := place(root, []guest.File{f}, first); err != nil {
@@ -48,12 +48,12 @@ func TestAppendedTwiceIsAppendedOnce(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 	}
-	// What somebody inside has added stays.
+	// What a user inside has appended stays.
 	write(t, path, "original\nanother\nmine\n")
 	if got := placed(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
 		t.Errorf("%q", got)
 	}
-	// Who makes the file anew has decided what is in it.
+	// A user who replaces the file decides about its content.
 	write(t, path, "rebuilt\n")
 	if got := placed(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
 		t.Errorf("%q", got)
@@ -81,14 +81,14 @@ func TestPlacedAroundTwiceIsPlacedOnce(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 	}
-	// One that somebody inside has changed is theirs.
+	// A file that a user inside has changed belongs to the user.
 	write(t, path, "their own")
 	if got := placed(t, root, around("HE", "-three"), false); got != "their own" {
 		t.Errorf("%q", got)
 	}
 }
 
-// Links that are called after a certificate do not pile up.
+// Links that are named after a certificate do not accumulate.
 func TestRelink(t *testing.T) {
 	root := t.TempDir()
 	for name, to := range map[string]string{"old": "/own", "kept": "/own", "theirs": "/elsewhere"} {
@@ -109,7 +109,7 @@ func TestRelink(t *testing.T) {
 	}
 }
 
-// Somebody inside may put anything in the way once programs have run.
+// Users inside may put anything in the way once programs have run.
 func TestPlaceInTheWay(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "before")
@@ -145,7 +145,7 @@ func TestPlaceInTheWay(t *testing.T) {
 	}
 }
 
-// A file that is as it should be is not touched: a claim has no time to spare.
+// An unchanged file is not written: a claim has no time to spare.
 func TestPlaceLeavesWhatIsThere(t *testing.T) {
 	root := t.TempDir()
 	for _, f := range []guest.File{

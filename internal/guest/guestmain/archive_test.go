@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// packed are files as a sandbox had changed them, with an attribute each.
+// packed are files that a sandbox has changed, with an attribute each.
 func packed(t *testing.T, files map[string][2]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -33,8 +33,8 @@ func packed(t *testing.T, files map[string][2]string) []byte {
 	return out.Bytes()
 }
 
-// A sandbox boots with the files that another had, and with its own certificate
-// instead of the other's.
+// A sandbox boots with the files of another one, and with its own certificate instead of the
+// other's.
 func TestBootFromAnArchive(t *testing.T) {
 	was := addition{To: 9, Length: 9, Tail: 4, Sum: sum(nil, []byte("old\n"))}
 	archive := packed(t, map[string][2]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// BenchmarkNameFiles is what a copy pays for the files that name its machine.
+// BenchmarkNameFiles measures writing the files that contain the machine's name, in a copy.
 func BenchmarkNameFiles(b *testing.B) {
 	root, log := b.TempDir(), slog.New(slog.DiscardHandler)
 	for i := range b.N {
@@ -16,8 +16,8 @@ func BenchmarkNameFiles(b *testing.B) {
 	}
 }
 
-// BenchmarkPlace is what a claim pays for the files of its link: a name server
-// that stays, and a certificate of its own behind the bundle of the world's.
+// BenchmarkPlace measures writing the network's files in a claim: an unchanged name server, and a
+// new certificate behind the bundle of public ones.
 func BenchmarkPlace(b *testing.B) {
 	root := b.TempDir()
 	bundle := guest.File{Path: "/bundle", Mode: 0o644, Data: make([]byte, 220<<10)}

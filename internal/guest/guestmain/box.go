@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// box is what the first process has made of a sandbox: what it boots, and
-// makes anew when it becomes another one.
+// box is the sandbox as the first process has set it up. It boots it, and sets it up again when it
+// becomes another sandbox.
 type box struct {
 	around   surroundings
 	users    identity.Users
@@ -29,21 +29,21 @@ type box struct {
 	streams  streams
 	failed   chan error // the first value ends the program
 
-	mu          sync.Mutex // held while the sandbox is made into something
+	mu          sync.Mutex // held while the sandbox is set up
 	hostname    string
-	links       map[string]string // those of the configuration, to where
+	links       map[string]string // the links of the configuration, with their targets
 	guest       *guest.Guest
 	interpreter *interpreter.Server
 }
 
-// prepare makes the system around the guest what programs expect, and looks
-// whether it is what was asked for.
+// prepare sets up the system around the guest as programs expect it, and checks whether it is what
+// was requested.
 func (b *box) prepare(cfg guest.Config) error {
 	unix.Umask(0o022)
 	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
 }
 
-// sparesHost refuses a configuration that would have files of the host changed.
+// sparesHost rejects a configuration that would change files of the host.
 func sparesHost(cfg guest.Config) error {
 	if cfg.HostFiles && (cfg.Offline || cfg.Archive || len(cfg.Files)+len(cfg.Absent)+len(cfg.Tools.Links)+len(cfg.Tools.Files) > 0) {
 		return errors.New("the sandbox has no files of its own, and its configuration changes some")
@@ -51,8 +51,7 @@ func sparesHost(cfg guest.Config) error {
 	return nil
 }
 
-// arrange writes all files that depend on the configuration, and checks whether
-// what it says holds.
+// arrange writes all files that depend on the configuration, and makes the configuration's checks.
 func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	if err := sparesHost(cfg); err != nil {
 		return err
@@ -61,7 +60,7 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 		return b.check(ctx, cfg)
 	}
 	var named sync.WaitGroup
-	// No check has to do with these files.
+	// No check depends on these files.
 	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
 	defer named.Wait()
 	if err := furnish(cfg, b.users); err != nil {
@@ -76,7 +75,8 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 		return fmt.Errorf("default user: %w", err)
 	}
 	if first {
-		// Only now: later, links of programs could have directories of the system given to the user.
+		// Only now: later, links that programs made could have system directories given to the
+		// user.
 		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	return b.check(ctx, cfg)
 }
 
-// check checks whether what the configuration says holds.
+// check makes the configuration's checks.
 func (b *box) check(ctx context.Context, cfg guest.Config) error {
 	user, err := b.users.Lookup(cfg.DefaultUser)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *box) check(ctx context.Context, cfg guest.Config) error {
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
-// attend waits for what happens to the sandbox, for as long as it lives.
+// attend waits for events of the sandbox, for as long as it lives.
 func (b *box) attend(happened *events) {
 	var ahead bool
 	for happened.file != nil {
@@ -103,17 +103,17 @@ func (b *box) attend(happened *events) {
 			ahead, err = b.answer(event, ahead)
 		}
 		if err != nil {
-			// The engine waits for an answer, and a sandbox that is only in part
-			// what it should be must not go on.
+			// The engine waits for an answer, and a sandbox that is only partly set up must not
+			// continue.
 			b.failed <- err
 			return
 		}
 	}
 }
 
-// answer does what an event asks for. A state may be saved again before this process has seen
-// the first save: an instance that is restored from it gets the first event only. So the
-// configuration decides, and the event of a configuration that was found before it is skipped.
+// answer handles an event. A state may be saved again before this process has seen the first save:
+// an instance that is restored from it gets only the first event. So the configuration decides, and
+// the event of a configuration that was found earlier is skipped.
 func (b *box) answer(event string, ahead bool) (found bool, err error) {
 	in := bufio.NewReader(descriptor(b.standard.in))
 	if _, err := in.Peek(1); err != nil {
@@ -125,8 +125,8 @@ func (b *box) answer(event string, ahead bool) (found bool, err error) {
 	return event != restored, b.goOn(in)
 }
 
-// goOn makes the sandbox, which has just been restored from a saved state,
-// what its new configuration says, and says so.
+// goOn sets up a sandbox that was just restored from a saved state according to its new
+// configuration, and reports that.
 func (b *box) goOn(in io.Reader) error {
 	b.guest.Hold()
 	// Their other ends belong to another time, if not to another sandbox.
@@ -140,7 +140,7 @@ func (b *box) goOn(in io.Reader) error {
 		return errors.New("an archive is for a sandbox in which nothing runs yet")
 	}
 	if cfg.Renew == "" {
-		return errors.New("the configuration does not say what became of the sandbox")
+		return errors.New("the configuration does not state what happened to the sandbox")
 	}
 	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
 		return err
@@ -152,15 +152,15 @@ func (b *box) goOn(in io.Reader) error {
 	return nil
 }
 
-// claim makes the sandbox, which waited for it, somebody's.
+// claim gives a warm sandbox to its first user.
 func (b *box) claim(ctx context.Context, cfg guest.Config) error {
 	return b.become(ctx, cfg, b.rename)
 }
 
-// rename sets the host name of a sandbox that has not been another one, also
-// where the kernel is not ours. An own kernel puts in force by the same call
-// what of the host's files is the user's and what is covered, so after an error
-// of it nothing may run. A name that another kernel refuses is only wrong.
+// rename sets the host name of a sandbox that has not been another one, also on another engine's
+// kernel. By the same call, our own kernel puts the ownership and the masks of the host's files
+// into force, so after its error nothing may run. On another kernel an error only leaves the wrong
+// name.
 func (b *box) rename(hostname string, fresh bool) error {
 	err := b.around.become(hostname, fresh)
 	if !errors.Is(err, unix.ENOSYS) {
@@ -174,16 +174,16 @@ func (b *box) rename(hostname string, fresh bool) error {
 	return nil
 }
 
-// become makes a running sandbox what cfg says. The new tokens are not accepted
-// before the checks hold.
+// become sets up a running sandbox according to cfg. The new tokens are not accepted before the
+// checks hold.
 func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.Hostname == "" {
 		cfg.Hostname = b.hostname
 	}
-	// Also under an old name: a kernel that is restored from a saved state has the name
-	// that it was made with, and a pre-started one was made without a name.
+	// Even if the name stays: a restored kernel has the name that it was made with, and a
+	// pre-started one was made without a name.
 	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 	return conn, []*os.File{in, out}
 }
 
-// The stream that came with the guest leads to the guest. TestFirstProcess
-// sees that no program inside has its descriptor.
+// The first stream of the channel leads to the guest. TestFirstProcess checks that no program
+// inside has its descriptor.
 func TestFirstChannel(t *testing.T) {
 	r := boot(t, config())
 	conn, err := r.first.Dial(t.Context(), guestboot.Port)
@@ -70,8 +70,8 @@ func TestFirstChannelRefuses(t *testing.T) {
 	}
 }
 
-// Whatever ends the guest is told to an engine that waits for the sandbox to
-// go on, also if it has nothing to do with that.
+// An engine that waits for the sandbox to continue is told about whatever ends the guest, even if
+// it is unrelated.
 func TestTheEndIsTold(t *testing.T) {
 	r := boot(t, config())
 	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)
@@ -79,7 +79,7 @@ func TestTheEndIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	if _, err := pipe.Write([]byte{0xff, 0xff}); err != nil { // a frame that there is not
+	if _, err := pipe.Write([]byte{0xff, 0xff}); err != nil { // an invalid frame
 		t.Fatal(err)
 	}
 	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: ") {

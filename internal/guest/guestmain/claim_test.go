@@ -59,8 +59,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// What is not part of the state that a copy starts from is loaded in the copy before
-// it is ready.
+// What the copied state does not have is loaded in the copy before it is ready.
 func TestCopyPreloads(t *testing.T) {
 	r := boot(t, config())
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 0 {
@@ -78,8 +77,8 @@ func TestCopyPreloads(t *testing.T) {
 	}
 }
 
-// The first code finds a worker that was there before its user, and which is
-// the user's now.
+// The first code finds a worker that was started before there was a user, and that belongs to the
+// user now.
 func TestPreloadedIsClaimed(t *testing.T) {
 	waiting := config()
 	waiting.Preload = []string{"python"}

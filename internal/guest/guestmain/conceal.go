@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// conceal makes what the policy hides absent, and tells git so. No program has run
-// yet: all that is there is the host's, seen through the sandbox's overlay.
+// conceal makes hidden files absent, and tells git so. No program has run yet: everything that
+// exists is the host's, seen through the sandbox's overlay.
 func conceal(root string, cfg guest.Config) error {
 	for _, name := range cfg.Absent {
 		if err := remove(filepath.Join(root, name)); err != nil {
@@ -31,9 +31,8 @@ func conceal(root string, cfg guest.Config) error {
 	return nil
 }
 
-// remove takes away what stands for a hidden file or directory. One that has
-// anything in it is the host's own, which only the engine's cover keeps out of
-// reach of what runs later.
+// remove removes the placeholder of a hidden file or directory. One that is not empty is the host's
+// own, which only the engine's mask keeps out of reach of later programs.
 func remove(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -58,9 +57,9 @@ func remove(name string) error {
 	return nil
 }
 
-// skip marks tracked files in the sandbox's copy of an index. An index that cannot
-// be marked is left alone: git then says that the files are deleted, and what
-// comes out is checked all the same.
+// skip marks tracked files in the sandbox's copy of an index. An index that cannot be marked is
+// left alone: git then reports the files as deleted, and changes that come out are checked all the
+// same.
 func skip(name string, paths [][]byte) error {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +79,8 @@ func skip(name string, paths [][]byte) error {
 	if err != nil {
 		return err
 	}
-	// In place: the file stays its owner's, with its mode and, so that git does
-	// not take it for newer than the files that it knows, its time.
+	// Written in place: the file keeps its owner, its mode and its time, so that git does not take
+	// it for newer than the files in it.
 	if err := os.WriteFile(name, x.Bytes(), 0); err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// F1: what stands for hidden files is removed, and what is no such thing ends the
-// boot: it would be the host's own.
+// F1: placeholders of hidden files are removed, and anything else ends the boot: it would be the
+// host's own file.
 func TestF1Conceal(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {

@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// eventsPath is the file by which gVisor tells programs inside that their
-// state was saved, or that they go on from a saved one. An open file tells of
-// the first such event after it was opened.
+// eventsPath is the file by which gVisor tells programs inside that their state was saved, or that
+// they were restored. An open file reports the first such event after it was opened.
 const eventsPath = "/proc/gvisor/checkpoint"
 
-// restored is what the file says where programs go on from a saved state.
+// restored is the file's content if programs were restored from a saved state.
 const restored = "restore"
 
-// events waits for what happens to the sandbox as a whole.
+// events waits for events of the sandbox as a whole.
 type events struct {
 	path string
 	file *os.File // nil where the kernel has no such events
@@ -30,8 +29,7 @@ func watchEvents(path string) (*events, error) {
 
 // again waits for the next event.
 func (e *events) again() error {
-	// Opened in this way, the file is waited for by the runtime's poller, and
-	// nothing holds a thread.
+	// Opened in this way, the runtime's poller waits for the file, so that no thread is blocked.
 	file, err := os.Open(e.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -40,13 +38,13 @@ func (e *events) again() error {
 		return fmt.Errorf("wait for events: %w", err)
 	}
 	if e.file != nil {
-		_ = e.file.Close() // it has told all that it had to tell
+		_ = e.file.Close() // it has reported its one event
 	}
 	e.file = file
 	return nil
 }
 
-// next returns the next event and is by then waiting for the one after it.
+// next returns the next event, after starting to wait for the one after it.
 func (e *events) next() (string, error) {
 	var text [32]byte
 	n, err := e.file.Read(text[:])

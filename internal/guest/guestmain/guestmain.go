@@ -1,6 +1,5 @@
-// Package guestmain owns the guest as a program: the first process of a
-// sandbox. It prepares the system around it, listens, reaps, and ends the
-// sandbox when its time has come.
+// Package guestmain owns the guest as a program: the first process of a sandbox. It prepares the
+// system around it, listens, reaps processes, and ends the sandbox when its time is up.
 package guestmain
 
 import (
@@ -29,7 +28,7 @@ const debugFlag = "--debug"
 
 // surroundings are what a test replaces of a sandbox.
 type surroundings struct {
-	root   string // where the files of the system are
+	root   string // directory of the system's files
 	events string
 	become func(hostname string, fresh bool) error
 }
@@ -50,7 +49,7 @@ func statusIn(around surroundings, args []string) int {
 	if err == nil {
 		return 0
 	}
-	// The message may have no reader; the exit status has the rest.
+	// The message may have no reader; the exit status reports the rest.
 	tell(os.Stderr, err)
 	return 1
 }
@@ -81,13 +80,13 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 		}
 	}
 	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
-	// First of all: files that were looked at before would stay the host's.
+	// First of all: files that were opened before would stay the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {
 		return err
 	}
 	b.hostname = cfg.Hostname
 	if cfg.Renew == "" {
-		// Before an archive, which may hold files that programs put there since.
+		// Before an archive, which may contain files that programs put there later.
 		if err := conceal(around.root, cfg); err != nil {
 			return err
 		}
@@ -116,24 +115,24 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	time.AfterFunc(settleAfter, settle)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
-		// An engine may wait for this sandbox to go on.
+		// An engine may wait for this sandbox to continue.
 		tell(descriptor(b.standard.err), err)
 	}
 	return err
 }
 
-// boot makes the sandbox what cfg says. b.mu must be held.
+// boot sets up the sandbox according to cfg. b.mu must be held.
 func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
 	b.failed = make(chan error, 8)
-	// Each signal is taken by way of another thread, which is slow here and
-	// needs nothing of what follows.
+	// Each signal is delivered through another thread, which is slow here and does not depend on
+	// what follows.
 	taken := make(chan struct{})
 	go func() {
 		ignoreSignals()
 		close(taken)
 	}()
-	// The system around the guest is prepared while the guest is made. No
-	// program runs yet that could change what is then looked at.
+	// The system around the guest is prepared while the guest is made. No program runs yet that
+	// could change the files which are then checked.
 	prepared := make(chan error, 1)
 	go func() { prepared <- b.prepare(cfg) }()
 	asked, err := offlineNames(cfg)
@@ -166,7 +165,7 @@ func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
 	return happened, nil
 }
 
-// npmConfig is the sandbox's own configuration of npm, where its template has one.
+// npmConfig returns the sandbox's own configuration of npm, if its template has one.
 func npmConfig(root string) string {
 	if info, err := os.Stat(filepath.Join(root, guest.NpmConfig)); err != nil || !info.Mode().IsRegular() {
 		return ""
@@ -174,9 +173,8 @@ func npmConfig(root string) string {
 	return guest.NpmConfig
 }
 
-// listen serves everything. Nothing is closed on the way out: when the first
-// process ends, the kernel ends all others and cuts all streams, and sooner
-// than we could.
+// listen starts all servers. Nothing is closed at the end: when the first process ends, the kernel
+// ends all others and cuts all streams, faster than we could.
 func (b *box) listen(args []string) error {
 	servers := map[int]*http.Server{}
 	for port, handler := range map[int]http.Handler{guestboot.Port: b.guest.Handler(), guestboot.InterpreterPort: b.interpreter} {
@@ -202,21 +200,21 @@ func (b *box) listen(args []string) error {
 	return serveRelay(way, direct, &b.streams, servers, b.failed)
 }
 
-// preload starts workers of the interpreter. One that does not start is started
-// again by its first request, which gets the error.
+// preload starts workers of the interpreter. If one fails, its first request starts it again and
+// gets the error.
 func (b *box) preload(languages []string) {
 	var all sync.WaitGroup
 	for _, language := range languages {
 		all.Go(func() {
 			if err := b.interpreter.Preload(context.Background(), language); err != nil {
-				b.log.Warn("a language is not loaded", "language", language, "err", err)
+				b.log.Warn("a language was not loaded", "language", language, "err", err)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// offlineNames answers for names in a sandbox without a network.
+// offlineNames answers DNS queries in a sandbox without a network.
 func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 	if !cfg.Offline {
 		return nil, nil
@@ -235,10 +233,10 @@ func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 	}, nil
 }
 
-// idleTimeout is longer than clients keep connections, so that it is they who
-// close an idle one and never lose a request on it. It bounds the wait for a
-// first request too: a client may open a connection, send that request on
-// another one that has just become free, and keep this one for later.
+// idleTimeout is longer than clients keep connections, so that they close an idle one themselves
+// and never lose a request on it. It also limits the wait for a first request: a client may open a
+// connection, send that request on another one that has just become free, and keep this one for
+// later.
 const idleTimeout = 10 * time.Minute
 
 // serve listens on the sandbox's loopback and serves in the background.

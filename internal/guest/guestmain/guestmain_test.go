@@ -31,7 +31,7 @@ func TestFirstProcess(t *testing.T) {
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
 		t.Errorf("ready: %d", code)
 	}
-	// No stray descriptor of the guest reaches a program.
+	// No other descriptor of the guest reaches a program.
 	if got := r.shell(`set -- /proc/self/fd/*; exit $#`); !strings.Contains(got, `"exit status 4"`) {
 		t.Errorf("descriptors: %q", got) // 0, 1, 2 and that of the directory
 	}
@@ -71,7 +71,7 @@ func TestSignalsDoNotEndIt(t *testing.T) {
 	if got := r.shell(`kill -TERM 1; kill -INT 1; trap '' TERM; kill -TERM $$; exit 5`); !strings.Contains(got, `"exit status 5"`) {
 		t.Errorf("got %q", got)
 	}
-	// What the guest passes over must not be passed over by its children.
+	// What the guest ignores must not be ignored by its children.
 	if got := r.shell(`kill -PIPE $$; exit 5`); !strings.Contains(got, `"signal: broken pipe"`) {
 		t.Errorf("a child ignores a signal: %q", got)
 	}

@@ -39,12 +39,12 @@ func TestMain(m *testing.M) {
 		root := os.Getenv(rootVariable)
 		mainIn(surroundings{root: root, events: os.Getenv(eventsVariable), become: func(hostname string, fresh bool) error {
 			if fresh {
-				// A test that has made this pipe decides how long it takes.
+				// A test that creates this pipe decides how long it takes.
 				if slow, err := os.Open(filepath.Join(root, "slow")); err == nil {
 					_, _ = slow.Read(make([]byte, 1)) // its end will do
 					slow.Close()
 				}
-				// Where the kernel would draw a boot ID.
+				// The place where the kernel would draw a boot ID.
 				if err := os.WriteFile(filepath.Join(root, "fresh"), nil, 0o600); err != nil {
 					return err
 				}
@@ -74,13 +74,13 @@ func loopbackUp() error {
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	root  string         // where it finds and writes the files of the system
+	root  string         // directory of the system's files
 	first *relay.Channel // the channel that the guest was started with
 
 	access string // the token for shell
 
 	input  string   // a named pipe: a configuration can be written again
-	events *os.File // what the kernel would tell
+	events *os.File // events that the kernel would send
 	lines  *bufio.Scanner
 }
 
@@ -122,7 +122,7 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, guestboot.ChannelFlag), theirs
 	r.cmd.Env = append(os.Environ(), roleVariable+"=guest", rootVariable+"="+root, eventsVariable+"="+eventsName)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
-	// A descriptor that only reads, or the guest would hold its input open.
+	// A read-only descriptor, or the guest would keep its input open.
 	reading, err := os.OpenFile(r.input, os.O_RDONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -149,15 +149,15 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 	return r
 }
 
-// configure writes a configuration to where the guest reads it, at some time.
+// configure writes a configuration to the pipe that the guest reads.
 func (r *running) configure(cfg guest.Config, more ...byte) {
 	r.t.Helper()
 	input, err := json.Marshal(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	// For both, so that it does not wait for the guest; what is written stays in
-	// the pipe for as long as anybody has it open, which is this until it is read.
+	// For both, so that it does not wait for the guest. The data stays in the pipe as long as the
+	// pipe is open, which it is until the data is read.
 	pipe, err := os.OpenFile(r.input, os.O_RDWR, 0)
 	if err != nil {
 		r.t.Fatal(err)
@@ -168,7 +168,7 @@ func (r *running) configure(cfg guest.Config, more ...byte) {
 	}
 }
 
-// says is the next line of the guest, or its end.
+// says returns the next line of the guest, or its end.
 func (r *running) says() string {
 	r.t.Helper()
 	if !r.lines.Scan() {
@@ -177,13 +177,13 @@ func (r *running) says() string {
 	return r.lines.Text()
 }
 
-// happens tells the guest what a kernel would.
+// happens sends the guest an event like a kernel.
 func (r *running) happens(event string) {
 	r.t.Helper()
 	if _, err := r.events.WriteString(event + "\n"); err != nil {
 		r.t.Fatal(err)
 	}
-	// An open file of a kernel's has one event, and the next one is another's.
+	// An open file of a kernel has one event, and the next one needs another file.
 	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
 		left, err := unix.IoctlGetInt(int(r.events.Fd()), unix.TIOCINQ)
 		if err != nil || time.Now().After(end) {
@@ -205,8 +205,8 @@ func (r *running) call(method, path, body string, headers ...string) (int, strin
 	}
 	done := make(chan answer)
 	go func() {
-		// The thread stays in the other network, so it must end with this
-		// goroutine: it is never unlocked.
+		// The thread stays in the other network, so it must end with this goroutine: it is never
+		// unlocked.
 		runtime.LockOSThread()
 		code, text, err := r.callHere(method, path, body, headers)
 		done <- answer{code, text, err}
@@ -256,7 +256,7 @@ func (r *running) callHere(method, path, body string, headers []string) (int, st
 	return res.StatusCode, string(text), err
 }
 
-// enveloped is a message as a stream has it.
+// enveloped returns a message in stream format.
 func enveloped(message string) string {
 	return string([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}) + message
 }
@@ -273,7 +273,7 @@ func (r *running) shell(command string) string {
 	return body
 }
 
-// config has root as its user: then nothing on the host changes owner.
+// config has root as its user, so that no owner changes on the host.
 func config() guest.Config {
 	return guest.Config{SandboxID: "i", Hostname: "inside", AccessToken: "access", ControlToken: "control", DefaultUser: "root", DefaultDir: "/"}
 }

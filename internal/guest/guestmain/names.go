@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// become gives the sandbox its host name, unless it is "", and with fresh a
-// boot ID that no other has. Only our kernel can do it: another says ENOSYS.
+// become gives the sandbox its host name, unless it is "", and with fresh a new boot ID. Only our
+// kernel supports this: another returns ENOSYS.
 func become(hostname string, fresh bool) error {
 	name := append([]byte(hostname), 0)
 	var draw uintptr
@@ -33,7 +33,7 @@ func become(hostname string, fresh bool) error {
 	return nil
 }
 
-// Files that name the machine.
+// Files that contain the machine's name or ID.
 const (
 	hostnamePath = "/etc/hostname"
 	hostsPath    = "/etc/hosts"
@@ -41,8 +41,8 @@ const (
 	busPath      = "/var/lib/dbus/machine-id"
 )
 
-// nameFiles makes the files that name the machine those of this one. What a
-// policy has sealed stays as it is.
+// nameFiles writes the names of this machine into these files. Files that a policy has made
+// read-only stay unchanged.
 func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
 	list := []func() error{
 		func() error { return nameHost(root, cfg.Hostname) },
@@ -55,8 +55,7 @@ func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
 	}
 }
 
-// nameHost writes the host name, and replaces the earlier name where the host's address
-// is looked up.
+// nameHost writes the host name, and replaces the earlier name in the table for address lookups.
 func nameHost(root, name string) error {
 	path := filepath.Join(root, hostnamePath)
 	before, err := readSmall(path)
@@ -78,8 +77,8 @@ func nameHost(root, name string) error {
 	return overwrite(path, 0o644, renameHost(hosts, old, name))
 }
 
-// renameHost replaces a name in a table of hosts. Where it was not listed, the
-// new one is an address of the loopback.
+// renameHost replaces a name in a hosts table. If it was not listed, the new one is added for a
+// loopback address.
 func renameHost(hosts []byte, old, name string) []byte {
 	var out bytes.Buffer
 	listed := false
@@ -107,11 +106,10 @@ func renameHost(hosts []byte, old, name string) []byte {
 	return out.Bytes()
 }
 
-// uninitialized is what an image may say that has no ID yet.
+// uninitialized is the content in an image that has no ID yet.
 const uninitialized = "uninitialized"
 
-// nameMachine gives the machine an ID if it has none, or in any case if it is
-// another's.
+// nameMachine gives the machine a new ID if it has none, or if it is a copy of another one.
 func nameMachine(root string, another bool) error {
 	path := filepath.Join(root, machinePath)
 	if !another {
@@ -132,8 +130,7 @@ func nameMachine(root string, another bool) error {
 	return overwrite(bus, 0o444, text)
 }
 
-// maxSmall bounds files that should have a line or a few, and which somebody
-// inside may have filled.
+// maxSmall limits files that should have a line or a few, and that a user inside may have filled.
 const maxSmall = 1 << 20
 
 // readSmall reads a file that may be absent.
@@ -145,8 +142,8 @@ func readSmall(path string) ([]byte, error) {
 	return data, err
 }
 
-// readRegular reads a file in whose place anything may be by now: a pipe would
-// hold up who reads it, and a device would never end.
+// readRegular reads a file that may have been replaced by anything: a pipe would block the reader,
+// and a device would never end.
 func readRegular(path string, most int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

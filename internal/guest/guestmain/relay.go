@@ -40,8 +40,7 @@ func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int
 	return nil
 }
 
-// inside are the ports that the guest serves itself. It implements
-// relay.Inside.
+// inside are the ports that the guest serves itself. It implements relay.Inside.
 type inside map[int]*pipes
 
 // Serves implements relay.Inside.
@@ -52,15 +51,15 @@ func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(str
 
 // Open implements relay.Inside.
 func (in inside) Open(port int) (net.Conn, error) {
-	// The relay is no way to itself: a stream in a stream would come from
-	// outside and not from the engine.
+	// The relay cannot be reached through itself: a stream in a stream would come from outside and
+	// not from the engine.
 	if port == guestboot.RelayPort || port == 0 {
 		return nil, errors.New("no such port")
 	}
 	return dialProgram(port)
 }
 
-// open is for streams that cannot be handed to a server as they are.
+// open is for streams that cannot be passed to a server directly.
 func (in inside) open(port int) (net.Conn, error) {
 	if own := in[port]; own != nil {
 		return own.open()
@@ -68,11 +67,11 @@ func (in inside) open(port int) (net.Conn, error) {
 	return in.Open(port)
 }
 
-// channel are the two pipes by which the engine reaches the guest. They stay
-// when the sandbox continues on another host: that host sends a greeting.
+// channel holds the two pipes between the engine and the guest. They stay when the sandbox
+// continues on another host: that host sends a greeting.
 type channel struct{ read, write *os.File }
 
-// givenChannel takes over what the engine gave the sandbox.
+// givenChannel returns the channel that the engine gave the sandbox.
 func givenChannel() (*channel, error) {
 	for fd := guestboot.ChannelFD; fd <= guestboot.ChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -106,7 +105,7 @@ func listen(port int) (net.Listener, error) {
 	return listener, nil
 }
 
-// pipes is a listener whose connections are made in memory.
+// pipes is a listener for connections that are made in memory.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -125,7 +124,7 @@ func (p *pipes) open() (net.Conn, error) {
 	return ours, nil
 }
 
-// take gives a connection to the server.
+// take passes a connection to the server.
 func (p *pipes) take(conn net.Conn) error {
 	select {
 	case p.waiting <- conn:

@@ -20,8 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// copied is the configuration of another sandbox that starts from the state of the
-// one with config.
+// copied is the configuration of another sandbox that starts from the state of the one with config.
 func copied() guest.Config {
 	cfg := config()
 	cfg.Renew, cfg.SandboxID, cfg.Hostname = guest.Copied, "copy", "another"
@@ -53,8 +52,8 @@ func (r *running) dial() net.Conn {
 	return conn
 }
 
-// A copy of a sandbox whose end is past does not end by that time, however long it takes until
-// its own end is in force.
+// A copy of a sandbox whose end has passed does not end because of that, however long it takes
+// until its own end is in force.
 func TestAnOldEndIsNotACopys(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
@@ -124,7 +123,7 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 	if got := r.file("etc/resolv.conf"); got != "second\n" {
 		t.Errorf("a file of the configuration: %q", got)
 	}
-	r.file("fresh") // the boot ID was asked for
+	r.file("fresh") // a new boot ID was requested
 	r.access = "access2"
 	if got := r.shell(`test "$(uname -n)" = another && exit 7`); !strings.Contains(got, `"exit status 7"`) {
 		t.Errorf("the host name inside: %q", got)
@@ -138,7 +137,7 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 	next := config()
 	next.Renew, next.AccessToken = guest.Resumed, "access2"
 	for range 2 {
-		// A state that was only saved changes nothing, as often as it happens.
+		// Saving a state changes nothing, however often it happens.
 		r.happens("resume")
 		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
 			t.Fatalf("ready: %d", code)
@@ -160,8 +159,7 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 	}
 }
 
-// A command's stream breaks off and the command continues. The stream that came with the guest
-// does not work any more.
+// A command's stream breaks off and the command continues. The old channel does not work any more.
 func TestStreamsAreCut(t *testing.T) {
 	r := boot(t, config())
 	conn := r.dial()
@@ -202,7 +200,7 @@ func TestStreamsAreCut(t *testing.T) {
 	}
 }
 
-// A sandbox that is not what it should be never says that it is ready.
+// A sandbox that is not set up correctly never reports that it is ready.
 func TestARestoredSandboxIsChecked(t *testing.T) {
 	for name, change := range map[string]func(*guest.Config){
 		"checks":  func(c *guest.Config) { c.Checks = probe.Checks{DiskBytes: 1} },
@@ -226,13 +224,13 @@ func TestARestoredSandboxIsChecked(t *testing.T) {
 	}
 }
 
-// Nothing of the guest's standard streams is left to what it starts, and it
-// writes to none of them by chance.
+// Programs that the guest starts get none of its standard streams, and it does not write to them by
+// mistake.
 func TestStandardStreamsAreKeptApart(t *testing.T) {
 	r := boot(t, config())
 	for _, fd := range []string{"0", "1", "2"} {
 		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
-		// It says that it is ready a moment before.
+		// It reports that it is ready a moment before.
 		for end := hosttest.Deadline(); to != os.DevNull && time.Now().Before(end); {
 			to, _ = os.Readlink(name)
 		}
@@ -242,7 +240,7 @@ func TestStandardStreamsAreKeptApart(t *testing.T) {
 	}
 }
 
-// A state that was saved twice in a moment tells of the first time only.
+// Of two saves in quick succession, only the first is reported.
 func TestAStateThatWasSavedTwice(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {
@@ -251,9 +249,9 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 		if said := r.says(); said != guestboot.Ready {
 			t.Fatalf("the guest says %q", said)
 		}
-		r.happens("restore") // which it has done
-		// A save that changes nothing. Once it is read, the event before is
-		// answered, and does not find the configuration that follows.
+		r.happens("restore") // the guest has done this
+		// A save that changes nothing. Once it is read, the event before is answered, and does not
+		// find the configuration that follows.
 		r.happens("resume")
 		r.configure(copied())
 		r.happens("restore")

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// standard are the streams that the engine gave to the guest: where its
-// configuration comes from and where it answers. In a saved state they lead
-// nowhere; an instance that is restored from it has new ones.
+// standard are the streams that the engine gave to the guest: the source of its configuration and
+// the destination of its answers. In a saved state they lead nowhere; a restored instance has new
+// ones.
 type standard struct{ in, out, err int }
 
-// keptAbove is where they are kept, clear of the numbers that mean something.
+// keptAbove is the least descriptor for them, above the descriptors with a meaning.
 const keptAbove = 10
 
-// silence points the standard streams at nothing, so that no later message
-// of ours blocks on a pipe without a reader, and keeps them elsewhere.
+// silence redirects the standard streams to nothing, so that a later message does not block on a
+// pipe without a reader, and keeps the originals elsewhere.
 func silence() (standard, error) {
 	var kept [3]int
 	for fd := range kept {
@@ -44,8 +44,8 @@ func silence() (standard, error) {
 	return streams, nil
 }
 
-// descriptor reads and writes a descriptor as it is, without the runtime's
-// poller: it may be another file each time.
+// descriptor reads and writes a descriptor directly, without the runtime's poller: it may be
+// another file each time.
 type descriptor int
 
 // Read implements io.Reader.

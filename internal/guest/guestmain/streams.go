@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// streams are the connections from outside, so that all can be cut at once
-// while the listeners stay.
+// streams holds the connections from outside, so that all can be cut at once while the listeners
+// stay.
 type streams struct {
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
 }
 
-// observe is the ConnState of a server.
+// observe is the ConnState function of a server.
 func (s *streams) observe(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -46,11 +46,11 @@ func (s *streams) cut() {
 	s.open = nil
 	s.mu.Unlock()
 	for conn := range open {
-		_ = conn.Close() // it is of no more use, whatever it says
+		_ = conn.Close() // it is of no more use, so an error does not matter
 	}
 }
 
-// kept is a listener whose connections are among the streams.
+// kept is a listener whose connections are added to streams.
 type kept struct {
 	net.Listener
 	streams *streams

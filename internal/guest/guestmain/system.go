@@ -19,41 +19,40 @@ import (
 	"github.com/crannog/crannog/internal/host/memtrim"
 )
 
-// Memory is paid for in every sandbox, processor time only where something
-// happens: so the collector runs early.
+// Every sandbox pays for memory all the time, and for processor time only when something happens:
+// so the collector runs early.
 const (
 	collectPercent = 40
 	memoryTarget   = 32 << 20
 )
 
-// maxProcs bounds the threads that run Go code at once. Two is the least: a
-// start of a process holds one until the program is loaded.
+// maxProcs limits the threads that run Go code at once. Two is the minimum: starting a process
+// blocks one until the program is loaded.
 const maxProcs = 4
 
-// tune lets the collector rest until settle, unless memory passes the target:
-// the start and the first command leave nothing worth its time.
+// tune turns the collector off until settle, unless memory exceeds the target: the start and the
+// first command leave little garbage.
 func tune() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryTarget)
 	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 }
 
-// settleAfter is when the start's memory is given back: not while the first
-// command, which mostly comes at once, would have to wait for it.
+// settleAfter is when the start's memory is given back: later than the first command, which mostly
+// comes at once and must not wait for it.
 const settleAfter = 2 * time.Second
 
-// settle gives back what only the start needed, and from then on the collector
-// runs early and what a busy time took goes back after it.
+// settle gives back memory that only the start needed. From then on the collector runs early, and
+// memory is given back after each busy time.
 func settle() {
 	debug.SetGCPercent(collectPercent)
 	debug.FreeOSMemory()
 	memtrim.GiveBack(memtrim.After)
 }
 
-// keepDescriptors marks what this process has open as not for its children.
-// A library may have opened something before main without saying so, and a
-// descriptor of ours in a program of the user's is a way around every check
-// of a path.
+// keepDescriptors marks the open descriptors of this process as not for its children. A library may
+// have opened something before main, and one of our descriptors in a user's program would bypass
+// every check of a path.
 func keepDescriptors() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors: %w", err)
@@ -61,18 +60,17 @@ func keepDescriptors() error {
 	return nil
 }
 
-// ignoreSignals keeps the sandbox alive when somebody signals its first
-// process. Its end comes from outside or from its clock. The signals are
-// taken and dropped rather than ignored, because children inherit what is
-// ignored. A write to a pipe without a reader is an error and no signal's
-// business.
+// ignoreSignals keeps the sandbox alive when a program signals its first process. Only a request or
+// the time limit ends it. The signals are received and dropped rather than ignored, because
+// children inherit ignored signals. A write to a pipe without a reader is an error instead of a
+// signal.
 func ignoreSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM)
 }
 
-// directories that programs expect. They are made where the template has
-// none, and left alone where it has.
+// directories that programs expect. They are created if the template has none, and left alone
+// otherwise.
 var directories = []struct {
 	path string
 	mode fs.FileMode
@@ -83,8 +81,8 @@ var directories = []struct {
 	{"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// furnish makes the directories that programs expect, and the user's the
-// user's.
+// furnish creates the directories that programs expect, and gives the user's directories to the
+// user.
 func furnish(cfg guest.Config, users identity.Users) error {
 	for _, d := range directories {
 		if err := ensure(d.path, d.mode); err != nil {
@@ -100,15 +98,15 @@ func furnish(cfg guest.Config, users identity.Users) error {
 			return err
 		}
 	}
-	// In an image that names another user, clients may still name this one. Without root
-	// on the host, all files of an image are root's.
+	// Clients may also name this user in an image that names another one. Without root on the host,
+	// all files of an image belong to root.
 	if other, err := users.Lookup("user"); err == nil && other.Home == "/home/user" {
 		return hand(other.Home, other)
 	}
 	return nil
 }
 
-// ensure makes a directory if nothing is there.
+// ensure creates a directory if nothing exists at the path.
 func ensure(path string, mode fs.FileMode) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -116,11 +114,11 @@ func ensure(path string, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
-	return os.Chmod(path, mode) // the umask took bits from it
+	return os.Chmod(path, mode) // the umask removed bits
 }
 
-// hand makes dir the user's, as a template has it for root. A workspace of the
-// host's is the user's already.
+// hand gives dir to the user, because the template may have it as root's. A workspace of the host
+// belongs to the user already.
 func hand(dir string, user identity.User) error {
 	if os.Geteuid() != 0 || dir == "" || dir == "/" {
 		return nil
@@ -139,5 +137,5 @@ func hand(dir string, user identity.User) error {
 	if err := os.Lchown(dir, int(user.UID), int(user.GID)); !errors.Is(err, unix.EROFS) {
 		return err
 	}
-	return nil // the policy has sealed it
+	return nil // the policy made it read-only
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// showTools makes the programs of the host's version managers be where they are on the host. No
-// program has run yet, so no link can lead these writes elsewhere.
+// showTools makes the programs of the host's version managers available at the host's paths. No
+// program has run yet, so no link can redirect these writes.
 func showTools(root string, t guest.Tools, user identity.User) error {
 	for _, l := range t.Links {
 		if !filepath.IsAbs(l.At) || filepath.Clean(l.At) != l.At {
@@ -41,8 +41,8 @@ func showTools(root string, t guest.Tools, user identity.User) error {
 	return nil
 }
 
-// lead makes a directory and those above it, and lets all users pass through them: the home of the
-// host's user may be /root. What it makes in the user's home is the user's.
+// lead creates a directory and those above it, and lets all users pass through them: the home of
+// the host's user may be /root. Directories that it creates in the user's home belong to the user.
 func lead(root, dir string, user identity.User) error {
 	if dir == "/" {
 		return nil

@@ -13,9 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// place writes files below root, over what is there. Before any program has
-// run, a file that is to be added to must be the one that was meant; later
-// somebody inside may have changed it, and then it is theirs.
+// place writes files below root, over existing ones. Before any program has run, a file to be added
+// to must be the expected one; later a user inside may have changed it, and then it is left alone.
 func place(root string, list []guest.File, first bool) error {
 	for _, f := range list {
 		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
@@ -36,8 +35,8 @@ func place(root string, list []guest.File, first bool) error {
 	return nil
 }
 
-// relink returns the links of a configuration, and removes those of the one
-// before that it does not have: a certificate's is called after the certificate.
+// relink returns the links of a configuration, and removes those of the one before that it does not
+// have: a certificate's link is named after the certificate.
 func relink(root string, before map[string]string, list []guest.File) map[string]string {
 	now := map[string]string{}
 	for _, f := range list {
@@ -51,13 +50,13 @@ func relink(root string, before map[string]string, list []guest.File) map[string
 		}
 		path := filepath.Join(root, name)
 		if is, err := os.Readlink(path); err == nil && is == to {
-			_ = os.Remove(path) // an error leaves a link that does no harm
+			_ = os.Remove(path) // a link that is left does no harm
 		}
 	}
 	return now
 }
 
-// same says that a file is there already: a claim has no time to spare.
+// same reports whether a file exists already with its content: a claim has no time to spare.
 func same(f guest.File) bool {
 	info, err := os.Lstat(f.Path)
 	if err != nil {
@@ -76,11 +75,11 @@ func same(f guest.File) bool {
 
 func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
 
-// replacing is the name under which a file is made that takes another's place.
+// replacing is the temporary name of a file that replaces another.
 const replacing = ".crannog-new"
 
-// overwrite makes a small file say something else, in one write: a new file
-// that takes its place costs a claim several times as much.
+// overwrite replaces the content of a small file in one write: replacing the file costs a claim
+// several times as much.
 func overwrite(path string, mode uint32, content []byte) error {
 	file, size, err := openOwn(path)
 	if err != nil {
@@ -96,8 +95,8 @@ func overwrite(path string, mode uint32, content []byte) error {
 	return nil
 }
 
-// openOwn opens a file to change it where it is. That is an error for anything
-// that is more than a file of this one name.
+// openOwn opens a file to change it in place. It fails for anything but a regular file with this
+// one name.
 func openOwn(path string) (*os.File, int64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -115,9 +114,9 @@ func openOwn(path string) (*os.File, int64, error) {
 	return file, stat.Size, nil
 }
 
-// put makes a file of pieces. Programs may be reading the earlier file, so the new one replaces
-// it at once. A link at either path is never followed: the one may point to a file that cannot
-// be written, the other would be an attacker's attempt to make the guest write elsewhere.
+// put creates a file from pieces. Programs may be reading the earlier file, so the new one replaces
+// it in one step. A link at either path is never followed: one may point to a file that cannot be
+// written, the other would be an attacker's attempt to make the guest write elsewhere.
 func put(f guest.File, attribute string, pieces ...[]byte) error {
 	next := f.Path + replacing
 	err := create(next, f, attribute, pieces)
@@ -140,7 +139,7 @@ func finish(err error, next, path string) error {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
-		_ = os.Remove(next) // it may not be there; the error says more
+		_ = os.Remove(next) // it may not exist; the error says more
 	}
 	return err
 }

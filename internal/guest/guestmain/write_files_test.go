@@ -25,7 +25,7 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
 		t.Errorf("%q %v", got, err)
 	}
-	// Another file than was meant is no place to add to, and stays.
+	// Nothing is added to another file than the expected one.
 	set("another")
 	if err := place("/", []guest.File{file}, true); err == nil {
 		t.Error("another file was added to")

@@ -10,33 +10,32 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// codec is the wire's binary form, with a look at what a message would become
-// before it is read: an entry of a list takes two bytes there and a hundred
-// times as many in memory, so that bounded bytes alone would let a hostile
-// guest fill it.
+// codec is the protocol's binary form. Before it decodes a message, it checks how much memory the
+// message would take: an entry of a list takes two bytes there and a hundred times as many in
+// memory, so a limit of bytes alone would let a hostile guest fill it.
 type codec struct{ bounds Bounds }
 
-// Name is what guests call the codec.
+// Name returns the name of the codec in the protocol.
 func (codec) Name() string { return "proto" }
 
 // Marshal writes a message.
 func (c codec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend writes a message behind dst.
+// MarshalAppend appends a message to dst.
 func (codec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("%T is no message", message)
+		return nil, fmt.Errorf("%T is not a message", message)
 	}
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// Unmarshal reads a message that keeps the bounds. Fields that are not known
-// come from newer guests and are passed over.
+// Unmarshal decodes a message within the limits. It ignores unknown fields, which newer guests may
+// send.
 func (c codec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return fmt.Errorf("%T is no message", message)
+		return fmt.Errorf("%T is not a message", message)
 	}
 	data, err := c.bounds.fit(data, m.ProtoReflect().Descriptor())
 	if err != nil {
@@ -45,7 +44,7 @@ func (c codec) Unmarshal(data []byte, message any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
 }
 
-// fit returns what may be read of a message.
+// fit returns the part of a message that may be decoded.
 func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, error) {
 	items, within := b.Items, b.Within
 	for at := 0; at < len(data); {
@@ -69,8 +68,8 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 	return data, nil
 }
 
-// below counts the elements of lists and maps in a field. Messages that are
-// not in a list are not counted: of those that come again only one is kept.
+// below counts the elements of lists and maps in a field. Messages outside of lists are not
+// counted: of repeated ones only one is kept.
 func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int) error {
 	if f == nil || f.Message() == nil || f.IsMap() {
 		return nil
@@ -93,8 +92,8 @@ func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int)
 	return nil
 }
 
-// next reads a field: which it is, nil for one that is not known; what is in
-// it, if it has a length; and its own length, below zero if it is none.
+// next reads a field: which field it is, or nil for an unknown one; its content, if it has a
+// length; and its own length, which is negative if it is malformed.
 func next(data []byte, d protoreflect.MessageDescriptor) (protoreflect.FieldDescriptor, []byte, int) {
 	number, kind, tag := protowire.ConsumeTag(data)
 	if tag < 0 {

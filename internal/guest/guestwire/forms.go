@@ -5,9 +5,8 @@ import (
 	"maps"
 )
 
-// Forms are those in which the interpreter shows a value, as fields of its
-// result. Others are passed over: a program that is in its place could send
-// millions.
+// Forms are the forms in which the interpreter shows a value, as fields of its result. Others are
+// ignored: a program that has replaced it could send millions.
 type Forms struct {
 	Text       json.RawMessage `json:"text"`
 	HTML       json.RawMessage `json:"html"`
@@ -24,7 +23,7 @@ type Forms struct {
 	Extra      json.RawMessage `json:"extra"`
 }
 
-// ByName returns the forms that there are.
+// ByName returns the known forms.
 func (f *Forms) ByName() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{
 		"text": f.Text, "html": f.HTML, "markdown": f.Markdown, "svg": f.SVG, "png": f.PNG, "jpeg": f.JPEG, "pdf": f.PDF,

@@ -1,7 +1,6 @@
-// Package guestwire owns how the host's side calls a guest's services and
-// reads what they answer. An attacker who is root inside may have taken the
-// guest's place, so an answer is bounded in its bytes, and in what they become in
-// memory.
+// Package guestwire owns how the host's side calls a guest's services and reads the answers. An
+// attacker who is root inside may have replaced the guest, so an answer is limited in its bytes,
+// and in the memory that it takes.
 package guestwire
 
 import (
@@ -11,40 +10,35 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// Bounds are what one message of a guest may take. Zero is nothing, never
-// without a bound.
+// Bounds limit one message of a guest. Zero means nothing, never without a limit.
 type Bounds struct {
 	Bytes int
-	// Items is how many elements the message's own list may have.
+	// Items is the greatest number of elements in the message's own list.
 	Items int
-	// Within is how many elements the lists and maps below that may have, all
-	// together.
+	// Within is the greatest number of elements in the lists and maps below that, all together.
 	Within int
-	// Cut leaves out the items above the bound, instead of refusing the
-	// message.
+	// Cut drops the items above the limit, instead of rejecting the message.
 	Cut bool
 }
 
-// What a guest keeps to in a list of files, and what a reader therefore takes.
+// The limits of a guest's list of files, and so those of a reader.
 const (
 	MaxEntries = 100_000
 	MaxListing = 16 << 20
 )
 
-// StdinClosed is what a guest says of input for a program that takes no more.
+// StdinClosed is the guest's error for input to a program that accepts no more.
 const StdinClosed = "stdin is closed"
 
 var (
-	// Listing is for a list of files. A file may have words of its caller's.
+	// Listing is for a list of files. A file may have texts of its caller.
 	Listing = Bounds{Bytes: MaxListing, Items: MaxEntries, Within: MaxEntries}
-	// One is for what is said of one thing, or done to it: no list, but words
-	// of its caller's.
+	// One is for an answer about one thing: no list, but texts of its caller.
 	One = Bounds{Bytes: 1 << 20, Within: 10_000}
-	// Stream is for the events of a program. What it prints comes in pieces
-	// of 32 KiB, which masking may make a few times longer.
+	// Stream is for the events of a program. Output comes in pieces of 32 KiB, which redaction may
+	// make a few times longer.
 	Stream = Bounds{Bytes: 1 << 20}
-	// Running is for the list of the programs that run, each with its
-	// arguments and environment.
+	// Running is for the list of running programs, each with its arguments and environment.
 	Running = Bounds{Bytes: 16 << 20, Items: 10_000, Within: 250_000}
 )
 
@@ -61,9 +55,8 @@ func Process(doer connect.HTTPClient, base string, b Bounds) processpbconnect.Pr
 func (b Bounds) option() connect.ClientOption {
 	return connect.WithClientOptions(
 		connect.WithReadMaxBytes(max(b.Bytes, 1)), // zero is no bound there
-		// A guest compresses nothing. One that somebody has replaced would
-		// make our side unpack a bomb, to its end even where the bytes are
-		// bounded.
+		// A guest compresses nothing. One that root inside has replaced would make our side
+		// decompress a bomb, to its end even if the bytes are limited.
 		connect.WithAcceptCompression("gzip", nil, nil),
 		connect.WithCodec(codec{b}),
 	)

@@ -22,16 +22,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// entries is a list of n empty entries, as short as the wire allows.
+// entries returns a list of n empty entries, as short as the protocol allows.
 func entries(n int) []byte { return bytes.Repeat([]byte{0x0a, 0}, n) }
 
-// within puts what an entry holds into a list of one.
+// within puts an entry's content into a list of one.
 func within(inner []byte) []byte {
 	return append(binary.AppendUvarint([]byte{0x0a}, uint64(len(inner))), inner...)
 }
 
-// P45: a hostile guest makes few bytes many things in memory. They are counted
-// before they are made.
+// P45: a hostile guest makes few bytes become much memory. Elements are counted before they are
+// decoded.
 func TestUnfolding(t *testing.T) {
 	b := Bounds{Items: 100, Within: 1000}
 	words, args := bytes.Repeat([]byte{0x5a, 0}, 1001), bytes.Repeat([]byte{0x12, 0}, 1001)
@@ -67,7 +67,7 @@ func TestUnfolding(t *testing.T) {
 	}
 }
 
-// Of a longer list than is shown, the beginning is read.
+// A list that is longer than the limit is cut.
 func TestCut(t *testing.T) {
 	var list filesystempb.ListDirResponse
 	for i := range 10 {
@@ -88,8 +88,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// The count goes by two things that hold of all answers: no message is within
-// itself, and no list is of numbers, of which many go into one field.
+// The count relies on two properties of all answers: no message contains its own type, and no list
+// is of numbers, of which many fit into one field.
 func TestAnswersCanBeCounted(t *testing.T) {
 	var look func(d protoreflect.MessageDescriptor, above []protoreflect.FullName)
 	look = func(d protoreflect.MessageDescriptor, above []protoreflect.FullName) {
@@ -160,7 +160,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// What was asked for as it is, and comes as a bomb, is not unpacked.
+// A compression bomb that arrives in answer to an uncompressed request is not decompressed.
 func TestNothingIsUnpacked(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -203,7 +203,7 @@ func refusal(details int) string {
 	return `{"code":"not_found","message":"no such thing","details":[` + strings.Repeat("{},", details) + `{}]}`
 }
 
-// A refusal is JSON with a list without a bound of its own.
+// A refusal is JSON with a list that has no limit of its own.
 func TestLongRefusal(t *testing.T) {
 	asJSON := http.Header{"Content-Type": {"application/json"}}
 	g := &guest{status: http.StatusNotFound, header: asJSON, body: strings.NewReader(refusal(10))}
@@ -217,13 +217,13 @@ func TestLongRefusal(t *testing.T) {
 	}
 }
 
-// The end of a stream has a refusal in it.
+// The end of a stream contains a refusal.
 func TestLongEndOfStream(t *testing.T) {
 	end := func(details int) []byte {
 		text := `{"error":` + refusal(details) + `}`
 		return append(binary.BigEndian.AppendUint32([]byte{2}, uint32(len(text))), text...)
 	}
-	// Two events, of which one is not known and the other empty.
+	// Two events, one unknown and the other empty.
 	events := []byte{0, 0, 0, 0, 4, 0x78, 1, 0x78, 1, 0, 0, 0, 0, 0}
 	for name, read := range map[string]func(io.Reader) io.Reader{
 		"at once":      func(r io.Reader) io.Reader { return r },
@@ -245,7 +245,7 @@ type drops struct{ from io.Reader }
 
 func (d drops) Read(p []byte) (int, error) { return d.from.Read(p[:min(len(p), 1)]) }
 
-// What is taken keeps the bounds, and is what the library reads.
+// An accepted message is within the limits, and decodes like with the library.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add(entries(3))
 	f.Add(within(bytes.Repeat([]byte{0x5a, 0}, 9)))

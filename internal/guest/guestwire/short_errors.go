@@ -10,12 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxRefusal bounds the JSON in which a guest reports an error. It has a
-// list without a bound of its own, in which three bytes become more than a
-// hundred in memory.
+// maxRefusal limits the JSON in which a guest reports an error. It has a list without a limit of
+// its own, in which three bytes become more than a hundred in memory.
 const maxRefusal = 64 << 10
 
-// wary is a way to a guest on which its refusals are short.
+// wary is an HTTP client that limits the refusals of a guest.
 type wary struct{ connect.HTTPClient }
 
 // Do makes a request.
@@ -27,7 +26,7 @@ func (w wary) Do(req *http.Request) (*http.Response, error) {
 	body := res.Body
 	switch {
 	case res.StatusCode != http.StatusOK:
-		// A body that was cut is not valid JSON; then the status alone is the error.
+		// A truncated body is not valid JSON; then the status alone is the error.
 		res.Body = part{io.LimitReader(body, maxRefusal), body}
 	case req.Header.Get("Content-Type") == "application/connect+proto":
 		res.Body = part{&pieces{from: body}, body}
@@ -40,16 +39,16 @@ type part struct {
 	io.Closer
 }
 
-// The first byte of a piece is one for a compressed message; any other bit is
-// the stream's end, which is JSON.
+// A piece's first byte is 1 for a compressed message; any other bit marks the stream's end, which
+// is JSON.
 const messages = 1
 
-// pieces follows the pieces of a stream, to refuse an end that is long.
+// pieces follows the pieces of a stream, to reject an end that is too long.
 type pieces struct {
 	from io.Reader
-	head [5]byte // a piece's: its kind and length
+	head [5]byte // a piece's kind and length
 	have int     // bytes of it
-	left uint32  // bytes of the piece's content
+	left uint32  // bytes left of the piece's content
 }
 
 func (s *pieces) Read(p []byte) (int, error) {

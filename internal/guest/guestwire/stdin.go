@@ -9,28 +9,28 @@ import (
 	"connectrpc.com/connect"
 )
 
-// StdinPath is where a guest takes much input for a program: as the body of a
-// request, whose query names the program by its number. In a call all of a piece is
-// held and copied several times on both sides. A guest that has the path says so by
-// StdinHeader in its answer to a start. Guests of earlier versions do not.
+// StdinPath is where a guest accepts bulk input for a program: as the body of a request, whose
+// query has the program's number. In a call, both sides hold all of a piece and copy it several
+// times. A guest with this path announces it by StdinHeader in its answer to a start. Guests of
+// earlier versions do not have it.
 const (
 	StdinPath   = "/stdin"
 	StdinHeader = "Crannog-Stdin"
 	StdinBody   = "body" // its value
 )
 
-// MaxStdin bounds one such body. It is what proxies before a server mostly take.
+// MaxStdin limits one such body, to what proxies before a server usually accept.
 const MaxStdin = 1 << 20
 
-// stdinRefusal is how a guest says why it did not take input.
+// stdinRefusal is a guest's reason for not accepting input.
 type stdinRefusal struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// RefuseStdin answers a request that was not taken. The rest of its body is read
-// first: a connection that is closed with something to read on it can lose the
-// answer, and input that the program did not want would pass for input that was lost.
+// RefuseStdin answers a request whose input was not accepted. It reads the rest of the body first:
+// closing a connection with unread data can lose the answer, and input that the program did not
+// want would count as lost.
 func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = io.CopyN(io.Discard, r.Body, MaxStdin) // what is wrong with it is err
 	said := stdinRefusal{Code: connect.CodeOf(err).String(), Message: err.Error()}
@@ -46,8 +46,8 @@ func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	_ = json.NewEncoder(w).Encode(said) // the only error is a client that is gone
 }
 
-// StdinError returns why an answer does not say that input was taken, or nil. What is
-// not a guest's own refusal has the code that a call's would have.
+// StdinError returns the reason why input was not accepted, or nil. An answer that is not a guest's
+// own refusal gets the code that a call's would have.
 func StdinError(res *http.Response) error {
 	if res.StatusCode == http.StatusNoContent {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// F29: what a guest says of a body is what it would say of a call.
+// F29: a guest's errors about a body are those about a call.
 func TestF29RefusalsOfInput(t *testing.T) {
 	for _, err := range []*connect.Error{
 		connect.NewError(connect.CodeInternal, errors.New(StdinClosed)),

@@ -6,16 +6,15 @@ import (
 	"syscall"
 )
 
-// Actor does work as users. The zero Actor does all of it as the current
-// user, which is all that a guest without root's rights can do.
+// Actor does work as users. The zero Actor does everything as the current user, which is all that a
+// guest without root can do.
 type Actor struct {
-	// Switch says that the guest runs as root and may become others.
+	// Switch is set if the guest runs as root and may become other users.
 	Switch bool
 }
 
-// Attr returns how to start a process as u, in a session of its own, so that
-// a signal to its group reaches its children and no other process. Only root's
-// processes have capabilities.
+// Attr returns the attributes for starting a process as u, in its own session, so that a signal to
+// its group reaches its children and no other process. Only root's processes have capabilities.
 func (a Actor) Attr(u User) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if !a.Switch {
@@ -25,14 +24,14 @@ func (a Actor) Attr(u User) *syscall.SysProcAttr {
 	return attr
 }
 
-// outcome is how work on another goroutine ended.
+// outcome is the result of work on another goroutine.
 type outcome struct {
 	err      error
 	panicked any
 }
 
-// Do runs work with the rights of u and returns its error. work must not
-// start processes or goroutines that rely on those rights.
+// Do runs work with the rights of u and returns its error. work must not start processes or
+// goroutines that rely on those rights.
 func (a Actor) Do(u User, work func() error) error {
 	if !a.Switch || u.UID == 0 {
 		return work()
@@ -46,9 +45,9 @@ func (a Actor) Do(u User, work func() error) error {
 	return out.err
 }
 
-// become owns its goroutine: where the thread cannot be made root's again it
-// stays locked, and the runtime ends the thread together with the goroutine.
-// Otherwise the next request on it would run with a stranger's rights.
+// become owns its goroutine: if the thread cannot become root's again it stays locked, and the
+// runtime ends the thread with the goroutine. Otherwise the next request on it would run with
+// another user's rights.
 func (a Actor) become(u User, work func() error, done chan<- outcome) {
 	runtime.LockOSThread()
 	var out outcome

@@ -72,8 +72,8 @@ func TestDoSwitches(t *testing.T) {
 	}
 }
 
-// F11: the user has no way past file permissions, neither for work of the
-// guest's nor in a process.
+// F11: file permissions cannot be bypassed by the user, neither in the guest's work nor in a
+// process.
 func TestF11NoWayPastPermissions(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestF11NoWayPastPermissions(t *testing.T) {
 	}
 }
 
-// No thread may keep a user's rights, and errors and panics come through.
+// No thread may keep a user's rights, and errors and panics are passed on.
 func TestDoRestores(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	a := identity.Actor{Switch: true}

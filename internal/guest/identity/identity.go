@@ -1,6 +1,5 @@
-// Package identity owns who inside the sandbox a request acts as: it looks
-// users up, resolves paths from their point of view, and does work with
-// exactly their rights.
+// Package identity owns the user inside the sandbox as whom a request acts: it looks users up,
+// resolves paths from their point of view, and does work with exactly their rights.
 package identity
 
 import (
@@ -21,17 +20,17 @@ type User struct {
 
 // Users finds accounts. It is safe for concurrent use.
 type Users interface {
-	// Lookup returns *UnknownError for a name that is no account.
+	// Lookup returns *UnknownError if there is no account of the name.
 	Lookup(name string) (User, error)
-	// UserName and GroupName return the number as text where no account has it.
+	// UserName and GroupName return the number as text if no account has it.
 	UserName(uid uint32) string
 	GroupName(gid uint32) string
 }
 
-// UnknownError says that a request names no account.
+// UnknownError is returned for a request with an unknown account.
 type UnknownError struct {
 	Name string
-	Why  string // what else is to say, or ""
+	Why  string // further text, or ""
 }
 
 func (e *UnknownError) Error() string {
@@ -42,12 +41,12 @@ func (e *UnknownError) Error() string {
 	return text
 }
 
-// Accounts answers which user a request acts as.
+// Accounts decides as which user a request acts.
 type Accounts struct {
 	Users
-	// Default is the user where a request names none.
+	// Default is the user if a request names none.
 	Default string
-	// NoRoot says that no request acts as the superuser.
+	// NoRoot means that no request acts as root.
 	NoRoot bool
 }
 
@@ -58,13 +57,13 @@ func (a Accounts) ByName(name string) (User, error) {
 	}
 	user, err := a.Lookup(name)
 	if err == nil && a.NoRoot && user.UID == 0 {
-		return User{}, &UnknownError{Name: name, Why: "the policy forbids to be root"}
+		return User{}, &UnknownError{Name: name, Why: "the policy does not allow root"}
 	}
 	return user, err
 }
 
-// ByHeader reads the user from HTTP Basic credentials, whose password means
-// nothing: the access token was checked before. Other schemes name no user.
+// ByHeader reads the user from HTTP Basic credentials, ignoring the password: the access token was
+// checked before. Other schemes name no user.
 func (a Accounts) ByHeader(h http.Header) (User, error) {
 	scheme, rest, _ := strings.Cut(h.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Basic") {

@@ -19,7 +19,7 @@ func (pair) Lookup(name string) (User, error) {
 func (pair) UserName(uint32) string  { return "" }
 func (pair) GroupName(uint32) string { return "" }
 
-// The number is what makes root, not the name.
+// The number makes a user root, not the name.
 func TestNobodyIsRootWhereThePolicySaysSo(t *testing.T) {
 	for _, name := range []string{"root", "toor"} {
 		var unknown *UnknownError

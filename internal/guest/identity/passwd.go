@@ -13,12 +13,10 @@ import (
 	"sync"
 )
 
-// maxDatabase bounds what is read of a file that root inside may have filled
-// with anything.
+// maxDatabase limits what is read of a file that root inside may have filled with anything.
 const maxDatabase = 4 << 20
 
-// Passwd reads accounts from passwd and group in a directory, and again when
-// one of them changes.
+// Passwd reads accounts from passwd and group in a directory, and again when one of them changes.
 type Passwd struct {
 	dir string
 
@@ -29,7 +27,7 @@ type Passwd struct {
 	groups map[uint32]string
 }
 
-// stamp tells versions of a file apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	modified, size int64
 }
@@ -37,8 +35,8 @@ type stamp struct {
 // NewPasswd reads from dir, which is /etc in a sandbox.
 func NewPasswd(dir string) *Passwd { return &Passwd{dir: dir} }
 
-// Lookup finds an account by name, or, as the configuration of an image may name it, by
-// USER[:GROUP] of names or numbers. A number may be of no account.
+// Lookup finds an account by name or, as in the configuration of an image, by USER[:GROUP] with
+// names or numbers. A number need not have an account.
 func (p *Passwd) Lookup(name string) (User, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +49,7 @@ func (p *Passwd) Lookup(name string) (User, error) {
 	return p.byNumber(name)
 }
 
-// byNumber finds the user of a text that is no account's name. p.mu must be held.
+// byNumber returns the user of a text that is not an account's name. p.mu must be held.
 func (p *Passwd) byNumber(text string) (User, error) {
 	name, group, grouped := strings.Cut(text, ":")
 	u, ok := p.users[name]
@@ -80,7 +78,7 @@ func (p *Passwd) byNumber(text string) (User, error) {
 	if err != nil {
 		return User{}, &UnknownError{Name: text}
 	}
-	// The group that is named takes the place of all others, as with other runtimes.
+	// The named group replaces all others, as in other runtimes.
 	u.GID, u.Groups = uint32(gid), nil
 	return u, nil
 }
@@ -98,7 +96,7 @@ func (p *Passwd) GroupName(gid uint32) string {
 func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// An unreadable database leaves the number, which is the true answer.
+	// If the database cannot be read, the number is returned, which is still true.
 	if err := p.refresh(); err == nil {
 		if name, ok := from()[id]; ok {
 			return name
@@ -146,8 +144,7 @@ func readBounded(name string) ([]byte, error) {
 	return data, nil
 }
 
-// parse reads both files. Lines that make no sense are passed over, as libc
-// does.
+// parse parses both files. It ignores malformed lines, like libc.
 func parse(passwd, group []byte) (map[string]User, map[uint32]string, map[uint32]string) {
 	users, names := map[string]User{}, map[uint32]string{}
 	for f := range records(passwd, 7) {

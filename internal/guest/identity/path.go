@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxPath is the longest path that Linux takes.
+// maxPath is the longest path that Linux accepts.
 const maxPath = 4096
 
 // Errors of Resolve.
@@ -15,10 +15,9 @@ var (
 	ErrPathLong = errors.New("path is longer than 4096 bytes")
 )
 
-// Resolve turns the path of a request into an absolute one. Relative paths
-// begin at the user's home, as does "~". An empty path is fallback or, where
-// that is empty too, the home. The result may lead anywhere in the sandbox:
-// what the user may do there is up to its kernel.
+// Resolve converts the path of a request into an absolute one. Relative paths begin at the user's
+// home, and so does "~". An empty path is fallback or, if that is empty too, the home. The result
+// may lead anywhere in the sandbox: the sandbox's kernel decides what the user may do there.
 func (u User) Resolve(name, fallback string) (string, error) {
 	if strings.IndexByte(name, 0) >= 0 {
 		return "", ErrPathNUL

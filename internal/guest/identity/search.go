@@ -6,11 +6,11 @@ import (
 )
 
 // homePrograms are the directories below a home in which pip, npm, pipx, uv, gem, go install and
-// cargo install put the commands that a user installs.
+// cargo install put a user's commands.
 var homePrograms = []string{".local/bin", "go/bin", ".cargo/bin"}
 
 // SearchPath returns a PATH with a home's own programs before those of the system, so that a
-// command is found that has just been installed, also one that replaces the system's.
+// command is found that has just been installed, even one that replaces the system's.
 func SearchPath(home, system string) string {
 	if home == "" || home == "/" {
 		return system // the account has no home

@@ -6,13 +6,12 @@ import (
 	"unsafe"
 )
 
-// keep leaves an ID as it is in the setres calls.
+// keep leaves an ID unchanged in the setres calls.
 const keep = ^uintptr(0)
 
-// assume gives the calling thread the effective rights of u. It uses raw
-// calls because the library's change all threads of the process. The real
-// and saved IDs stay root's: they are the way back, and they keep the user's
-// own processes from sending signals to the thread.
+// assume gives the calling thread the effective rights of u. It uses raw calls because the
+// library's change all threads of the process. The real and saved IDs stay root's, so that it can
+// change back, and so that the user's own processes cannot send signals to the thread.
 func assume(u User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err

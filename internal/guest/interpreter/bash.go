@@ -26,9 +26,9 @@ var bashLanguage = &language{
 	exits:   true,
 }
 
-// encodeBash renders a request as commands. The code is one quoted word, so
-// no code can end it and speak to the worker outside of it. The empty line
-// lets the parser recover from code that ends inside a quotation.
+// encodeBash encodes a request as commands. The code is one quoted word, so no code can end it and
+// give commands to the worker. The empty line lets the parser recover from code that ends inside a
+// quotation.
 func encodeBash(r request) []byte {
 	var b strings.Builder
 	switch {
@@ -55,7 +55,7 @@ func confirmBash(n int) []byte {
 	return fmt.Appendf(nil, "{ __crannog_done %d \"$?\"; } 2>/dev/null\n", n)
 }
 
-// encodeBash renders a renewal as one command of the worker's.
+// encodeBash encodes a renewal as one command of the worker.
 func (r renewal) encodeBash() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "__crannog_renew %d", r.Seed)
@@ -79,8 +79,7 @@ func (r renewal) encodeBash() []byte {
 	return []byte("{ " + b.String() + "; } 2>/dev/null\n")
 }
 
-// quoteBash renders text as one word on one line. NUL bytes are left out, as
-// bash leaves them out of scripts.
+// quoteBash encodes text as one word on one line. It drops NUL bytes, as bash does in scripts.
 func quoteBash(s string) string {
 	var b strings.Builder
 	b.WriteString("$'")

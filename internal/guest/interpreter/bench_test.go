@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkWorkerReady measures from the start of a worker's process until it
-// can take code.
+// BenchmarkWorkerReady measures from the start of a worker's process until it can run code.
 func BenchmarkWorkerReady(b *testing.B) {
 	for _, lang := range []string{"python", "javascript", "bash"} {
 		b.Run(lang, func(b *testing.B) {
@@ -26,7 +25,7 @@ func BenchmarkWorkerReady(b *testing.B) {
 	}
 }
 
-// BenchmarkInterpreterAlone measures what a worker's start cannot be below.
+// BenchmarkInterpreterAlone measures the lower limit of a worker's start.
 func BenchmarkInterpreterAlone(b *testing.B) {
 	for lang, argv := range map[string][]string{
 		"python": {"/usr/bin/python3", "-c", "pass"}, "javascript": {"/usr/bin/node", "-e", "0"}, "bash": {"/bin/bash", "-c", ":"},
@@ -41,8 +40,7 @@ func BenchmarkInterpreterAlone(b *testing.B) {
 	}
 }
 
-// BenchmarkExecute measures a small execution in a context that is warm, with
-// its HTTP request.
+// BenchmarkExecute measures a small execution in a warm context, with its HTTP request.
 func BenchmarkExecute(b *testing.B) {
 	for lang, code := range map[string]string{"python": "print(1 + 1)", "javascript": "console.log(1 + 1)", "bash": "echo 2"} {
 		b.Run(lang, func(b *testing.B) {
@@ -56,7 +54,7 @@ func BenchmarkExecute(b *testing.B) {
 	}
 }
 
-// BenchmarkOutput measures how fast text goes through.
+// BenchmarkOutput measures how fast text is passed on.
 func BenchmarkOutput(b *testing.B) {
 	box := newBox(b)
 	for b.Loop() {

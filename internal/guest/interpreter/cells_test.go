@@ -2,8 +2,8 @@ package interpreter
 
 import "testing"
 
-// F17: code in a string literal of a caller's program is indented as that program is, after a first
-// line that is empty. IPython runs it, and so do E2B's own tests.
+// F17: code in a string literal of a caller's program is indented like that program, after an empty
+// first line. IPython runs it, and so do E2B's own tests.
 func TestF17IndentedCells(t *testing.T) {
 	b := newBox(t)
 	for _, c := range []struct{ code, text, stdout string }{
@@ -27,7 +27,7 @@ func TestF17IndentedCells(t *testing.T) {
 			t.Errorf("%q: stdout %q, shows %q, error %+v", c.code, o.stdout, o.text(), o.err)
 		}
 	}
-	// What is wrong stays an error, at the line that the caller can find.
+	// Wrong code still fails, at the line that the caller can find.
 	for _, c := range []struct{ code, name, trace string }{
 		{"\n    x = 1\n  y = 2", "IndentationError", "line 3"},
 		{"\n    x = 1\n        y = 2", "IndentationError", "line 3"},
@@ -44,7 +44,7 @@ func TestF17IndentedCells(t *testing.T) {
 	}
 }
 
-// F7: the first package that a user installs makes the directory of packages, which Python has left
+// F7: the first package that a user installs creates the directory of packages, which Python left
 // out at its start because it did not exist. It is found in the cell that installs it and later.
 func TestF7PackagesInstalledByACellAreFound(t *testing.T) {
 	const install = `
@@ -64,13 +64,13 @@ def install(name, text):
 	shows(b, install+"install('first.py', 'x = 1')\nimport first\nfirst.x", "1")
 	shows(b, "install('second.py', 'x = 2')\nimport second\nsecond.x", "2")
 
-	// As at a start, they come before the system's.
+	// As at a start, they precede the system's.
 	b = newBox(t)
 	b.python("import sys\nsys.path.append('/x/dist-packages')").fine(t)
 	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").fine(t)
 	shows(b, "import site\nsys.path.index(site.getusersitepackages()) < min(i for i, p in enumerate(sys.path) if p.endswith('dist-packages'))", "True")
 
-	// Where the user's directory is switched off, it stays so.
+	// If the user's directory is switched off, it stays so.
 	b = newBox(t)
 	b.env["PYTHONNOUSERSITE"] = "1"
 	b.python(install + "install('third.py', '')").fine(t)
@@ -79,8 +79,8 @@ def install(name, text):
 	}
 }
 
-// F18: E2B's kernel shows a picture that is saved under a name. One that is saved into memory or an
-// open file stays unseen, and so does a figure, which plt.show() shows.
+// F18: like E2B's kernel, it shows a picture that is saved under a name. One that is saved into
+// memory or an open file is not shown, nor is a figure, which plt.show() shows.
 func TestF18SavedPicturesAreShown(t *testing.T) {
 	needModules(t)
 	b := newBox(t)

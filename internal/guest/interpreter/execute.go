@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// lastMessages is how long the messages of a worker that has ended may take.
-// They are in the pipe already.
+// lastMessages limits the wait for the messages of a worker that has ended. They are in the pipe
+// already.
 const lastMessages = 200 * time.Millisecond
 
-// execution is one run of code: it passes on what the worker says to the
-// client and knows how it ended.
+// execution is one run of code: it passes the worker's messages on to the client and knows how it
+// ended.
 type execution struct {
 	out  *stream
 	n    int
 	from time.Time     // when the code began, by the wall clock
 	done chan struct{} // closed when the worker is finished with the code
 
-	failed bool // an error line is written; the wire allows one
+	failed bool // an error line was written; the protocol allows one
 }
 
 // text implements listener.
@@ -50,14 +50,13 @@ func (e *execution) fail(err execError) {
 	}
 }
 
-// exitError is how a shell's exit status looks to a client.
+// exitError returns a shell's exit status as a client sees it.
 func exitError(status int) execError {
 	text := fmt.Sprintf("exit status %d", status)
 	return execError{Name: "ExitError", Value: text, Traceback: text}
 }
 
-// execute runs code and writes all that the client sees. An error means that
-// nothing ran.
+// execute runs code and writes everything that the client sees. An error means that nothing ran.
 func (x *session) execute(ctx context.Context, code string, env map[string]string, out *stream) error {
 	severed := x.server.severance()
 	waiting := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
@@ -78,15 +77,15 @@ func (x *session) execute(ctx context.Context, code string, env map[string]strin
 	defer w.attach(nil)
 	r := request{N: e.n, Code: code, Env: env, Language: x.lang.name}
 	x.server.workers.Go(func() {
-		// It fails only when the worker is gone, which follow sees. A worker
-		// that does not read must not keep us from noticing that.
+		// It fails only when the worker is gone, which follow notices. A worker that does not read
+		// must not keep us from noticing that.
 		_ = w.send(r)
 	})
 	x.follow(client{ctx.Done(), severed}, w, e, aborted)
 	return nil
 }
 
-// abortable lets others end the execution through interruptWith.
+// abortable allows interruptWith to end the execution.
 func (x *session) abortable() <-chan execError {
 	reason := make(chan execError, 1)
 	x.mu.Lock()
@@ -106,11 +105,11 @@ func (x *session) unabortable() {
 	x.abort = nil
 }
 
-// client is who waits for an execution. Left is closed when it has gone, and
-// severed, before that, if it could not help it.
+// client is the client that waits for an execution. Left is closed when it has gone, and before
+// that severed, if it did not leave by itself.
 type client struct{ left, severed <-chan struct{} }
 
-// wasSevered says that a client that has gone did not leave by itself.
+// wasSevered reports that a client that has gone did not leave by itself.
 func (c client) wasSevered() bool {
 	select {
 	case <-c.severed:
@@ -163,11 +162,10 @@ func (w *worker) finish(e *execution, reason *execError) {
 	e.out.end()
 }
 
-// ended reports a worker that ended during an execution. Its last words are
-// in the pipes still.
+// ended reports a worker that ended during an execution. Its last output is in the pipes still.
 func (x *session) ended(w *worker, e *execution) {
-	// A process that the code left behind may hold the pipe open, so the end
-	// of the messages is not waited for without a limit.
+	// A process that the code left behind may hold the pipe open, so the wait for the end of the
+	// messages is limited.
 	select {
 	case <-w.lost:
 	case <-time.After(lastMessages):

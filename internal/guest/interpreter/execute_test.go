@@ -26,15 +26,15 @@ var endless = map[string]string{
 	"bash":       "echo go; while true; do :; done",
 }
 
-// state is code that remembers something, and code that shows it.
+// state is code that sets a variable, and code that shows it.
 var state = map[string][2]string{
 	"python":     {"kept = 'yes'", "print(globals().get('kept'))"},
 	"javascript": {"let kept = 'yes'", "console.log(globalThis.kept)"},
 	"bash":       {"kept=yes", "echo $kept"},
 }
 
-// begin starts an execution and returns once it has printed something, with
-// what ends the connection.
+// begin starts an execution and returns once it has printed something, with a function that ends
+// the connection.
 func (b *box) begin(body payload) (lines *bufio.Reader, leave func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -72,8 +72,8 @@ func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
 			b.t = t
-			// Nothing but the interrupt ends it: on a busy machine it may be
-			// slow, and force costs the state.
+			// Only the interrupt ends it: on a busy machine it may be slow, and a kill loses the
+			// state.
 			b.server.pace.interrupt = hosttest.Patience(hosttest.Hang)
 			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
 			_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
@@ -86,15 +86,15 @@ func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
 	}
 }
 
-// What sleeps, waits or has started a program is interrupted as well.
+// Code that sleeps, waits or has started a program is interrupted too.
 func TestLeavingInterruptsWaiting(t *testing.T) {
 	for name, body := range map[string]payload{
 		"python sleep":  {"code": "print('go')\nimport time; time.sleep(100)"},
 		"python await":  {"code": "print('go')\nimport asyncio; await asyncio.sleep(100)"},
 		"python child":  {"code": "print('go')\n!sleep 100"},
 		"python thread": {"code": "import threading\nprint('go')\nt = threading.Thread(target=lambda: __import__('time').sleep(1), daemon=True); t.start(); t.join()"},
-		// From within the wait: Node itself loses, or keeps for the next script, a
-		// signal that comes just when a script's last line has run.
+		// From within the wait: Node itself loses a signal, or keeps it for the next script, if it
+		// comes just after a script's last line.
 		"js await":      {"language": "js", "code": "setTimeout(() => console.log('go')); await new Promise(r => setTimeout(r, 1e6))"},
 		"bash child":    {"language": "bash", "code": "echo go; for i in 1 2 3; do sleep 100; done"},
 		"bash function": {"language": "bash", "code": "f() { echo go; sleep 100 | cat; echo never; }; f"},
@@ -308,7 +308,7 @@ func TestNothingIsLeft(t *testing.T) {
 	hosttest.Eventually(t, "workers end", func() bool { return len(children(t)) == 0 })
 }
 
-// children lists the processes that this one has started.
+// children returns the processes that this one has started.
 func children(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
@@ -325,8 +325,7 @@ func children(t *testing.T) []string {
 	return found
 }
 
-// The programs that code starts get none of the pipes that belong to the
-// protocol.
+// The programs that code starts inherit none of the pipes of the protocol.
 func TestProgramsDoNotGetThePipes(t *testing.T) {
 	b := newBox(t)
 	for lang, code := range map[string]string{
@@ -392,7 +391,7 @@ func TestRemovalDuringAnExecution(t *testing.T) {
 	}
 }
 
-// Text of every kind arrives as it was sent.
+// Text of every kind arrives unchanged.
 func TestOddCharacters(t *testing.T) {
 	b := newBox(t)
 	const odd = "é世😀\u2028\u0085\x7f\t\"'\\`$HOME %s !x"
@@ -408,7 +407,7 @@ func TestOddCharacters(t *testing.T) {
 		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != odd+"\n" {
 			t.Errorf("%s: %q, want %q", lang, o.stdout, odd)
 		}
-		// A NUL is in no program; that it is there must not hang or kill.
+		// A program cannot contain a NUL; one in the code must not hang or kill the worker.
 		b.run(payload{"language": lang, "code": "\x00"})
 		if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.count != 3 {
 			t.Errorf("%s after a NUL: %+v", lang, o.lines)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// needModules fails and names the missing modules: a figure test that never
-// draws a figure would prove nothing.
+// needModules fails and names the missing modules: a figure test that never draws a figure would
+// prove nothing.
 func needModules(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import matplotlib, pandas, PIL").CombinedOutput()
@@ -63,8 +63,7 @@ func checkPNG(t *testing.T, data string) {
 	}
 }
 
-// matplotlib looks for IPython when a figure is made, and asks what it finds
-// there for more than display().
+// When a figure is made, matplotlib looks for IPython, and uses more of it than display().
 func TestFiguresAfterTheDisplayModule(t *testing.T) {
 	needModules(t)
 	b := newBox(t)
@@ -79,8 +78,8 @@ func TestFiguresAfterTheDisplayModule(t *testing.T) {
 	}
 }
 
-// F19: matplotlib keeps a pie's shares in single precision, so nine tenths of it are 323.9999914°.
-// E2B rounds what it computes: its own test of a pie wants 324.
+// F19: matplotlib stores a pie's shares in single precision, so nine tenths of it are 323.9999914°.
+// E2B rounds computed values: its own test of a pie wants 324.
 func TestF19ComputedNumbersAreRounded(t *testing.T) {
 	needModules(t)
 	b := newBox(t)
@@ -91,7 +90,7 @@ func TestF19ComputedNumbersAreRounded(t *testing.T) {
 		{"plt.pie([1, 1, 1], counterclock=False); plt.show()", `{"angle":120,"label":"","radius":1},{"angle":120,`},
 		{"plt.pie([2, 5], labels=['a', 'b']); plt.show()", `{"angle":102.8571,"label":"a","radius":1},{"angle":257.1429,"label":"b","radius":1}`},
 		{"plt.boxplot([[0.1, 0.1 + 0.2, 0.7, 1.1]]); plt.show()", `"first_quartile":0.25,"label":"1","max":1.1,"median":0.5,"min":0.1,"outliers":[],"third_quartile":0.8`},
-		// What the code plots is its own number and stays as it is.
+		// A plotted value is the code's own number and stays unchanged.
 		{"plt.plot([0, 1], [1/3, 123456789.123456789]); plt.show()", `"points":[[0,0.3333333333333333],[1,123456789.12345679]]`},
 	} {
 		o := b.python(c.code).fine(t)

@@ -71,7 +71,7 @@ pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', 
 func TestFiguresAreShownOnce(t *testing.T) {
 	needModules(t)
 	b := newBox(t)
-	// The stand-in must not look like a whole IPython to matplotlib.
+	// The stand-in must not look like a complete IPython to matplotlib.
 	b.python("import IPython\nfrom IPython.display import display\nimport matplotlib.pyplot as plt\nf = plt.figure(); plt.close()").fine(t)
 	for code, want := range map[string]int{
 		"plt.plot([1, 2]); None":                                                           1,

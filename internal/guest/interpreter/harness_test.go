@@ -42,7 +42,7 @@ func (p plainProcess) Family() ([]census.Member, error) {
 func (p plainProcess) pid() string { return strconv.Itoa(p.cmd.Process.Pid) }
 
 func (p plainProcess) Wait() Exit {
-	_ = p.cmd.Wait() // how it ended is in ProcessState
+	_ = p.cmd.Wait() // the result is in ProcessState
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return Exit{Signal: status.Signal()}
@@ -133,7 +133,7 @@ type line struct {
 	IsMain    *bool           `json:"is_main_result"`
 }
 
-// outcome is all that one execution gave.
+// outcome is everything that one execution returned.
 type outcome struct {
 	lines          []line
 	stdout, stderr string
@@ -189,7 +189,7 @@ func (b *box) call(method, path string, body any) (int, string) {
 	return resp.StatusCode, string(data)
 }
 
-// run executes and checks what holds for every execution.
+// run executes code and checks what must hold for every execution.
 func (b *box) run(body payload) outcome {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), "POST", "/execute", body, testToken)

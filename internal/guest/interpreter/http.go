@@ -11,8 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxBody bounds a request. Code is written by people and models; data goes
-// through files.
+// maxBody limits a request. Code is written by people and models; data is sent as files.
 const maxBody = 16 << 20
 
 func (s *Server) routes() {
@@ -25,7 +24,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("DELETE /contexts/{id}", s.handleRemove)
 }
 
-// contextInfo is a context on the wire.
+// contextInfo is a context in the protocol.
 type contextInfo struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
@@ -80,14 +79,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, sess *session, c
 	}
 }
 
-// report logs what is our fault rather than the client's.
+// report logs an error that is our fault rather than the client's.
 func (s *Server) report(sess *session, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		s.opts.Log.Error("execution failed", "context", sess.id, "language", sess.lang.name, "err", err)
 	}
 }
 
-// target finds where code runs.
+// target returns the context in which code runs.
 func (s *Server) target(id, language string) (*session, error) {
 	if id != "" && language != "" {
 		return nil, fault.New(fault.Invalid, "context_and_language", "Only one of context_id or language can be provided")
@@ -98,8 +97,8 @@ func (s *Server) target(id, language string) (*session, error) {
 	return s.byLanguage(language)
 }
 
-// authorized compares in constant time, so that a program inside the sandbox
-// cannot find the token by measuring.
+// authorized compares in constant time, so that a program inside the sandbox cannot find the token
+// by measuring.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.opts.AccessToken == nil {
 		return false
@@ -156,7 +155,7 @@ func (s *Server) handleRemove(w http.ResponseWriter, r *http.Request) {
 	reply(w, nil)
 }
 
-// readJSON reads a body, which may be empty where every field is optional.
+// readJSON parses a body, which may be empty if every field is optional.
 func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -169,13 +168,13 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fault.Wrap(err, fault.Invalid, "bad_json", "The request is not the JSON object that is expected: "+err.Error())
+		return fault.Wrap(err, fault.Invalid, "bad_json", "The request is not the expected JSON object: "+err.Error())
 	}
 	return nil
 }
 
-// checkEnv refuses what no environment can hold, before it fails in the
-// middle of an execution.
+// checkEnv rejects variables that no environment can hold, before they fail in the middle of an
+// execution.
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsAny(v, "\x00") {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// newContext makes a context and returns its ID.
+// newContext creates a context and returns its ID.
 func (b *box) newContext(body payload) string {
 	b.t.Helper()
 	status, text := b.call("POST", "/contexts", body)
@@ -83,8 +83,8 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/execute", payload{"code": "1", "context_id": "x"}, 404, "Context x not found"},
 		{"POST", "/execute", payload{"code": "1", "language": "cobol"}, 400, `Language "cobol" is not supported`},
 		{"POST", "/execute", payload{}, 400, "code is missing"},
-		{"POST", "/execute", payload{"code": 5}, 400, "not the JSON object"},
-		{"POST", "/execute", []int{1}, 400, "not the JSON object"},
+		{"POST", "/execute", payload{"code": 5}, 400, "not the expected JSON object"},
+		{"POST", "/execute", []int{1}, 400, "not the expected JSON object"},
 		{"POST", "/execute", payload{"code": "1", "env_vars": payload{"A=B": "1"}}, 400, `"A=B" cannot be set`},
 		{"POST", "/execute", payload{"code": "1", "env_vars": payload{"A": "\x00"}}, 400, "cannot be set"},
 		{"POST", "/execute", payload{"code": strings.Repeat("#", maxBody)}, 413, "longer than"},

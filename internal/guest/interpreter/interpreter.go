@@ -1,7 +1,6 @@
-// Package interpreter owns the code interpreter inside a sandbox: contexts
-// that keep their state between executions, the workers that run the code,
-// and the HTTP service that streams what they print and show. Starting
-// processes as the sandbox's user is left to the caller.
+// Package interpreter owns the code interpreter inside a sandbox: contexts that keep their state
+// between executions, the workers that run the code, and the HTTP service that streams output and
+// results. The caller starts processes as the sandbox's user.
 package interpreter
 
 import (
@@ -12,36 +11,36 @@ import (
 	"time"
 )
 
-// Options are what the interpreter runs on. Every field is required.
+// Options configure the interpreter. Every field is required.
 type Options struct {
 	// Starter starts the workers as the sandbox's user.
 	Starter Starter
 	// Home is the working directory of contexts that name none, until Renew.
 	Home string
-	// Env returns the whole environment for a worker. It is asked at each
-	// start, so that changes reach the contexts that start later.
+	// Env returns the whole environment for a worker. It is called at each start, so that changes
+	// reach workers that start later.
 	Env func() map[string]string
-	// AccessToken returns the token that /execute needs in X-Access-Token.
-	// While it is nil or returns "", nothing is executed.
+	// AccessToken returns the token that /execute requires in X-Access-Token. While it is nil or
+	// returns "", nothing is executed.
 	AccessToken func() string
 	Log         *slog.Logger
 }
 
-// maxContexts bounds what a client that forgets its contexts can pile up.
-// Each may hold a worker, and a sandbox has 512 processes by default.
+// maxContexts limits how many contexts a forgetful client can accumulate. Each may have a worker,
+// and a sandbox has 512 processes by default.
 const maxContexts = 128
 
 // pace holds the times that tests shorten.
 type pace struct {
-	keepalive time.Duration // silence after which a line shows that we live
+	keepalive time.Duration // silence after which a keepalive line is sent
 	start     time.Duration // how long a worker may take to be ready
-	interrupt time.Duration // from SIGINT to the end of what the code started
-	force     time.Duration // from there to the end of the worker
+	interrupt time.Duration // from SIGINT to killing what the code started
+	force     time.Duration // from there to killing the worker
 }
 
-// Clients see a dead connection only when we write to it, so the wire asks
-// for a line in each 5 seconds. Four seconds for an interrupt leave room for
-// a restart within the 10 seconds that clients wait.
+// A connection's end is only noticed when something is written to it, so the protocol requires a
+// line every 5 seconds. Four seconds for an interrupt leave room for a restart within the 10
+// seconds that clients wait.
 var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second, force: time.Second}
 
 // Server serves the interpreter. It is safe for concurrent use.
@@ -64,8 +63,7 @@ type Server struct {
 	workers sync.WaitGroup
 }
 
-// New makes a server. Its default contexts are listed at once; their workers
-// start when they are used.
+// New creates a server. Its default contexts are listed at once; their workers start on first use.
 func New(opts Options) *Server {
 	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{}), home: opts.Home}
 	s.life, s.end = context.WithCancel(context.Background())

@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// interruptEvery leaves code a second to clean up before the next interrupt.
+	// interruptEvery is the time that code has to clean up before the next interrupt.
 	interruptEvery = time.Second
-	// forceEvery is the pause between two attempts to end what the code started.
+	// forceEvery is the pause between two attempts to kill what the code started.
 	forceEvery = 100 * time.Millisecond
-	// clockSlack is how far the start of a process, which the kernel counts in
-	// hundredths of a second, may seem to lie before the code that started it.
+	// clockSlack is how far the start of a process, which the kernel counts in hundredths of a
+	// second, may seem to precede the code that started it.
 	clockSlack = 100 * time.Millisecond
 )
 
-// interrupt stops code whose client has left, and keeps the slot until the
-// context can be used again. It interrupts the worker's process group every
-// second. When that has no effect within the time for it, interrupt kills the
-// processes that the code has started, and at last the worker, which costs the
-// context its state.
+// interrupt stops code whose client has left, and keeps the slot until the context can be used
+// again. It interrupts the worker's process group every second. If that has no effect in time, it
+// kills the processes that the code has started, and at last the worker, which costs the context
+// its state.
 func (x *session) interrupt(w *worker, e *execution) {
 	pace := x.server.pace
 	if x.interrupting(w, e, interruptEvery, pace.interrupt, w.interrupt) {
@@ -39,9 +38,8 @@ func (x *session) interrupt(w *worker, e *execution) {
 	x.stop()
 }
 
-// interrupting acts at once and after every interval, until the execution is
-// done, the worker has ended or the limit has passed. It reports whether the
-// execution is over.
+// interrupting calls act at once and after every interval, until the execution is done, the worker
+// has ended or the limit has passed. It reports whether the execution is over.
 func (x *session) interrupting(w *worker, e *execution, every, most time.Duration, act func()) (over bool) {
 	limit := time.NewTimer(most)
 	defer limit.Stop()
@@ -49,7 +47,7 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 	defer half.Stop()
 	for late := false; !late; {
 		act()
-		// Halfway between two interrupts, neither of which is to hit it.
+		// Halfway between two interrupts, so that neither hits it.
 		for _, then := range []func(){func() { x.confirm(w, e) }, func() {}} {
 			select {
 			case <-half.C:
@@ -64,8 +62,8 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 				x.stop()
 				return true
 			}
-			// The end may have come as well while we waited for a processor:
-			// another interrupt would be the next cell's.
+			// The end may have come while we waited for a processor: another interrupt would hit
+			// the next cell.
 			select {
 			case <-e.done:
 				return true
@@ -80,10 +78,9 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 	return false
 }
 
-// confirm asks a worker whose answer an interrupt can discard for that answer
-// again. Bash drops the command that it reads or runs when a signal comes. If
-// that is the one that reports the end of the code, bash waits for input from
-// then on, and no further interrupt could bring the report back.
+// confirm asks a worker to report the end again, if an interrupt can discard the report. Bash drops
+// the command that it reads or runs when a signal comes. If that is the one that reports the end of
+// the code, bash then waits for input, and no further interrupt could bring the report back.
 func (x *session) confirm(w *worker, e *execution) {
 	if x.lang.confirm == nil {
 		return
@@ -96,11 +93,11 @@ func (x *session) confirm(w *worker, e *execution) {
 	})
 }
 
-// daemons reports whether a member of a family descends from one that is old and
-// not below the family's first member any more.
+// daemons reports whether a member of a family descends from one that is old and does not descend
+// from the family's first member any more.
 func daemons(family []census.Member, p census.Member, old func(census.Member) bool) bool {
 	byOld := false
-	for range family { // as many steps as there can be, whatever the kernel lists
+	for range family { // the greatest possible number of steps, whatever the kernel lists
 		at := slices.IndexFunc(family, func(m census.Member) bool { return m.PID == p.Parent })
 		if at <= 0 {
 			return byOld && at < 0
@@ -111,21 +108,20 @@ func daemons(family []census.Member, p census.Member, old func(census.Member) bo
 	return false
 }
 
-// interrupt asks the code that runs to stop.
+// interrupt asks the running code to stop.
 func (w *worker) interrupt() {
-	// An error means that the worker is gone, which exited says as well.
+	// An error means that the worker is gone, which exited reports as well.
 	_ = w.proc.Signal(syscall.SIGINT)
 }
 
-// killStarted kills the processes of the worker's family that were started since
-// a time: children that ignore the interrupt, have left the worker's process
-// group as those of timeout and setsid do, or are no children of its any more.
-// Processes that earlier executions left in the background stay, and so does
-// what such a daemon has started.
+// killStarted kills the processes of the worker's family that were started since a time: children
+// that ignore the interrupt, that have left the worker's process group as those of timeout and
+// setsid do, or that are not its children any more. Processes that earlier executions left in the
+// background stay, and so do those that such a daemon has started.
 func (w *worker) killStarted(since time.Time) {
 	family, err := w.proc.Family()
 	if err != nil || len(family) == 0 {
-		return // the worker is gone, which exited says as well
+		return // the worker is gone, which exited reports as well
 	}
 	old := func(p census.Member) bool {
 		return w.began.Add(census.Between(family[0], p)).Add(clockSlack).Before(since)

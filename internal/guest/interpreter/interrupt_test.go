@@ -13,17 +13,16 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A shell starts background jobs with SIGINT ignored, and every program inherits
-// that. Go keeps it too, so a test that runs as such a job would test programs
-// that cannot be interrupted.
+// A shell starts background jobs with SIGINT ignored, and every program inherits that. Go keeps it
+// too, so a test that runs as such a job would test programs that cannot be interrupted.
 func init() {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	}
 }
 
-// Bash drops the command that an interrupt hits. Here that is the one that
-// reports the end of the code, which is gone for good.
+// Bash drops the command that an interrupt hits. Here it is the one that reports the end of the
+// code, which is lost.
 func TestInterruptOfTheReportItself(t *testing.T) {
 	b := newBox(t)
 	b.server.pace.interrupt = time.Minute
@@ -35,8 +34,8 @@ func TestInterruptOfTheReportItself(t *testing.T) {
 	}
 }
 
-// What ignores interrupts, or has left the group that gets them, ends before the
-// context loses its state.
+// Programs that ignore interrupts, or have left the process group, end before the context loses its
+// state.
 func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
 	for name, body := range map[string]payload{
 		"bash, ignored":           {"language": "bash", "code": "echo go; (trap '' INT; exec sleep 1000)"},
@@ -65,8 +64,8 @@ func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
 	}
 }
 
-// A program that an earlier execution left in the background is not ended with
-// the one that is left.
+// A program that an earlier execution left in the background does not end with an abandoned
+// execution.
 func TestLeavingSparesTheBackground(t *testing.T) {
 	b := newBox(t)
 	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
@@ -84,7 +83,7 @@ func TestLeavingSparesTheBackground(t *testing.T) {
 	}
 }
 
-// A program of ! that does not take the interrupt ends with its cell.
+// A program of a ! command that ignores the interrupt ends with its cell.
 func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
 	b := newBox(t)
 	b.server.pace.interrupt = time.Minute

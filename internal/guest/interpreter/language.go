@@ -8,28 +8,27 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// language says how to run code of one language: which program is the
-// worker, what it is told first, and how a request looks to it.
+// language describes how to run code of one language: the worker's program, its source, and the
+// encoding of requests.
 type language struct {
 	name    string
 	program string   // looked up in the PATH of the sandbox
 	args    []string // after the program's name
-	// stdin is true if requests go to standard input rather than to file
-	// descriptor 3.
+	// stdin is true if requests are sent to standard input rather than to file descriptor 3.
 	stdin bool
 	// hello is what the worker reads before its first request.
 	hello func() []byte
-	// encode renders a request for the worker.
+	// encode encodes a request for the worker.
 	encode func(request) []byte
-	// confirm renders a request for the end of an execution that may have been
-	// reported already. It is nil where no interrupt can discard the report.
+	// confirm encodes a request to report the end of an execution again. It is nil if no interrupt
+	// can discard the report.
 	confirm func(n int) []byte
-	// exits is true if code of this language ends its worker on purpose, so
-	// that the end is an exit status rather than a fault.
+	// exits is true if code of this language ends its worker on purpose, so that the end is an exit
+	// status rather than an error.
 	exits bool
 }
 
-// languages lists what can be run, by canonical name.
+// languages lists the supported languages, by canonical name.
 var languages = map[string]*language{
 	"python":     pythonLanguage,
 	"javascript": javascriptLanguage,
@@ -37,7 +36,7 @@ var languages = map[string]*language{
 	"bash":       bashLanguage,
 }
 
-// aliases are the other names that clients use.
+// aliases are other names that clients use.
 var aliases = map[string]string{
 	"": "python", "python3": "python", "py": "python",
 	"js": "javascript", "node": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
@@ -62,26 +61,26 @@ type request struct {
 	Env      map[string]string `json:"env,omitempty"`
 	Language string            `json:"language,omitempty"`
 
-	// Each of these makes the request another one, without code. Renew is not
-	// answered; Preload, which is not 0 then, is when all is loaded.
+	// With one of these set, the request has no code. Renew is not answered; Preload, which is
+	// nonzero then, is answered when everything is loaded.
 	Renew   *renewal `json:"renew,omitempty"`
 	Preload int      `json:"preload,omitempty"`
 }
 
-// encodeJSON renders a request as a line of JSON.
+// encodeJSON encodes a request as a line of JSON.
 func encodeJSON(r request) []byte {
 	line, err := json.Marshal(r)
 	if err != nil {
-		// Strings, maps of strings and integers always have a JSON form.
+		// Strings, maps of strings and integers always marshal.
 		panic(fmt.Sprintf("encode request: %v", err))
 	}
 	return append(line, '\n')
 }
 
-// program renders source files for a worker: the length of the first, the
-// first, and a JSON line with the others by name. Workers get their source
-// through the pipe, so nothing has to be installed in a sandbox, and load a
-// part only when it is used, because compiling is most of a start.
+// program encodes source files for a worker: the length of the first, the first, and a JSON line
+// with the others by name. Workers get their source through the pipe, so nothing has to be
+// installed in a sandbox, and load a part only when it is used, because compiling is most of a
+// start.
 func program(main string, parts map[string]string) []byte {
 	line, err := json.Marshal(parts)
 	if err != nil {

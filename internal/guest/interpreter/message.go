@@ -8,29 +8,28 @@ import (
 	"io"
 )
 
-// maxMessage bounds one line of a worker. Workers keep results below 16 MiB;
-// code that writes to the pipe itself must not be able to fill our memory.
+// maxMessage limits one line of a worker. Workers keep results below 16 MiB; code that writes to
+// the pipe itself must not be able to fill our memory.
 const maxMessage = 24 << 20
 
-// message is one line from a worker. Code in the sandbox can forge it, which
-// fools only the client that sent the code; so it is parsed with care and
-// never trusted for anything else.
+// message is one line from a worker. Code in the sandbox can forge it, which deceives only the
+// client that sent the code. So it is parsed with care and never trusted for anything else.
 type message struct {
 	Type string `json:"type"` // ready, result, error or done
-	// N is the request that it belongs to. Threads that outlive their
-	// execution send late ones, which are dropped.
+	// N is the request that it belongs to. Threads that outlive their execution send late ones,
+	// which are dropped.
 	N int `json:"n"`
-	// Ack asks for a byte on the worker's third pipe as soon as the message
-	// is passed on, which keeps results and printed text in order.
+	// Ack requests a byte on the worker's third pipe as soon as the message is passed on, which
+	// keeps results and printed text in order.
 	Ack bool `json:"ack,omitempty"`
-	// Status is the exit status of what ran, for languages that have one.
+	// Status is the exit status of the code, for languages that have one.
 	Status int `json:"status,omitempty"`
 
 	result
 	execError
 }
 
-// result is what a client can show: the same thing in several formats.
+// result is a value that a client can show, in several formats.
 type result struct {
 	Text       *string         `json:"text,omitempty"`
 	HTML       *string         `json:"html,omitempty"`
@@ -48,7 +47,7 @@ type result struct {
 	IsMain     bool            `json:"is_main_result"`
 }
 
-// execError is how code failed.
+// execError describes how code failed.
 type execError struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
@@ -62,8 +61,8 @@ type messages struct{ r *bufio.Reader }
 
 func newMessages(r io.Reader) *messages { return &messages{bufio.NewReaderSize(r, 16<<10)} }
 
-// next returns the next message, or an error after which nothing more can be
-// read: io.EOF at the end, anything else if the worker broke the protocol.
+// next returns the next message, or an error after which nothing more can be read: io.EOF at the
+// end, anything else if the worker violated the protocol.
 func (m *messages) next() (message, error) {
 	var line []byte
 	for {

@@ -57,7 +57,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzWholeRunes checks that chunks of text put together are the text.
+// FuzzWholeRunes checks that the joined chunks are the text.
 func FuzzWholeRunes(f *testing.F) {
 	f.Add([]byte("aé世😀"), 3)
 	f.Add([]byte{0xff, 0xc3, 0x80, 0xe4}, 1)

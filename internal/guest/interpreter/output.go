@@ -10,21 +10,19 @@ import (
 )
 
 const (
-	// chunkBytes bounds one piece of text, so that output without a newline
-	// needs no more memory than this.
+	// chunkBytes limits one piece of text, so that output without a newline needs no more memory
+	// than this.
 	chunkBytes = 32 << 10
-	// Programs write a line in several pieces. Waiting a little joins them,
-	// and the difference is not visible.
+	// Programs write a line in several pieces. A short wait, which is not visible, joins them.
 	lineDelay    = 2 * time.Millisecond
 	partialDelay = 20 * time.Millisecond
-	// drainBytes is as much as the kernel can hold in a pipe. Draining more
-	// would never end for a process that writes in the background.
+	// drainBytes is the most that the kernel can hold in a pipe. Draining more would never end
+	// while a background process writes.
 	drainBytes = 1 << 20
 )
 
-// output reads one of a worker's output streams for as long as the worker
-// lives. Output without a reader is dropped, so that a thread that prints between
-// executions never blocks.
+// output reads one of a worker's output streams for as long as the worker lives. Output is dropped
+// if there is no execution, so that a thread that prints between executions never blocks.
 type output struct {
 	file *os.File
 	conn syscall.RawConn
@@ -32,7 +30,7 @@ type output struct {
 
 	mu    sync.Mutex
 	buf   []byte
-	first time.Time // when the oldest byte in buf came
+	first time.Time // when the oldest byte in buf arrived
 	ended bool
 }
 
@@ -69,8 +67,8 @@ func (o *output) pump() {
 
 // drain passes on everything that was written before the call.
 func (o *output) drain() {
-	// Control rather than Read: pump waits inside Read, which excludes others.
-	// The error says that the file is closed, and then nothing is left.
+	// Control instead of Read, because pump waits inside Read, which excludes others. An error
+	// means that the file is closed and nothing is left.
 	_ = o.conn.Control(func(fd uintptr) {
 		for total := 0; total < drainBytes; {
 			n, end := o.take(int(fd))
@@ -83,7 +81,7 @@ func (o *output) drain() {
 	o.flush()
 }
 
-// take reads what is there without waiting. It returns 0, false if nothing is.
+// take reads available data without waiting. It returns 0, false if there is none.
 func (o *output) take(fd int) (n int, end bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +110,7 @@ func (o *output) take(fd int) (n int, end bool) {
 	}
 }
 
-// deadline is when buffered text is passed on even if no more comes.
+// deadline returns when buffered text is passed on even if no more arrives.
 func (o *output) deadline() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,7 +135,7 @@ func (o *output) flushRunes() {
 	o.send(o.buf[:wholeRunes(o.buf)])
 }
 
-// send emits text, a beginning of buf, and keeps the rest. o.mu must be held.
+// send passes on text, the beginning of buf, and keeps the rest. o.mu must be held.
 func (o *output) send(text []byte) {
 	if len(text) == 0 {
 		return
@@ -148,8 +146,8 @@ func (o *output) send(text []byte) {
 	o.first = time.Now()
 }
 
-// wholeRunes returns the length of b without a rune that is cut off at its
-// end, so that a chunk boundary never breaks a character.
+// wholeRunes returns the length of b without an incomplete rune at its end, so that a chunk
+// boundary never splits a character.
 func wholeRunes(b []byte) int {
 	for i := 1; i <= utf8.UTFMax && i <= len(b); i++ {
 		c := b[len(b)-i]

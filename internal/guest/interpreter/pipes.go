@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// defaultPath is searched for interpreters if the environment names no PATH.
+// defaultPath is searched for interpreters if the environment has no PATH.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
 // childEnds are the worker's ends of its pipes.
@@ -24,9 +24,8 @@ type childEnds struct {
 	requests, control, acks, stdout, stderr *os.File
 }
 
-// open makes the pipes. Standard output and error have their own, apart from
-// the protocol's, so that whatever code prints, it cannot be taken for a
-// message.
+// open creates the pipes. Standard output and error have pipes of their own, apart from the
+// protocol's, so that no output can be taken for a message.
 func (w *worker) open() (childEnds, error) {
 	child := childEnds{lang: w.lang}
 	var stdout, stderr *os.File
@@ -60,8 +59,8 @@ func (w *worker) capture(file *os.File, kind string) error {
 	return err
 }
 
-// closePipes closes our ends. Processes that code left running may hold the
-// others open, so their end is not waited for.
+// closePipes closes our ends. Processes that code left running may hold the others open, so their
+// end is not waited for.
 func (w *worker) closePipes() {
 	closeAll(w.requests, w.control, w.acks)
 	for _, o := range w.outputs {
@@ -69,13 +68,13 @@ func (w *worker) closePipes() {
 	}
 }
 
-// command describes the worker's process.
+// command returns the worker's command.
 func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
 		Stdout: c.stdout, Stderr: c.stderr,
-		// A session of its own has no terminal to reach for, and its group lets an
-		// interrupt reach what the code started.
+		// Its own session has no terminal to open, and its group lets an interrupt reach what the
+		// code started.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -92,8 +91,8 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 
 func (c childEnds) close() { closeAll(c.requests, c.control, c.acks, c.stdout, c.stderr) }
 
-// closeAll closes pipes. Closing a pipe twice is harmless and it has nothing
-// to write back, so there is no error to act on.
+// closeAll closes pipes. Closing a pipe twice is harmless and nothing is left to write, so errors
+// do not matter.
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		if f != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// preloadTime bounds how long a worker may load libraries.
+// preloadTime limits how long a worker may load libraries.
 const preloadTime = time.Minute
 
-// loading waits for a worker that loads libraries, and drops what they print.
+// loading waits for a worker that loads libraries, and drops their output.
 type loading struct{ done chan struct{} }
 
 func (l *loading) text(string, []byte) {}
@@ -22,10 +22,9 @@ func (l *loading) message(m message) {
 	}
 }
 
-// Preload starts the worker of a language's default context and lets it load
-// the libraries that its code mostly wants, where they are installed. Nothing
-// of it shows in the context. A language that the sandbox does not have is
-// passed over.
+// Preload starts the worker of a language's default context and lets it load the usual libraries of
+// the language, if they are installed. The context shows no trace of it. A language that the
+// sandbox does not have is skipped.
 func (s *Server) Preload(ctx context.Context, language string) error {
 	sess, err := s.byLanguage(language)
 	if err != nil {

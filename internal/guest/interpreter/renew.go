@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// Renewal is what a new configuration of the sandbox means for its contexts.
-// Their variables are asked for by Options.Env.
+// Renewal describes the effects of a new configuration of the sandbox on its contexts. Options.Env
+// returns the new variables.
 type Renewal struct {
 	// Home is the working directory of contexts that name none.
 	Home string
-	// Fresh is set if another sandbox continues, or has continued, from the same
-	// state: random values from now on must differ.
+	// Fresh is set if another sandbox continues, or has continued, from the same state: random
+	// values from now on must differ.
 	Fresh bool
 }
 
-// Renew takes a new configuration over. A worker that is idle after code of a
-// user's hears of it now; one that runs code, or waits for its first, hears of
-// it before the next.
+// Renew adopts a new configuration. A worker that is idle after running a user's code is told now;
+// one that runs code, or waits for its first, is told before the next request.
 func (s *Server) Renew(r Renewal) {
 	s.mu.Lock()
 	before := s.home
@@ -39,8 +38,8 @@ func (s *Server) Renew(r Renewal) {
 }
 
 // Sever lets the running code continue without its client: the connections are about to be cut
-// because the sandbox was saved and continues on another instance, not because the client has
-// left. What the code prints is dropped.
+// because the sandbox was saved and continues in another instance, not because the client has left.
+// The code's output is dropped.
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,14 +47,14 @@ func (s *Server) Sever() {
 	s.severed = make(chan struct{})
 }
 
-// severance returns what the next Sever closes.
+// severance returns the channel that the next Sever closes.
 func (s *Server) severance() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.severed
 }
 
-// told counts what a worker knows of: renewals, and those that were fresh.
+// told counts the renewals that a worker was told, and those that were fresh.
 type told struct{ renewals, draws int }
 
 func (s *Server) toTell() told {
@@ -64,24 +63,23 @@ func (s *Server) toTell() told {
 	return told{s.renewals, s.draws}
 }
 
-// renewal is what a worker is told. Numbers stand for booleans, because the
-// Python worker reads no others.
+// renewal is the message to a worker. Numbers stand for booleans, because the Python worker reads
+// no others.
 type renewal struct {
 	Env map[string]change `json:"env,omitempty"`
 	Dir *change           `json:"dir,omitempty"`
-	// Seed is not 0 if random streams begin anew. A worker that cannot draw one
-	// of its own takes it for that.
+	// Seed is nonzero if random streams begin anew. A worker that cannot draw a seed of its own
+	// uses it.
 	Seed uint32 `json:"seed,omitempty"`
 }
 
-// change takes effect where code has not changed the same thing. Nil is what
-// is not set.
+// change takes effect unless code has changed the same thing. Nil means unset.
 type change struct {
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
 }
 
-// changes are the differences of two environments.
+// changes are the differences between two environments.
 func changes(from, to map[string]string) map[string]change {
 	all := map[string]change{}
 	for k, v := range from {
@@ -99,8 +97,8 @@ func changes(from, to map[string]string) map[string]change {
 	return all
 }
 
-// early says of a variable that interpreters, their libraries or the loader
-// read it when they start, and not again.
+// early reports whether interpreters, their libraries or the loader read a variable only at their
+// start.
 func early(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "LANGUAGE", "NO_COLOR", "TMPDIR":
@@ -114,9 +112,9 @@ func early(name string) bool {
 	return false
 }
 
-// renew prepares what a worker has to be told before it takes another request. It returns false
-// for a worker that has not been used and that would have started differently: a new one
-// replaces it, and no state is lost. The slot must be held.
+// renew prepares what a worker has to be told before another request. It returns false for an
+// unused worker that would have started differently: a new one replaces it, and no state is lost.
+// The slot must be held.
 func (x *session) renew(w *worker) bool {
 	now := x.server.toTell()
 	if w.told == now {
@@ -148,20 +146,20 @@ func (x *session) renew(w *worker) bool {
 	return true
 }
 
-// seed is a number at random, but not 0.
+// seed returns a random number other than 0.
 func seed() uint32 {
 	var b [4]byte
 	rand.Read(b[:]) // never fails
 	return max(1, binary.NativeEndian.Uint32(b[:]))
 }
 
-// renewIdle tells a worker now that nothing else would tell before somebody
-// uses it: what its code has left running may draw at random as well.
+// renewIdle tells a worker now that would otherwise be told only before its next use: code that it
+// left running may draw random values too.
 func (x *session) renewIdle() {
 	select {
 	case x.slot <- struct{}{}:
 	default:
-		return // the next request tells it
+		return // the next request does it
 	}
 	w := x.worker
 	if w == nil || !w.alive() || w.executions == 0 || !x.renew(w) {
@@ -175,7 +173,7 @@ func (x *session) renewIdle() {
 	})
 }
 
-// move takes a context along whose directory was the home.
+// move changes the directory of a context that was in the home directory.
 func (x *session) move(from, to string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,23 +12,23 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// change gives the sandbox other variables, as a new configuration does.
+// change gives the sandbox other variables, like a new configuration.
 func (b *box) change(values map[string]string) {
 	env := maps.Clone(b.env)
 	maps.Copy(env, values)
 	b.setEnv(env)
 }
 
-// draws is code that shows what is drawn at random, after it was made certain.
-// Where a generator can be given a seed, what follows it is known.
+// draws is code that shows random values, after known seeds were set. If a generator can be seeded,
+// its further values are known.
 var draws = map[string]struct{ begin, draw string }{
 	"python":     {"import random; random.seed(7); mine = random.Random(7)", "print(random.random(), mine.random())"},
 	"javascript": {"", "console.log(Math.random())"},
 	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
 }
 
-// What a copy draws differs from what the sandbox would have drawn. A resumed
-// sandbox continues its streams.
+// A copy draws other values than the sandbox would have drawn. A resumed sandbox continues its
+// streams.
 func TestRandomStreamsBeginAnew(t *testing.T) {
 	for name, code := range draws {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 				}
 				seen[o.stdout] = true
 			}
-			// The control: a known seed and no renewal always give the same.
+			// Control: a known seed without a renewal always gives the same values.
 			if code.begin == "" {
 				return
 			}
@@ -53,7 +53,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 			b.t = t
 			b.run(payload{"language": name, "code": code.begin}).fine(t)
 			if o := b.run(payload{"language": name, "code": code.draw}).fine(t); !seen[o.stdout] {
-				t.Errorf("without a renewal it drew %q, which none of them did", o.stdout)
+				t.Errorf("without a renewal it drew %q, which no run with the seed did", o.stdout)
 			}
 		})
 	}
@@ -78,7 +78,7 @@ func TestNumpyBeginsAnew(t *testing.T) {
 	}
 }
 
-// Whatever JavaScript has for drawing at random still does what it did.
+// JavaScript's random functions still work as before.
 func TestJavaScriptDrawsAsBefore(t *testing.T) {
 	b := newBox(t)
 	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).fine(t)
@@ -106,8 +106,7 @@ func TestJavaScriptDrawsAsBefore(t *testing.T) {
 	}
 }
 
-// Variables reach contexts that have run code, except where the code has
-// changed them.
+// Variables reach contexts that have run code, unless the code has changed them.
 func TestRenewalReachesContexts(t *testing.T) {
 	for name, code := range map[string]struct{ set, show string }{
 		"python": {
@@ -144,8 +143,8 @@ func TestRenewalReachesContexts(t *testing.T) {
 	}
 }
 
-// A worker that waits for its first code is moved and told everything; nothing
-// of it shows but that it is there already.
+// A worker that waits for its first code is moved and told everything; the only trace is that it
+// exists already.
 func TestPreloadedWorkerIsClaimed(t *testing.T) {
 	for name, show := range map[string]string{
 		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
@@ -178,7 +177,7 @@ func TestPreloadedWorkerIsClaimed(t *testing.T) {
 	}
 }
 
-// What is read only when a program starts needs a program that starts.
+// Variables that are read only at a start need a new worker.
 func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
 	b := newBox(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
@@ -221,8 +220,8 @@ func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// Code whose client was cut off continues; code whose client left is interrupted,
-// which TestLeavingInterrupts checks.
+// Code whose client was cut off continues; code whose client left is interrupted, which
+// TestLeavingInterrupts checks.
 func TestSeveredCodeGoesOn(t *testing.T) {
 	b := newBox(t)
 	mark := filepath.Join(b.home, "mark")
@@ -250,7 +249,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// pid is the number of the waiting worker of a default context.
+// pid returns the number of the waiting worker of a default context.
 func (b *box) pid(language string) string {
 	b.t.Helper()
 	sess, err := b.server.byLanguage(language)

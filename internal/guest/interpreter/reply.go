@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
-// statusOf returns the HTTP status for an error. Clients of this service read 404 as a
-// missing context and 502 as a sandbox that is gone. All else is the request's fault or the
-// server's to them, so kinds with a status of their own elsewhere are 400 or 500 here.
+// statusOf returns the HTTP status for an error. Clients of this service read 404 as a missing
+// context and 502 as a sandbox that is gone, and distinguish only the request's fault from the
+// server's otherwise. So kinds with a status of their own elsewhere are 400 or 500 here.
 func statusOf(err error) int {
 	switch fault.KindOf(err) {
 	case fault.Unsupported:
@@ -23,8 +23,7 @@ func statusOf(err error) int {
 	}
 }
 
-// refuse answers with an error as text, which is what clients of this service
-// show.
+// refuse answers with an error as text, which clients of this service show.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(statusOf(err))
@@ -36,7 +35,7 @@ func refuse(w http.ResponseWriter, err error) {
 func reply(w http.ResponseWriter, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		panic("encode reply: " + err.Error()) // only strings are in it
+		panic("encode reply: " + err.Error()) // it contains only strings
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(data) // the client may be gone

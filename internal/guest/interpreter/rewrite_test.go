@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// checker is an interpreter that answers each line of JSON with "" or with
-// what is wrong.
+// checker is an interpreter that answers each line of JSON with "" or with what is wrong.
 type checker struct {
 	in  io.WriteCloser
 	out *bufio.Reader
@@ -66,8 +65,7 @@ func (c checker) check(tb testing.TB, code string) string {
 	return wrong
 }
 
-// What is a script before is one after, on the same lines, and what is none
-// fails as one.
+// A valid script stays one, on the same lines, and an invalid one fails with a SyntaxError.
 const checkRewrite = `
 const vm = require("vm"), rl = require("readline").createInterface({ input: process.stdin });
 let part;
@@ -107,7 +105,7 @@ func FuzzRewriteJavaScript(f *testing.F) {
 	})
 }
 
-// Python stays as it is, a line stays a line, and nothing fails.
+// Python code stays unchanged, lines stay lines, and nothing fails.
 const checkMagics = `
 import json, sys, types
 part = {"use": lambda name: types.SimpleNamespace(main=types.ModuleType("m")), "worker": None}

@@ -11,14 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// session is what the wire calls a context: a place where code runs one piece
-// after the other and finds what the pieces before it left.
+// session is a context of the protocol: code runs in it one piece after the other and finds the
+// state that earlier pieces left.
 type session struct {
 	server *Server
 	id     string
 	lang   *language
-	// slot holds the right to use the worker. The goroutine that has put a value in
-	// may use the worker, and takes the value out again.
+	// slot holds the right to use the worker. The goroutine that has put a value in may use the
+	// worker, and takes the value out again.
 	slot chan struct{}
 	// gone is closed when the context is removed.
 	gone chan struct{}
@@ -38,7 +38,7 @@ func (s *Server) newSession(lang *language, dir string) *session {
 	}
 }
 
-// newID makes a random UUID, which is what clients know contexts by.
+// newID returns a random UUID, by which clients know contexts.
 func newID() string {
 	b := ids.NewUUID()
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -80,8 +80,8 @@ func (s *Server) byLanguage(name string) (*session, error) {
 	return sess, nil
 }
 
-// create makes a context whose worker runs already, so that what is wrong
-// with it shows now and its first execution is fast.
+// create creates a context and starts its worker at once, so that errors show now and its first
+// execution is fast.
 func (s *Server) create(ctx context.Context, language, dir string) (*session, error) {
 	lang, err := findLanguage(language)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) add(sess *session) error {
 
 var errClosed = fault.New(fault.Unavailable, "interpreter_closed", "The code interpreter is shutting down.")
 
-// acquire waits for the slot, and shows the client that it still waits.
+// acquire waits for the slot, and sends the client keepalive lines while it waits.
 func (x *session) acquire(ctx context.Context, waiting func() time.Duration) error {
 	timer := time.NewTimer(x.server.pace.keepalive)
 	defer timer.Stop()
@@ -151,8 +151,7 @@ func (x *session) usable() error {
 
 func (x *session) release() { <-x.slot }
 
-// live returns the worker, a fresh one if the last has ended. The slot must
-// be held.
+// live returns the worker, or a new one if the last has ended. The slot must be held.
 func (x *session) live(ctx context.Context) (*worker, error) {
 	if x.worker != nil && x.worker.alive() && x.renew(x.worker) {
 		return x.worker, nil
@@ -174,7 +173,7 @@ func (x *session) stop() {
 	}
 }
 
-// interruptWith ends the execution that runs, if one does, with an error.
+// interruptWith ends the running execution, if there is one, with an error.
 func (x *session) interruptWith(e execError) {
 	x.mu.Lock()
 	abort := x.abort
@@ -184,7 +183,7 @@ func (x *session) interruptWith(e execError) {
 	}
 }
 
-// restart replaces the worker by a fresh one that remembers nothing.
+// restart replaces the worker by a new one without state.
 func (x *session) restart(ctx context.Context) error {
 	x.interruptWith(execError{Name: "ContextRestarting", Value: "The context was restarted while the code ran."})
 	if err := x.acquire(ctx, func() time.Duration { return time.Hour }); err != nil {

@@ -15,8 +15,8 @@ func (lockedOut) Start(cmd *exec.Cmd) (Process, error) {
 	return nil, &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: syscall.EACCES}
 }
 
-// F20: a working directory that the user may not enter is the client's mistake, which 400 says and 500
-// does not.
+// F20: a working directory that the user may not enter is the client's mistake, so the status is
+// 400 and not 500.
 func TestF20DirectoryThatCannotBeEntered(t *testing.T) {
 	b := newBox(t)
 	b.server.opts.Starter = lockedOut{}

@@ -8,22 +8,20 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// Starter starts processes as the sandbox's user. It is a port of ours,
-// because in PID 1 a caller that waits for a process competes with the reaper.
+// Starter starts processes as the sandbox's user. It is an interface because, in PID 1, a caller
+// that waits for a process competes with the reaper.
 type Starter interface {
-	// Start starts cmd, whose path, arguments, environment, directory and
-	// files are set and which leads a process group of its own. Start adds
-	// the credentials. It must not wait for the process: Wait does. If the
-	// user may not enter the directory, the error is an *fs.PathError whose
+	// Start starts cmd, whose path, arguments, environment, directory and files are set and which
+	// leads its own process group. Start adds the credentials. It must not wait for the process,
+	// which Wait does. If the user may not enter the directory, the error is an *fs.PathError whose
 	// Op is "chdir".
 	Start(cmd *exec.Cmd) (Process, error)
 }
 
 // Process is a started process.
 type Process interface {
-	// Family returns the process, followed by all others that it or its
-	// descendants have started, in its process group or not. It is empty once
-	// the process has ended.
+	// Family returns the process, followed by all others that it or its descendants have started,
+	// in its process group or not. It is empty once the process has ended.
 	Family() ([]census.Member, error)
 	// Signal sends sig to the whole process group. The group may be gone.
 	Signal(sig syscall.Signal) error

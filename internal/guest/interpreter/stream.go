@@ -11,22 +11,22 @@ import (
 // stalled is how long a client may leave a line unread.
 const stalled = time.Minute
 
-// stream writes the lines of one execution to its client. The status and the
-// headers go out with the first line, so that an error before it can still be
-// an HTTP error. It is safe for concurrent use.
+// stream writes the lines of one execution to its client. The status and the headers are sent with
+// the first line, so that an earlier error can still be an HTTP error. It is safe for concurrent
+// use.
 type stream struct {
 	w http.ResponseWriter
 
 	mu     sync.Mutex
 	last   time.Time // of the last line
 	opened bool
-	closed bool // the client is gone or the last line is written
+	closed bool // the client is gone or the last line was written
 	buf    bytes.Buffer
 }
 
 func newStream(w http.ResponseWriter) *stream { return &stream{w: w, last: time.Now()} }
 
-// The lines, as the wire has them.
+// The lines of the protocol.
 type (
 	countLine struct {
 		Type  string `json:"type"`
@@ -55,25 +55,24 @@ func (st *stream) result(r result)            { st.write(resultLine{"result", r}
 func (st *stream) fail(e execError)           { st.write(errorLine{"error", e}) }
 func (st *stream) text(kind string, b []byte) { st.write(textLine{kind, string(b), stamp(time.Now())}) }
 
-// end writes the last line. Whatever comes later is dropped: the handler has
-// returned, and its ResponseWriter must not be touched.
+// end writes the last line. Later lines are dropped: the handler has returned, and its
+// ResponseWriter must not be used any more.
 func (st *stream) end() {
 	st.write(plainLine{"end_of_execution"})
 	st.cut()
-	// The connection may serve other requests, to which the deadline of this
-	// one must not apply.
+	// The connection may serve other requests, for which this one's deadline must not apply.
 	_ = http.NewResponseController(st.w).SetWriteDeadline(time.Time{})
 }
 
-// cut drops whatever comes later.
+// cut drops later lines.
 func (st *stream) cut() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
 }
 
-// keepalive writes a line if there was none for the time given, and returns
-// how long to wait until the next may be due.
+// keepalive writes a line if there was none for the given time, and returns how long to wait until
+// the next may be due.
 func (st *stream) keepalive(silence time.Duration) time.Duration {
 	st.mu.Lock()
 	quiet := time.Since(st.last)
@@ -113,11 +112,10 @@ func (st *stream) write(line any) {
 	}
 	st.last = time.Now()
 	ctl := http.NewResponseController(st.w)
-	// A client that neither reads nor leaves would hold its context for ever.
-	// Where no deadline can be set there is no connection to wait for.
+	// Without a deadline, a client that neither reads nor leaves would hold its context for ever.
+	// If none can be set, there is no connection to wait for.
 	_ = ctl.SetWriteDeadline(st.last.Add(stalled))
-	// A failed write needs no report: the client is gone, and the request's
-	// context says so to the execution.
+	// A failed write needs no report: the client is gone, and the request's context ends.
 	if _, err := st.w.Write(st.buf.Bytes()); err != nil {
 		st.closed = true
 		return
@@ -130,5 +128,5 @@ func (st *stream) write(line any) {
 	}
 }
 
-// stamp renders a time as clients of notebooks know it.
+// stamp formats a time as notebook clients expect it.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }

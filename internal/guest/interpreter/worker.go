@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// listener takes what a worker says during one execution.
+// listener receives a worker's output and messages during one execution.
 type listener interface {
 	text(kind string, b []byte)
 	message(m message)
@@ -29,9 +29,9 @@ type worker struct {
 	acks     *os.File
 	outputs  []*output
 
-	// ready is closed when the worker can take its first request; lost when
-	// it says nothing more, because it ended, was replaced by another program
-	// or broke the protocol; exited when its process has ended.
+	// ready is closed when the worker can take its first request; lost when it sends nothing more,
+	// because it ended, was replaced by another program or violated the protocol; exited when its
+	// process has ended.
 	ready  chan struct{}
 	lost   chan struct{}
 	exited chan struct{}
@@ -40,17 +40,17 @@ type worker struct {
 	mu       sync.Mutex
 	listener listener // of the current execution, or nil
 
-	// The holder of the slot may use these.
+	// Only the holder of the slot may use these.
 	executions int
-	env        map[string]string // what the worker knows of the sandbox's
-	dir        string            // where it has started, or was moved to
+	env        map[string]string // which renewals of the sandbox the worker was told
+	dir        string            // where it was started, or was moved to
 	told       told
 	first      []byte // what it has to read before the next request
 }
 
 // startWorker starts a worker and returns when it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
-	// Before the variables are read: a later change is told with the next request.
+	// Before the variables are read: a later change is sent with the next request.
 	known := s.toTell()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)
@@ -69,7 +69,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
 	}
 	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
-	w.began = time.Now().Round(0) // afterwards: then none of its children seems older than it is
+	w.began = time.Now().Round(0) // afterwards, so that none of its children seems older than it is
 	child.close()
 	if err != nil {
 		w.closePipes()
@@ -79,7 +79,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 	return w, s.awaitReady(ctx, w)
 }
 
-// run starts what serves the worker until it ends.
+// run starts the goroutines that serve the worker until it ends.
 func (s *Server) run(w *worker) {
 	for _, o := range w.outputs {
 		s.workers.Go(o.pump)
@@ -90,14 +90,13 @@ func (s *Server) run(w *worker) {
 		close(w.exited)
 	})
 	s.workers.Go(func() {
-		// The pipes are ours: a write fails as soon as the worker is gone.
-		// An error shows as a worker that is never ready.
+		// The pipes are ours: a write fails as soon as the worker is gone. After an error the
+		// worker never becomes ready.
 		_, _ = w.requests.Write(w.lang.hello())
 	})
 }
 
-// awaitReady waits for the first message. After an error nothing of the
-// worker is left.
+// awaitReady waits for the first message. After an error nothing of the worker is left.
 func (s *Server) awaitReady(ctx context.Context, w *worker) error {
 	timer := time.NewTimer(s.pace.start)
 	defer timer.Stop()
@@ -129,8 +128,8 @@ func (w *worker) listen() {
 		m, err := in.next()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				// Nothing after a broken line can be understood. An error
-				// here means that the worker has ended anyway.
+				// Nothing after a broken line can be understood. An error of kill means that the
+				// worker has ended anyway.
 				_ = w.proc.Signal(syscall.SIGKILL)
 			}
 			return
@@ -143,7 +142,7 @@ func (w *worker) listen() {
 	}
 }
 
-// nowReady drops what the interpreter printed while it started.
+// nowReady drops what the interpreter printed during its start.
 func (w *worker) nowReady() {
 	select {
 	case <-w.ready: // code wrote to the pipe itself
@@ -173,8 +172,7 @@ func (w *worker) drain() {
 	}
 }
 
-// attach makes l the listener, and attach(nil) returns when the one before is
-// not called any more.
+// attach makes l the listener. attach(nil) returns when the previous one is not called any more.
 func (w *worker) attach(l listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +187,7 @@ func (w *worker) text(kind string, b []byte) {
 	}
 }
 
-// send hands a request to the worker.
+// send sends a request to the worker.
 func (w *worker) send(r request) error {
 	w.first = append(w.first, w.lang.encode(r)...)
 	return w.flush()
@@ -203,8 +201,8 @@ func (w *worker) flush() error {
 	return err
 }
 
-// kill ends the worker and all that runs in its process group, and returns
-// when it is reaped. It may be called again.
+// kill ends the worker and everything in its process group, and returns when it is reaped. It may
+// be called again.
 func (w *worker) kill() {
 	select {
 	case <-w.exited:

@@ -1,5 +1,4 @@
-// Package keepalive owns how long a stream may be silent before it shows
-// that it lives.
+// Package keepalive owns how long a stream may be silent before a keepalive is sent.
 package keepalive
 
 import (
@@ -8,18 +7,17 @@ import (
 	"time"
 )
 
-// Header is where a client asks for an interval, in seconds.
+// Header is the header by which a client requests an interval, in seconds.
 const Header = "Keepalive-Ping-Interval"
 
-// Intervals: what a client gets that asks for none, and the longest that it
-// may ask for.
+// Intervals: the default, and the longest that a client may request.
 const (
 	Default = 90 * time.Second
 	longest = time.Hour
 )
 
-// Interval reads what a client asks for. What is no positive number asks for
-// nothing.
+// Interval returns the interval that a client requests. Anything but a positive number requests the
+// default.
 func Interval(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get(Header))
 	if err != nil || seconds <= 0 {

@@ -1,12 +1,11 @@
-// Package lineage owns the marks by which the guest finds every process that
-// descends from one that it started.
+// Package lineage owns the marks by which the guest finds every process that descends from one that
+// it started.
 //
-// A process group does not hold a family together: setsid leaves it. Nor does
-// parentage: a second fork makes the guest the parent. The mark is a resource
-// limit that no kernel has enforced since Linux 2.4, RLIMIT_LOCKS. Children inherit
-// it, a program that is executed keeps it, and it is in no environment that a
-// program cleans or writes over. The kernel of a sandbox lets a process set it
-// once and never again, so that no program inside can leave its command's family.
+// A process group is not enough, because setsid leaves it. Parents are not enough, because after a
+// second fork the guest is the parent. The mark is a resource limit that no kernel has enforced
+// since Linux 2.4, RLIMIT_LOCKS. Children inherit it, exec keeps it, and it is not in the
+// environment, which programs may clean or overwrite. The kernel of a sandbox lets a process set it
+// only once, so that no program inside can leave its command's family.
 package lineage
 
 import (
@@ -16,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// base is added to each mark, so that a program that reads the limit takes it
-// for more locks than it needs.
+// base is added to each mark, so that a program that reads the limit does not think that there are
+// too few locks.
 const base = 1 << 40
 
-// Mark names a family. None is that of a process without one.
+// Mark identifies a family. None is that of a process without one.
 type Mark uint64
 
 // None is no mark.
@@ -28,7 +27,7 @@ const None Mark = 0
 
 var last atomic.Uint64
 
-// New returns a mark that no process has, or None where the kernel takes none.
+// New returns a new mark, or None if the kernel does not support marks.
 func New() Mark {
 	if !possible() {
 		return None
@@ -36,8 +35,8 @@ func New() Mark {
 	return Mark(base + last.Add(1))
 }
 
-// possible reports whether the kernel lets a process have a mark. gVisor's own
-// refuses to set this limit, also to what it is.
+// possible reports whether the kernel supports marks. An unmodified gVisor refuses to set this
+// limit, even to its present value.
 var possible = sync.OnceValue(func() bool {
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
@@ -46,13 +45,13 @@ var possible = sync.OnceValue(func() bool {
 	return unix.Prlimit(0, unix.RLIMIT_LOCKS, &now, nil) == nil && now.Max > base
 })
 
-// Limit is what a process sets to have the mark, by prlimit(2) of Resource.
+// Limit returns the limit that a process sets to get the mark, with prlimit(2) and Resource.
 func (m Mark) Limit() unix.Rlimit { return unix.Rlimit{Cur: uint64(m), Max: uint64(m)} }
 
-// Resource is the limit that is a mark.
+// Resource is the resource limit that holds the mark.
 const Resource = unix.RLIMIT_LOCKS
 
-// Give marks a process that has just been started and has no child yet.
+// Give marks a process that was just started and has no child yet.
 func (m Mark) Give(pid int) error {
 	if m == None {
 		return nil

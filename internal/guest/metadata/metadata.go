@@ -1,5 +1,5 @@
-// Package metadata owns the words that callers attach to files: how they
-// travel in headers and how they are kept in extended attributes.
+// Package metadata owns the metadata that callers attach to files: its form in headers and in
+// extended attributes.
 package metadata
 
 import (
@@ -20,15 +20,15 @@ const (
 	attrPrefix   = "user.e2b."
 	// maxKey leaves room for the prefix in an attribute's name of 255 bytes.
 	maxKey = 246
-	// maxTotal bounds all keys and values of one file together, because some
-	// file systems keep them in one block.
+	// maxTotal limits all keys and values of one file together, because some file systems store
+	// them in one block.
 	maxTotal = 4096
 )
 
-// ErrUnsupported says that the file system has no extended attributes.
+// ErrUnsupported is returned if the file system has no extended attributes.
 var ErrUnsupported = errors.New("the file system does not keep metadata")
 
-// FromHeader reads what an upload attaches. Its errors are for the caller.
+// FromHeader parses the metadata of an upload. Its errors are for the caller.
 func FromHeader(h http.Header) (map[string]string, error) {
 	var set map[string]string
 	total := 0
@@ -67,8 +67,8 @@ func shorten(s string) string {
 	return s
 }
 
-// Read returns what is attached to a file or the target of a link. Where the
-// file system keeps nothing or the user may not look, that is nothing.
+// Read returns the metadata of a file or of a link's target. It returns none if the file system
+// does not support it or the user may not read it.
 func Read(path string) map[string]string {
 	names, err := list(func(buf []byte) (int, error) { return unix.Listxattr(path, buf) })
 	if err != nil {
@@ -78,7 +78,7 @@ func Read(path string) map[string]string {
 	for _, name := range names {
 		value, err := get(path, name)
 		if err != nil {
-			continue // it is gone again
+			continue // it was removed
 		}
 		if set == nil {
 			set = map[string]string{}
@@ -88,7 +88,7 @@ func Read(path string) map[string]string {
 	return set
 }
 
-// Replace makes set all that is attached to an open file.
+// Replace replaces the metadata of an open file by set.
 func Replace(fd int, set map[string]string) error {
 	old, err := list(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) })
 	if errors.Is(err, unix.ENOTSUP) {
@@ -120,7 +120,7 @@ func Replace(fd int, set map[string]string) error {
 	return nil
 }
 
-// list returns the attributes' names that are ours, prefix included.
+// list returns the names of our attributes, prefix included.
 func list(call func([]byte) (int, error)) ([]string, error) {
 	data, err := grow(call)
 	if err != nil {
@@ -141,11 +141,11 @@ func get(path, name string) (string, error) {
 	return string(data), err
 }
 
-// maxAttr is the most that Linux lets a list or a value hold.
+// maxAttr is the greatest size of a list or a value in Linux.
 const maxAttr = 64 << 10
 
-// grow calls with larger buffers until the answer fits. Most files have no
-// attributes, so the first one is small.
+// grow calls read with larger buffers until the answer fits. Most files have no attributes, so the
+// first buffer is small.
 func grow(call func([]byte) (int, error)) ([]byte, error) {
 	for size := 512; ; size *= 4 {
 		buf := make([]byte, min(size, maxAttr))

@@ -1,5 +1,5 @@
-// Package metrics owns what the sandbox's own kernel says about its use of
-// processor, memory and disk.
+// Package metrics owns the sandbox's use of processor, memory and disk, as its own kernel reports
+// it.
 package metrics
 
 import (
@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Limits are the totals that the outside enforces. Zero means unknown: then
-// the kernel inside is believed.
+// Limits are the totals that are enforced outside. Zero means unknown: then the kernel inside is
+// used.
 type Limits struct {
 	MilliCPU    int64
 	MemoryBytes int64
 	DiskBytes   int64
-	// HostMemory is set where the kernel inside shows the memory of the host.
+	// HostMemory is set if the kernel inside shows the host's memory.
 	HostMemory bool
 }
 
-// Sample is one answer, in the words of its clients.
+// Sample is one answer, with the field names that clients expect.
 type Sample struct {
 	Unix       int64   `json:"ts"`
 	CPUCount   int64   `json:"cpu_count"`
@@ -34,8 +34,8 @@ type Sample struct {
 	DiskTotal  int64   `json:"disk_total"`
 }
 
-// Sampler measures. The processor's share is that since the last sample, so
-// nothing runs between two. It is safe for concurrent use.
+// Sampler takes samples. The share of a processor is measured since the last sample, so nothing
+// runs between two. It is safe for concurrent use.
 type Sampler struct {
 	proc   string
 	groups string
@@ -48,7 +48,7 @@ type Sampler struct {
 	percent float64
 }
 
-// New begins to count.
+// New starts to count.
 func New(limits Limits) *Sampler {
 	return &Sampler{limits: limits, proc: "/proc", groups: "/sys/fs/cgroup", root: "/", at: time.Now()}
 }
@@ -66,11 +66,11 @@ func (s *Sampler) totals() Limits {
 	return s.limits
 }
 
-// shortest is the least time between two samples that gives a share worth
-// naming: the kernel counts in hundredths of a second.
+// shortest is the least time between two samples that gives a useful share: the kernel counts in
+// hundredths of a second.
 const shortest = 200 * time.Millisecond
 
-// Sample measures now.
+// Sample takes a sample.
 func (s *Sampler) Sample() (Sample, error) {
 	limits := s.totals()
 	out := Sample{Unix: time.Now().Unix(), CPUCount: limits.cpus()}
@@ -100,7 +100,8 @@ func (s *Sampler) Sample() (Sample, error) {
 	return out, nil
 }
 
-// memory reads what the kernel inside knows, or what is counted for the sandbox alone.
+// memory returns the memory that the kernel inside reports, or what is counted for the sandbox
+// alone.
 func (s *Sampler) memory(l Limits) (memory, error) {
 	if !l.HostMemory {
 		return readMeminfo(s.proc + "/meminfo")
@@ -124,8 +125,7 @@ func (l Limits) cpus() int64 {
 	return int64(runtime.NumCPU())
 }
 
-// cpu returns the share of one processor since the last sample: 150 is one
-// and a half.
+// cpu returns the share of one processor since the last sample: 150 is one and a half.
 func (s *Sampler) cpu() (float64, error) {
 	spent, err := cpuTime(s.proc)
 	if err != nil {

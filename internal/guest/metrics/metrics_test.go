@@ -42,9 +42,9 @@ func TestReadMeminfo(t *testing.T) {
 	}
 }
 
-// The time that a child spent counts while it runs and when it is dead.
+// The time of a child counts while it runs and after its death.
 func TestCPUTime(t *testing.T) {
-	// This process alone: others of the machine come and go, with their time.
+	// Only this process: others of the machine come and go, with their time.
 	proc, self := t.TempDir(), strconv.Itoa(os.Getpid())
 	if err := os.Symlink(filepath.Join("/proc", self), filepath.Join(proc, self)); err != nil {
 		t.Fatal(err)
@@ -77,8 +77,8 @@ func TestShare(t *testing.T) {
 	if err != nil || first <= 0 {
 		t.Fatalf("%v %v", first, err)
 	}
-	// Two samples in a row give the same answer rather than noise. On a busy
-	// machine two calls may not be in a row.
+	// Two samples in quick succession give the same answer rather than noise. On a busy machine two
+	// calls may be far apart.
 	for range 100 {
 		at, was := s.at, s.percent
 		again, err := s.cpu()
@@ -96,7 +96,7 @@ func TestShare(t *testing.T) {
 	t.Error("each sample is a new one")
 }
 
-// Where the kernel inside is the host's, its memory is not the sandbox's.
+// If the kernel inside is the host's, its memory is not the sandbox's.
 func TestMemoryOfTheSandboxOnTheHostsKernel(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -15,7 +15,7 @@ import (
 // ticks is how many units of processor time the kernel counts in a second.
 const ticks = 100
 
-// memory is a part of meminfo, in bytes.
+// memory is the used part of meminfo, in bytes.
 type memory struct{ total, free, cache int64 }
 
 func readMeminfo(name string) (memory, error) {
@@ -49,9 +49,9 @@ func readMeminfo(name string) (memory, error) {
 	return m, nil
 }
 
-// cpuTime sums what all processes spent, the dead included: those are counted
-// by the parents that waited for them, up to PID 1. A kernel that keeps a sum
-// is not asked, because the sandbox's own keeps none.
+// cpuTime sums the time of all processes, including dead ones, which are counted by the parents
+// that waited for them, up to PID 1. It does not use a kernel's own sum, because the sandbox's
+// kernel keeps none.
 func cpuTime(proc string) (time.Duration, error) {
 	stats, err := filepath.Glob(proc + "/[0-9]*/stat")
 	if err != nil {
@@ -71,9 +71,8 @@ func cpuTime(proc string) (time.Duration, error) {
 	return time.Duration(sum) * (time.Second / ticks), nil
 }
 
-// statTicks adds the process's own time and that of its dead children. The
-// program's name comes first and may contain anything, so counting begins
-// after its last bracket.
+// statTicks adds the process's own time and that of its dead children. The program's name comes
+// first and may contain anything, so counting begins after its last bracket.
 func statTicks(stat string) int64 {
 	const utime, cstime = 11, 14 // positions after the name
 	_, rest, ok := cutLast(stat, ")")
@@ -99,8 +98,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// groupMemory returns what the sandbox's control group counts, where it is shown
-// inside: all of it, and the part that is page cache.
+// groupMemory returns what the sandbox's cgroup counts, if it is visible inside: the total, and the
+// page cache.
 func groupMemory(dir string) (used, cache int64, ok bool) {
 	for _, f := range []struct{ used, stat, key string }{
 		{"memory.current", "memory.stat", "inactive_file"},
@@ -113,7 +112,7 @@ func groupMemory(dir string) (used, cache int64, ok bool) {
 		if used, err = strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err != nil {
 			continue
 		}
-		data, _ = os.ReadFile(filepath.Join(dir, f.stat)) // without it none is known to be cache
+		data, _ = os.ReadFile(filepath.Join(dir, f.stat)) // without it the page cache is unknown
 		for line := range strings.Lines(string(data)) {
 			if fields := strings.Fields(line); len(fields) == 2 && fields[0] == f.key {
 				cache, _ = strconv.ParseInt(fields[1], 10, 64)
@@ -124,7 +123,7 @@ func groupMemory(dir string) (used, cache int64, ok bool) {
 	return 0, 0, false
 }
 
-// processMemory sums the memory that processes have for themselves alone.
+// processMemory sums the private memory of processes.
 func processMemory(proc string) (used int64, err error) {
 	names, err := filepath.Glob(proc + "/[0-9]*/statm")
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package offline owns the name server of a sandbox that has no network: no
-// name exists, which programs learn at once instead of after a timeout, and
-// what they asked for is remembered so that a person can be told what to
-// allow.
+// Package offline owns the name server of a sandbox without a network: no name exists, which
+// programs learn at once instead of after a timeout. It remembers what they looked up, so that a
+// person can be told what to allow.
 package offline
 
 import (
@@ -17,20 +16,19 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Address is where the server listens. It is not 127.0.0.1, so that a program
-// inside may be a name server itself.
+// Address is the server's address. It is not 127.0.0.1, so that a program inside may be a name
+// server itself.
 var Address = netip.MustParseAddrPort("127.0.0.53:53")
 
-// ResolvConf is the configuration of programs that are to ask here.
+// ResolvConf is the resolver configuration that refers to the server.
 const ResolvConf = "# This sandbox has no network: no name exists.\nnameserver 127.0.0.53\noptions timeout:1 attempts:1\n"
 
-// most bounds what is remembered: a program that asks for more names than a
-// person would read gets the same answer, and nothing grows. What was not asked
-// for the longest goes, so that a command's names are there at its end, however
-// many others' came before.
+// most limits what is remembered: a program that looks up more names than a person would read gets
+// the same answer, and nothing grows. The name that was not looked up for the longest time is
+// dropped, so that a command's names are there at its end, however many others came before.
 const most = 64
 
-// Server answers and remembers.
+// Server answers queries and remembers the names.
 type Server struct {
 	conn *net.UDPConn
 
@@ -38,13 +36,13 @@ type Server struct {
 	asked []Name
 }
 
-// Name is a name that programs asked for.
+// Name is a name that programs looked up.
 type Name struct {
 	Name string
-	At   time.Time // of the last question
+	At   time.Time // of the last query
 }
 
-// Listen begins to serve at an address in the background. Close ends it.
+// Listen starts to serve at an address in the background. Close ends it.
 func Listen(at netip.AddrPort) (*Server, error) {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 	if err != nil {
@@ -55,14 +53,14 @@ func Listen(at netip.AddrPort) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the server's address.
 func (s *Server) Addr() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
 
 // Close ends the server.
 func (s *Server) Close() error { return s.conn.Close() }
 
-// Asked are the names that programs asked for, in the order of their first
-// question, lower-case and without the final dot.
+// Asked returns the names that programs looked up, in the order of their first query, lower-case
+// and without the final dot.
 func (s *Server) Asked() []Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +79,7 @@ func (s *Server) serve() {
 		}
 		if reply, name, err := answer(query[:n]); err == nil {
 			s.remember(name)
-			// Who asked may be gone; nothing depends on the answer.
+			// The client may be gone; nothing depends on the answer.
 			_, _ = s.conn.WriteToUDPAddrPort(reply, from)
 		}
 	}
@@ -104,7 +102,7 @@ func (s *Server) remember(name string) {
 	}
 }
 
-// answer makes the reply to one question: the name does not exist.
+// answer returns the reply to one query: the name does not exist.
 func answer(query []byte) (reply []byte, name string, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)

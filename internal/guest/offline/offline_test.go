@@ -35,7 +35,7 @@ func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
 		t.Fatalf("remembered %v", got)
 	}
 	if !got[0].At.After(got[1].At) {
-		t.Error("a name that was asked for again is as old as its first question")
+		t.Error("a name that was looked up again is as old as its first query")
 	}
 }
 
@@ -49,7 +49,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("remembered %d names", n)
 	}
 	if last := got[len(got)-1].Name; last != fmt.Sprint(2*most-1, ".example") {
-		t.Errorf("the last is %s: what is new is not remembered", last)
+		t.Errorf("the last is %s: a new name is not remembered", last)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// slowly answers each question with one address after a while, once for all
-// that a busy machine makes it wait.
+// slowly answers each query with one address after a delay, and counts a query only once even if a
+// busy machine repeats it.
 func slowly(t *testing.T, after time.Duration) string {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -50,8 +50,8 @@ func slowly(t *testing.T, after time.Duration) string {
 	return server.LocalAddr().String()
 }
 
-// On a busy machine the link's name server may need longer than a look has: a
-// sandbox whose network is well must not be refused for it.
+// On a busy machine the gateway's name server may need longer than one probe waits: a sandbox with
+// a working network must not be refused because of it.
 func TestAKnownNameIsWaitedFor(t *testing.T) {
 	at := slowly(t, 2*patience)
 	before := resolver

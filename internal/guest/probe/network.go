@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elsewhere is an address without a host (RFC 5737): a connection to it can only
-// work if something routes it.
+// elsewhere is an address without a host (RFC 5737): a connection to it can only work if something
+// routes it.
 const elsewhere = "192.0.2.1:9"
 
-// errUnroutable says that the kernel inside knows no way to an address.
+// errUnroutable is returned if the kernel inside has no route to an address.
 var errUnroutable = errors.New("no route")
 
-// route looks for a way to an address without sending anything. It is one
-// call into the kernel, where Go's dialer would take milliseconds of a start.
+// route looks up the route to an address without sending anything. It is one system call, where
+// Go's dialer would take milliseconds of a start.
 func route(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Is4() {
-		return fmt.Errorf("look for a way to %q: not an address of IPv4 with a port", address)
+		return fmt.Errorf("route to %q: not an IPv4 address with a port", address)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("look for a way to %s: %w", address, err)
+		return fmt.Errorf("route to %s: %w", address, err)
 	}
 	defer unix.Close(fd)
 	switch err := unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err {
@@ -38,15 +38,15 @@ func route(address string) error {
 	case unix.ENETUNREACH, unix.EHOSTUNREACH:
 		return errUnroutable
 	default:
-		return fmt.Errorf("look for a way to %s: %w", address, err)
+		return fmt.Errorf("route to %s: %w", address, err)
 	}
 }
 
-// open makes a socket on its way to an address, without waiting.
+// open starts to connect a socket to an address, without waiting.
 func open(kind int, address string) (fd int, err error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Is4() {
-		return -1, fmt.Errorf("%q is not an address of IPv4 with a port", address)
+		return -1, fmt.Errorf("%q is not an IPv4 address with a port", address)
 	}
 	fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -60,10 +60,10 @@ func open(kind int, address string) (fd int, err error) {
 	return fd, nil
 }
 
-// unreachedError says that the kernel knows that an address is out of reach.
+// unreachedError is returned if the kernel reports that an address is unreachable.
 type unreachedError struct{ error }
 
-// await waits until something of a socket is there, or the context ends.
+// await waits until a socket is ready, or the context ends.
 func await(ctx context.Context, fd int, event int16) bool {
 	for {
 		left := patience
@@ -83,16 +83,16 @@ func await(ctx context.Context, fd int, event int16) bool {
 // errSilent is returned if no answer came.
 var errSilent = errors.New("no answer")
 
-// connect tries a connection and gives it up again. The status is what became
-// of one that was answered; zero is a connection.
+// connect tries a connection and closes it again. The status is the error of one that was refused;
+// zero is a connection.
 func connect(ctx context.Context, address string) (status unix.Errno, err error) {
 	fd, err := open(unix.SOCK_STREAM, address)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	// What is left of it would otherwise stay in the kernel for a minute, and
-	// in whatever is saved of the sandbox until then.
+	// The rest of it would otherwise stay in the kernel for a minute, and in a saved state of the
+	// sandbox.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return 0, err
 	}
@@ -103,8 +103,7 @@ func connect(ctx context.Context, address string) (status unix.Errno, err error)
 	return unix.Errno(code), err
 }
 
-// refused opens a connection that must not come about. A silence is as good
-// as a refusal.
+// refused tries a connection that must not succeed. Silence is as good as a refusal.
 func refused(ctx context.Context, address string) error {
 	status, err := connect(ctx, address)
 	if _, unreached := errors.AsType[*unreachedError](err); unreached || errors.Is(err, errSilent) || err == nil && status != 0 {
@@ -113,11 +112,11 @@ func refused(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("a connection to %s: %w", address, err)
 	}
-	return fmt.Errorf("a connection to %s came about", address)
+	return fmt.Errorf("a connection to %s was made", address)
 }
 
-// datagram is one that must not reach anybody, on its way. A negative number
-// is one that had no way.
+// datagram is a sent datagram that must not reach anybody. Its number is negative if there was no
+// route.
 type datagram struct {
 	address string
 	fd      int
@@ -138,8 +137,8 @@ func send(address string) (datagram, error) {
 	return datagram{address, fd}, nil
 }
 
-// late checks whether somebody has answered. Unless what was sent after it is
-// settled, an answer may still be on its way.
+// late checks whether a datagram was answered. Unless something that was sent after it is settled,
+// an answer may still be on its way.
 func (d datagram) late(ctx context.Context, settled bool) error {
 	if d.fd < 0 {
 		return nil
@@ -157,23 +156,22 @@ func (d datagram) late(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// offline wants that the kernel inside knows no way to any address outside.
+// offline checks that the kernel inside has no route to an outside address.
 func offline(context.Context) error {
 	switch err := route(elsewhere); {
 	case errors.Is(err, errUnroutable):
 		return nil
 	case err == nil:
-		return errors.New("there is a way out, and none was asked for")
+		return errors.New("there is a route out, and no network was requested")
 	default:
 		return err
 	}
 }
 
-// resolver asks the name server of the link, by Go's own code.
+// resolver queries the gateway's name server, with Go's own code.
 var resolver = &net.Resolver{PreferGo: true}
 
-// host wants that a known name has an address, and tries the ports of it
-// there.
+// host checks that a known name has an address, and probes its ports there.
 func (c Checks) host(ctx context.Context, name string) error {
 	at, err := known(ctx, name)
 	if err != nil {
@@ -192,7 +190,7 @@ func (c Checks) host(ctx context.Context, name string) error {
 	return err
 }
 
-// portOf is the port of a name:port of a name.
+// portOf returns the port of a name:port if it has the given name.
 func portOf(name, at string) (uint16, bool) {
 	host, text, err := net.SplitHostPort(at)
 	if err != nil || host != name {
@@ -202,16 +200,15 @@ func portOf(name, at string) (uint16, bool) {
 	return uint16(port), err == nil
 }
 
-// unnamed returns ports that would not be tried, because the policy allows their host
-// under no name.
+// unnamed returns ports that would not be probed, because their host is not among the known names.
 func (c Checks) unnamed() []string {
 	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
 		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })
 	})
 }
 
-// reached wants a connection to come about. It is given up at once, and sends
-// nothing: who judges it goes no further without a first byte.
+// reached checks that a connection succeeds. It is closed at once, and sends nothing: the gateway
+// does not dial before a first byte.
 func reached(ctx context.Context, what string, at netip.AddrPort) error {
 	status, err := connect(ctx, at.String())
 	switch {
@@ -223,7 +220,7 @@ func reached(ctx context.Context, what string, at netip.AddrPort) error {
 	return nil
 }
 
-// shut wants that none does.
+// shut checks that a connection fails.
 func shut(ctx context.Context, what string, at netip.AddrPort) error {
 	// A refusal comes as soon as a connection would have.
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -236,8 +233,8 @@ func shut(ctx context.Context, what string, at netip.AddrPort) error {
 
 // known returns an address of a name that must have one.
 func known(ctx context.Context, name string) (netip.Addr, error) {
-	// An answer may be lost or late on a busy machine; another question costs
-	// less than a sandbox. One that is refused twice has been answered.
+	// An answer may be lost or late on a busy machine; another query costs less than a sandbox. A
+	// query that is refused twice has been answered.
 	for limit, tries := patience/2, 1; ; limit, tries = 2*limit, tries+1 {
 		one, cancel := context.WithTimeout(ctx, limit)
 		found, err := resolver.LookupNetIP(one, "ip4", name)

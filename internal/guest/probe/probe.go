@@ -1,6 +1,6 @@
-// Package probe owns the look from inside: before a sandbox is ready, its
-// first process tries what the policy forbids and what it promises, and a
-// sandbox in which one of them turns out otherwise never becomes ready.
+// Package probe owns the readiness probe from inside: before a sandbox is ready, its first process
+// tries what the policy forbids and what it allows. If the result of one try is wrong, the sandbox
+// never becomes ready.
 package probe
 
 import (
@@ -11,41 +11,38 @@ import (
 	"time"
 )
 
-// Failure begins the message of a sandbox that is not what was asked for.
+// Failure is the beginning of the message of a sandbox whose checks fail.
 const Failure = "the policy does not hold inside: "
 
-// patience bounds one look. What does not answer by then did not answer.
+// patience limits one try. No answer by then counts as no answer.
 const patience = 500 * time.Millisecond
 
-// namePatience bounds the look for a name that must have an address. Who answers
-// it may be busy with many sandboxes, and silence would refuse one whose network
-// is well.
+// namePatience limits the wait for a name that must have an address. The name server may be busy
+// with many sandboxes, and a sandbox with a working network must not be refused because of that.
 const namePatience = 5 * time.Second
 
-// Checks are what has to hold. Empty fields are not looked at.
+// Checks are what must hold. Empty fields are not checked.
 type Checks struct {
-	// Offline says that there is no link: no address outside has a route.
+	// Offline means that there is no network: no outside address has a route.
 	Offline bool `json:"offline,omitempty"`
-	// Refused are addresses with ports to which no connection may come about.
+	// Refused are addresses with ports to which no connection may succeed.
 	Refused []string `json:"refused,omitempty"`
 	// Dropped are addresses with ports that a datagram must not reach.
 	Dropped []string `json:"dropped,omitempty"`
 	// Known are names that must have an address, Unknown those that must not.
 	Known   []string `json:"known,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
-	// Reached and Closed are ports of known names, as name:port: a connection
-	// must come about, or must not. Nothing is sent on it.
+	// Reached and Closed are ports of known names, as name:port: a connection must succeed, or must
+	// fail. Nothing is sent on it.
 	Reached []string `json:"reached,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
-	// Hidden are paths that must show nothing, ReadOnly those that must not
-	// be writable, not even for the superuser inside.
+	// Hidden are paths that must show nothing, ReadOnly paths that must not be writable, not even
+	// for root inside.
 	Hidden   []string `json:"hidden,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
-	// Sealed are directories in which the users of programs cannot create
-	// files.
+	// Sealed are directories in which the users of programs cannot create files.
 	Sealed []string `json:"sealed,omitempty"`
-	// The most that the kernel inside may offer, of memory, of disk, of files,
-	// and of processes to one user.
+	// The most that the kernel inside may offer: memory, disk, files, and processes of one user.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	DiskBytes   int64 `json:"disk_bytes,omitempty"`
 	DiskInodes  int64 `json:"disk_inodes,omitempty"`
@@ -57,9 +54,9 @@ type As func(work func() error) error
 
 // Run makes all checks at once and returns an error that names all that fail, in a stable order.
 //
-// Datagrams are sent first and checked last. The attachment carries data in order, so an
-// answer to a datagram has come when a connection or a query that was sent after it is settled.
-// Only where nothing was sent after them does the check wait for all of its time.
+// Datagrams are sent first and checked last. The attachment carries data in order, so an answer to
+// a datagram has arrived when a connection or a query that was sent after it is settled. Only if
+// nothing was sent after them does the check wait for its full time.
 func Run(ctx context.Context, c Checks, as As) error {
 	var wrong findings
 	var sent []datagram
@@ -82,7 +79,7 @@ func Run(ctx context.Context, c Checks, as As) error {
 	return wrong.err()
 }
 
-// looks are all but those for datagrams.
+// looks returns all checks but those of datagrams.
 func (c Checks) looks(as As) []func(context.Context) error {
 	var looks []func(context.Context) error
 	each := func(list []string, limit time.Duration, look func(context.Context, string) error) {
@@ -120,7 +117,7 @@ func (c Checks) looks(as As) []func(context.Context) error {
 	return looks
 }
 
-// findings collects what does not hold.
+// findings collects failed checks.
 type findings struct {
 	mu    sync.Mutex
 	wrong []string

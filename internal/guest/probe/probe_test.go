@@ -51,10 +51,10 @@ func echo(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// as is a user without another.
+// as does work as the current user.
 func as(work func() error) error { return work() }
 
-// port is an address as one of localhost.
+// port returns an address as one of localhost.
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, number, err := net.SplitHostPort(address)
@@ -87,8 +87,8 @@ func TestProbeFindsWhatDoesNotHold(t *testing.T) {
 		{"hidden file", Checks{Hidden: []string{file}}, "the hidden file"},
 		{"hidden directory", Checks{Hidden: []string{full}}, "the hidden directory"},
 		{"read-only file", Checks{ReadOnly: []string{file}}, "can be written"},
-		{"read-only directory", Checks{ReadOnly: []string{full}}, "takes new files"},
-		{"sealed directory", Checks{Sealed: []string{full}}, "takes new files"},
+		{"read-only directory", Checks{ReadOnly: []string{full}}, "new files can be created in"},
+		{"sealed directory", Checks{Sealed: []string{full}}, "new files can be created in"},
 		{"port that must be", Checks{Known: []string{"localhost"}, Reached: []string{port(t, closed(t))}}, "no connection to the allowed localhost:"},
 		{"port that must not be", Checks{Known: []string{"localhost"}, Closed: []string{port(t, listen(t))}}, "the closed localhost:"},
 		{"port without a name", Checks{Reached: []string{"localhost:80"}}, "not a port of a known name"},

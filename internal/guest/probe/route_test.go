@@ -45,26 +45,26 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// Where there is a route, a sandbox that must be offline is not.
+// If there is a route, a sandbox that must be offline is not.
 func TestOffline(t *testing.T) {
 	if err := nowhere(t, func() error { return offline(t.Context()) }); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
 	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(elsewhere), errUnroutable) }})
-	if err := Run(t.Context(), Checks{Offline: true}, nil); err == nil || !strings.Contains(err.Error(), "a way out") {
+	if err := Run(t.Context(), Checks{Offline: true}, nil); err == nil || !strings.Contains(err.Error(), "a route out") {
 		t.Errorf("with one: %v", err)
 	}
 }
 
-// The check of a datagram without an answer does not wait where something that was sent after it
-// is settled.
+// The check of a datagram without an answer does not wait if something that was sent after it is
+// settled.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	// One that waits always does; a busy machine is slow now and then.
+	// A check that waits always does; a busy machine is slow only sometimes.
 	took := patience
 	for tries := 0; took >= patience && tries < 20; tries++ {
 		began := time.Now()
@@ -85,7 +85,7 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// An answer is seen also where nothing is waited for.
+// An answer is noticed even if nothing is waited for.
 func TestAnswerIsSeenBesideOthers(t *testing.T) {
 	at := echo(t)
 	d, err := send(at)

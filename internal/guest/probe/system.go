@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hidden wants that nothing can be read at a path: it is absent, empty, or
-// closed even to the superuser inside.
+// hidden checks that nothing can be read at a path: it is absent, empty, or inaccessible even to
+// root inside.
 func hidden(_ context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -39,11 +39,10 @@ func hidden(_ context.Context, path string) error {
 	return nil
 }
 
-// probeName is made inside a directory that must not change.
+// probeName is a file that is created for a moment in a directory that must be read-only.
 const probeName = ".crannog-probe"
 
-// readOnly tries to write where nothing may be written. What does not exist
-// cannot be tried.
+// readOnly tries to write to a read-only path. A missing path cannot be tried.
 func readOnly(_ context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,10 +64,10 @@ func readOnly(_ context.Context, path string) error {
 	if err != nil {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("the read-only directory %s takes new files", path), f.Close(), os.Remove(inside))
+	return errors.Join(fmt.Errorf("new files can be created in the read-only directory %s", path), f.Close(), os.Remove(inside))
 }
 
-// memory wants that the kernel inside offers no more than the limit.
+// memory checks that the kernel inside offers no more than the limit.
 func memory(most int64) error {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -87,7 +86,7 @@ func memory(most int64) error {
 		}
 	}
 	if kib == 0 {
-		return errors.New("the kernel inside does not say how much memory there is")
+		return errors.New("the kernel inside does not report its memory")
 	}
 	if kib<<10 > most {
 		return fmt.Errorf("there are %d bytes of memory, more than the limit of %d", kib<<10, most)
@@ -95,7 +94,7 @@ func memory(most int64) error {
 	return nil
 }
 
-// disk wants that the root's file system is no larger than the limits.
+// disk checks that the root's file system is no larger than the limits.
 func disk(bytes, files int64) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs("/", &stat); err != nil {
@@ -111,8 +110,8 @@ func disk(bytes, files int64) error {
 	return nil
 }
 
-// processes returns an error if a user of programs can have more processes than the limit. All
-// that runs inside descends from this process, and none of it may raise what it was given.
+// processes returns an error if a user of programs can have more processes than the limit.
+// Everything inside descends from this process, and cannot raise its inherited limit.
 func processes(most int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {

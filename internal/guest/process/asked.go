@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asked is what is known of a process that a caller had run.
+// Asked is a process that a caller had run.
 type Asked struct {
 	Terminal   bool   // it runs on a terminal
 	Cols, Rows uint16 // of the terminal
 	Tag        string
 }
 
-// Asked are the processes that callers had run and that run, by number.
+// Asked returns the running processes that callers had run, by number.
 func (s *Service) Asked() map[int]Asked {
 	out := map[int]Asked{}
 	for _, p := range s.table.list() {
@@ -30,8 +30,8 @@ func (s *Service) Asked() map[int]Asked {
 	return out
 }
 
-// Signal signals what a caller had run, with all of its group, or another
-// process alone. It fails with ESRCH where there is none.
+// Signal signals a command that a caller had run, with its whole group, or another process alone.
+// It fails with ESRCH if there is none.
 func (s *Service) Signal(pid int, sig syscall.Signal) error {
 	for _, p := range s.table.list() {
 		if p.pid == pid {
@@ -41,7 +41,7 @@ func (s *Service) Signal(pid int, sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// size returns the window's size, or zero where it is unknown: the program has ended.
+// size returns the window's size, or zero if it is unknown because the program has ended.
 func (t *terminal) size() (cols, rows uint16) {
 	raw, err := t.file.SyscallConn()
 	if err != nil {

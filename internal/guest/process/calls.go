@@ -44,8 +44,8 @@ func (s *Service) SendSignal(_ context.Context, req *connect.Request[pb.SendSign
 	if err != nil {
 		return nil, err
 	}
-	// The wire names two signals. Its enumeration is open, and our own
-	// clients pass on what a terminal sends, by number.
+	// The protocol names two signals. Its enumeration is open, and our own clients pass on other
+	// signals of a terminal, by number.
 	sig := syscall.Signal(req.Msg.GetSignal())
 	if sig < 1 || sig > 31 {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the signal must be SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 31"))
@@ -60,7 +60,7 @@ func (s *Service) SendSignal(_ context.Context, req *connect.Request[pb.SendSign
 	return connect.NewResponse(&pb.SendSignalResponse{}), nil
 }
 
-// SendInput writes to a process and returns when it is with the kernel.
+// SendInput writes to a process and returns when the kernel has the data.
 func (s *Service) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
 	p, err := s.table.find(req.Msg.GetProcess(), false)
 	if err != nil {
@@ -98,8 +98,8 @@ func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[
 	return connect.NewResponse(&pb.StreamInputResponse{}), nil
 }
 
-// CloseStdin ends the input of a process without a terminal. Closing again,
-// or after the process has ended, succeeds.
+// CloseStdin closes the input of a process without a terminal. Closing again, or after the process
+// has ended, succeeds.
 func (s *Service) CloseStdin(_ context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
 	p, err := s.table.find(req.Msg.GetProcess(), true)
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 	return fed(ctx, p.input.write(ctx, data))
 }
 
-// fed is what a caller is told of an error of input.
+// fed returns the error about input for a caller.
 func fed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -12,18 +12,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// Command is a process that another service of the guest runs. It is in no
-// list and has no streams.
+// Command is a process that another service of the guest runs. It is in no list and has no streams.
 type Command struct {
 	pid  int
 	mark lineage.Mark
 	exit <-chan syscall.WaitStatus
 }
 
-// Command starts cmd as u. Its files, arguments and directory are the
-// caller's; only files may be its standard streams, because no goroutine copies.
-// cmd.Wait must not be called. The error of a directory that u may not enter
-// is an *fs.PathError whose Op is "chdir".
+// Command starts cmd as u. The caller sets its files, arguments and directory; its standard streams
+// must be files, because no goroutine copies. cmd.Wait must not be called. If u may not enter the
+// directory, the error is an *fs.PathError whose Op is "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
@@ -45,8 +43,8 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 		}
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	// It runs one of our own programs, which has not started anything yet. That
-	// it has ended already is what its caller will hear.
+	// It runs one of our own programs, which has not started anything yet. Its caller learns if it
+	// has ended already.
 	mark := lineage.New()
 	_ = mark.Give(pid)
 	s.origins.add(mark, census.Command{PID: pid, Args: cmd.Args})
@@ -54,7 +52,7 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	return &Command{pid, mark, exit}, cmd.Process.Release()
 }
 
-// PID is the process's number.
+// PID returns the process's number.
 func (c *Command) PID() int { return c.pid }
 
 // Family returns the process, followed by all others of its family. It is empty
@@ -69,7 +67,7 @@ func (c *Command) Signal(sig syscall.Signal) error { return syscall.Kill(-c.pid,
 // Wait returns how the process ended. It is called once.
 func (c *Command) Wait() syscall.WaitStatus { return <-c.exit }
 
-// Environ returns the variables of a process of u that asks for none.
+// Environ returns the variables of a process of u that requests none.
 func (s *Service) Environ(u identity.User) map[string]string {
 	env := map[string]string{"PATH": identity.SearchPath(u.Home, s.cfg().Path), "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
 	if s.cfg().NpmConfig != "" {

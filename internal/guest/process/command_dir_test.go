@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// F20: the kernel answers EACCES for the directory and for the program alike, and only one of them is
-// what the caller has to change.
+// F20: the kernel returns EACCES for the directory and for the program alike, and the caller has to
+// change only one of them.
 func TestF20CommandNamesTheDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := newBench(t, func(c *process.Config) { c.Actor.Switch = true })

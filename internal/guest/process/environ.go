@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// environ builds the variables of a process; what comes later wins: PATH and
-// the user's own, the sandbox's, the request's.
+// environ builds the variables of a process; later ones win: PATH and the user's own, the
+// sandbox's, the request's.
 func (s *Service) environ(u identity.User, request map[string]string) (map[string]string, error) {
 	env := s.Environ(u)
 	for name, value := range request {
@@ -27,7 +27,7 @@ func (s *Service) environ(u identity.User, request map[string]string) (map[strin
 	return env, nil
 }
 
-// pairs writes variables as the kernel wants them, in a fixed order.
+// pairs formats variables for the kernel, in a fixed order.
 func pairs(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for name, value := range env {
@@ -37,15 +37,14 @@ func pairs(env map[string]string) []string {
 	return list
 }
 
-// program finds the file to run, by PATH for a bare name. Whether the user
-// may run it is left to the kernel.
+// program returns the file to run, searching PATH for a bare name. The kernel decides whether the
+// user may run it.
 func program(cmd, path string) (string, error) {
 	if strings.Contains(cmd, "/") {
 		return cmd, nil
 	}
 	for _, dir := range filepath.SplitList(path) {
-		// An empty or relative entry would run what an attacker left in the
-		// working directory.
+		// An empty or relative entry would run what an attacker left in the working directory.
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -57,8 +56,8 @@ func program(cmd, path string) (string, error) {
 	return "", connect.NewError(connect.CodeNotFound, fmt.Errorf("command '%s' not found", cmd))
 }
 
-// startError says why the kernel would not start a command. It asks about
-// the working directory only now, so that a good start costs nothing.
+// startError explains why the kernel did not start a command. It checks the working directory only
+// now, so that a successful start costs nothing.
 func (s *Service) startError(u identity.User, cmd, dir string, cause error) error {
 	var text string
 	code := connect.CodeInvalidArgument
@@ -90,7 +89,7 @@ func enterable(dir string) error {
 func commandError(cmd string, cause error) (connect.Code, string) {
 	reason := errno(cause)
 	if errors.Is(reason, syscall.ENAMETOOLONG) && len(cmd) < syscall.PathMax {
-		reason = syscall.E2BIG // so gVisor says that an argument is too long
+		reason = syscall.E2BIG // gVisor then reports that an argument is too long
 	}
 	switch {
 	case errors.Is(reason, syscall.ENOENT), errors.Is(reason, syscall.ENOTDIR):
@@ -113,7 +112,7 @@ func commandError(cmd string, cause error) (connect.Code, string) {
 	return connect.CodeInternal, fmt.Sprintf("start '%s': %v", cmd, cause)
 }
 
-// errno is the kernel's own word in err, or err.
+// errno returns the kernel's error in err, or err.
 func errno(err error) error {
 	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e

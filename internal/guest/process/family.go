@@ -9,9 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// family returns the processes of a command: its group, what descends from it,
-// and what has its mark, in whichever group and below whichever parent. It is
-// empty if the kernel lists nothing.
+// family returns the processes of a command: its group, its descendants, and those with its mark,
+// in whichever group and below whichever parent. It is empty if the kernel lists nothing.
 func (p *process) family() []census.Member {
 	if !p.gone {
 		all, err := census.Family(procDir, p.pid, p.mark.Has)
@@ -29,17 +28,17 @@ func (p *process) family() []census.Member {
 	return all
 }
 
-// reachesAll reports whether a signal goes to all processes of a command and not
-// to its process group alone. SIGINT, SIGHUP and SIGQUIT are those that a
-// terminal sends, and a program that leaves the group, as nohup's and setsid's
-// do, is to survive them. With the others a caller ends the command: a process that has left the
-// group would use CPU for nothing, and its output has no reader.
+// reachesAll reports whether a signal is sent to all processes of a command and not only to its
+// process group. SIGINT, SIGHUP and SIGQUIT are those of a terminal, which a program that leaves
+// the group, like those of nohup and setsid, should survive. With the others a caller ends the
+// command: a process that has left the group would use CPU for nothing, and its output has no
+// reader.
 func reachesAll(sig syscall.Signal) bool {
 	return sig == syscall.SIGKILL || sig == syscall.SIGTERM
 }
 
-// outside signals the members of a family that are in no process group of the
-// number leader, and reports whether there was one.
+// outside signals the members of a family that are not in the leader's process group, and reports
+// whether there was one.
 func outside(family []census.Member, leader int, sig syscall.Signal) bool {
 	any := false
 	for _, m := range family {
@@ -52,16 +51,15 @@ func outside(family []census.Member, leader int, sig syscall.Signal) bool {
 }
 
 const (
-	// sweepPasses bounds how often what is left of a killed command is looked
-	// for: processes that a kill finds in the middle of a fork.
+	// sweepPasses limits how often the rest of a killed command is looked for: a kill may hit
+	// processes in the middle of a fork.
 	sweepPasses = 100
-	// sweepPause is between two looks, beginning with the fourth.
+	// sweepPause is the pause between two passes, from the fourth on.
 	sweepPause = 20 * time.Millisecond
 )
 
-// sweep kills what is left of a family until nothing is. A process that forks
-// faster than it is listed is found by one of its children: each has the mark,
-// and one that has been killed makes no more.
+// sweep kills the rest of a family until nothing is left. A process that forks faster than it is
+// listed is found through its children: each has the mark, and a killed one makes no more.
 func sweep(mark lineage.Mark) {
 	if mark == lineage.None {
 		return

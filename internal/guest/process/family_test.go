@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// leaver is a shell's command that leaves a process behind which has a session of
-// its own, no environment, no output of ours and no parent but the first process,
-// and which keeps forking. It writes its number to a file.
+// leaver is a shell's command that leaves a process behind with its own session, without an
+// environment and without our output, whose parent is the first process, and which keeps forking.
+// It writes its number to a file.
 func leaver(file string) string {
 	return "(setsid env -i sh -c 'sh -c \"echo \\$\\$ > " + file + "; for i in \\$(/usr/bin/seq 9999); do /bin/sleep 0.01; done\" &' >/dev/null 2>&1 </dev/null &)\n" +
 		"until [ -s " + file + " ]; do sleep 0.01; done\n"
@@ -35,12 +35,12 @@ func pidIn(t *testing.T, file string) int {
 	return pid
 }
 
-// endWithLeaver has a command that left a process behind ended by a signal, or by
-// its time limit, and returns the number of what it left.
+// endWithLeaver ends a command that left a process behind by a signal, or by its time limit, and
+// returns the number of that process.
 func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	t.Helper()
-	// Only the program that stays says that it is up: a shell that has caught a signal
-	// just before it becomes another program forgets it.
+	// Only the program that stays reports that it is up: a shell that has caught a signal just
+	// before it becomes another program forgets it.
 	command := leaver(file) + "echo up > " + file + ".up; exec tail -n 1 -f " + file + ".up"
 	if sig == 0 {
 		b.expire(t, command, file)
@@ -50,7 +50,7 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	s.until("up")
 	pid := pidIn(t, file)
 	if !alive(strconv.Itoa(pid)) {
-		t.Fatal("control: what left the group has ended")
+		t.Fatal("control: a process that left the group has ended")
 	}
 	if err := b.signal(t, s.selector(), sig); err != nil {
 		t.Fatal(err)
@@ -59,18 +59,18 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	return pid
 }
 
-// marks is a kernel that takes the marks of commands, as Linux and a sandbox's do.
+// marks checks that the kernel supports marks, as Linux and a sandbox's do.
 var marks = hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
 
-// Signals that a terminal sends, which the protocol has no names for.
+// Signals of a terminal, for which the protocol has no names.
 const hangup, interrupt pb.Signal = 1, 2
 
-// F6: what left its command's process group runs on after the command was
-// killed, asked to end, or over its time.
+// F6: a process that left its command's process group also ends when the command is killed, asked
+// to end, or over its time.
 func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	hosttest.Need(t, marks)
-	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one
-	// that handles it they do not.
+	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one that
+	// handles it they do not.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
 	t.Cleanup(func() { signal.Stop(handled) })
@@ -78,11 +78,11 @@ func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	bystander := filepath.Join(b.home, "bystander")
 	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
 	other.until("up")
-	other.finish() // ended by itself: what it left stays
+	other.finish() // it ended by itself: what it left stays
 	for name, sig := range map[string]pb.Signal{
 		"kill": pb.Signal_SIGNAL_SIGKILL, "term": pb.Signal_SIGNAL_SIGTERM, "time": 0,
-		// A terminal's signals are for the group, and nohup and setsid are how a program survives them. A
-		// shell lets what it starts in the background ignore SIGINT, but not SIGHUP.
+		// A terminal's signals are for the group, and a program survives them with nohup and
+		// setsid. A shell makes its background jobs ignore SIGINT, but not SIGHUP.
 		"int": interrupt, "hup": hangup,
 	} {
 		pid := b.endWithLeaver(t, filepath.Join(b.home, name), sig)
@@ -106,8 +106,7 @@ func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	}
 }
 
-// Each process is named with the command that it descends from, also one that
-// has ended.
+// Each process is shown with the command that it descends from, even one that has ended.
 func TestF6ProcessesHaveTheirCommand(t *testing.T) {
 	hosttest.Need(t, marks)
 	b := newBench(t, nil)
@@ -124,7 +123,7 @@ func TestF6ProcessesHaveTheirCommand(t *testing.T) {
 	}
 	c := origin(left)
 	if c == nil || c.PID != int(s.pid) || c.Tag != tag || c.Ended || !strings.Contains(strings.Join(c.Args, " "), "/bin/sh -c") {
-		t.Errorf("what left the group descends from %+v", c)
+		t.Errorf("a process that left the group descends from %+v", c)
 	}
 	if own := origin(int(s.pid)); own == nil || own.PID != int(s.pid) {
 		t.Errorf("the command descends from %+v", own)

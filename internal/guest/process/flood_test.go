@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// 256 MiB without a newline pass through without being kept: four times what the heap may hold.
+// 256 MiB without a newline pass through without being held: four times what the heap may hold.
 func TestFloodIsNotKept(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("head -c 268435456 /dev/zero"))
@@ -42,7 +42,7 @@ func TestFloodIsNotKept(t *testing.T) {
 	}
 }
 
-// A process without a listener is not held up by its output.
+// Output does not block a process without a listener.
 func TestNobodyListens(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func TestNobodyListens(t *testing.T) {
 	})
 }
 
-// A client that listens slowly slows the process down, and loses nothing.
+// A client that reads slowly slows the process down, and loses nothing.
 func TestSlowListener(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("i=0; while [ $i -lt 200 ]; do head -c 100000 /dev/zero; i=$((i+1)); echo $i > progress; done"))
@@ -70,7 +70,7 @@ func TestSlowListener(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	// What fits into pipes and sockets passes; then it stands still.
+	// What fits into pipes and sockets passes; then the process blocks.
 	before := "none"
 	hosttest.Eventually(t, "the process stands still", func() bool {
 		now := progress()
@@ -104,7 +104,7 @@ func TestKillWhileNobodyReads(t *testing.T) {
 	}
 }
 
-// Neither descriptors nor goroutines are left of what ran.
+// Neither descriptors nor goroutines of ended processes are left.
 func TestNothingIsLeft(t *testing.T) {
 	b := newBench(t, nil)
 	run := func() {

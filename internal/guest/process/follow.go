@@ -13,26 +13,24 @@ import (
 // procDir is where the kernel lists processes.
 const procDir = "/proc"
 
-// followAfter are the pauses before each look at a group that was signalled.
+// followAfter are the pauses before each check of a group that was signalled.
 var followAfter = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
 
 // group is a process group that is about to get a signal which asks it to end.
 //
-// A process that is being started at that moment can miss the signal: its parent
-// gets it after the start has begun and dies of it, and the new process joins the
-// group when the signal has been sent. So group sends the signal once more, to
-// each process that was not a member before and whose parent is no such member
-// that still lives, and only when the leader of the group has ended. A program
-// that handles the signal lives on: neither it nor what it starts to clean up
-// gets a second one.
+// A process that is being started at that moment can miss the signal: its parent gets it during the
+// fork and dies of it, and the new process joins the group after the signal was sent. So group
+// sends the signal once more, to each process that was not a member before and whose parent is not
+// a living earlier member, and only when the leader of the group has ended. A program that handles
+// the signal stays alive: neither it nor what it starts to clean up gets a second one.
 type group struct {
 	leader int
 	sig    syscall.Signal
-	before map[int]uint64 // when each member was started, by number
+	before map[int]uint64 // start time of each member, by number
 }
 
-// gather returns a group as it is among processes that were listed before the
-// signal. Without a list there is nothing to compare with, and follow does nothing.
+// gather returns a group from processes that were listed before the signal. Without a list there is
+// nothing to compare with, and follow does nothing.
 func gather(listed []census.Member, leader int, sig syscall.Signal) *group {
 	if len(listed) == 0 {
 		return &group{}
@@ -46,7 +44,7 @@ func gather(listed []census.Member, leader int, sig syscall.Signal) *group {
 	return g
 }
 
-// follow signals those that missed the signal. It returns after the last look.
+// follow signals the processes that missed the signal. It returns after the last check.
 func (g *group) follow() {
 	if g.leader <= 1 {
 		return
@@ -65,8 +63,7 @@ func (g *group) follow() {
 	}
 }
 
-// missed returns the members that the signal cannot have reached, if its leader
-// has ended.
+// missed returns the members that the signal cannot have reached, if its leader has ended.
 func (g *group) missed(members []census.Member) []census.Member {
 	old := map[int]bool{}
 	var joined []census.Member
@@ -89,8 +86,8 @@ func (g *group) missed(members []census.Member) []census.Member {
 	return missed
 }
 
-// interrupted returns the group in the foreground of a terminal to which input
-// brings an interrupt, such as that of Ctrl-C, or nil.
+// interrupted returns the foreground group of a terminal if the input contains an interrupt
+// character, such as Ctrl-C, and nil otherwise.
 func (t *terminal) interrupted(input []byte) *group {
 	raw, err := t.file.SyscallConn()
 	if err != nil {

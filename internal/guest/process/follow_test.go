@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// late starts a program after the interrupt has been sent to its group: it holds
-// the signal back until the new program is a member, and then dies of it.
+// late starts a program after the interrupt was sent to its group: it blocks the signal until the
+// new program is a member, and then dies of it.
 const late = `import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 print("ready", flush=True)
@@ -54,7 +54,7 @@ func ends(t *testing.T, file string) {
 	})
 }
 
-// An interrupt that comes as a program starts another one ends that too.
+// An interrupt that arrives while a program starts another one ends that too.
 func TestInterruptOfWhatIsBeingStarted(t *testing.T) {
 	b := newBench(t, nil)
 	command, pid := b.lateProgram(t)
@@ -90,8 +90,7 @@ func TestTerminalInterruptOfWhatIsBeingStarted(t *testing.T) {
 	s.finish()
 }
 
-// A program that handles the interrupt ends as it chooses, and so does what it
-// starts to clean up.
+// A program that handles the interrupt ends as it chooses, and so does what it starts to clean up.
 func TestInterruptThatIsHandled(t *testing.T) {
 	b := newBench(t, nil)
 	script := filepath.Join(b.home, "clean.sh")

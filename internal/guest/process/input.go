@@ -12,13 +12,12 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// input writes to a process, one request at a time and in their order. A
-// process that does not read blocks the request, not the guest: the request's
-// end frees it.
+// input writes to a process, one request at a time and in their order. A process that does not read
+// blocks the request, not the guest: the request's end releases it.
 type input struct {
 	file *os.File
 	turn chan struct{} // holds a token while no writer is active
-	wide bool          // the pipe was made larger; the holder of the turn may touch it
+	wide bool          // the pipe was made larger; guarded by the turn
 
 	once   sync.Once
 	closed chan struct{}
@@ -30,7 +29,7 @@ func newInput(f *os.File) *input {
 	return in
 }
 
-// write returns when all of data is with the kernel.
+// write returns when the kernel has all of the data.
 func (in *input) write(ctx context.Context, data []byte) error {
 	select {
 	case <-in.turn:
@@ -44,7 +43,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 		return err
 	}
 	in.fit(data)
-	// It fails only for a closed file, whose writers are free already.
+	// It fails only for a closed file, whose writers are released already.
 	inTime := interrupt.When(ctx, func() { _ = in.file.SetWriteDeadline(time.Unix(1, 0)) })
 	_, err := in.file.Write(data)
 	if !inTime() {
@@ -53,7 +52,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	return err
 }
 
-// fit makes the pipe larger for much data. The caller has the turn.
+// fit makes the pipe larger for bulk data. The caller must have the turn.
 func (in *input) fit(data []byte) {
 	if len(data) > usualPipe && !in.wide {
 		in.wide = true
@@ -61,8 +60,8 @@ func (in *input) fit(data []byte) {
 	}
 }
 
-// offer writes what the process takes at once, which is nothing while somebody else
-// writes, and returns how much that was.
+// offer writes what the process accepts at once, which is nothing while another request writes, and
+// returns how much that was.
 func (in *input) offer(data []byte) (n int, err error) {
 	select {
 	case <-in.turn:
@@ -85,7 +84,7 @@ func (in *input) offer(data []byte) (n int, err error) {
 	return max(n, 0), errors.Join(err, failed)
 }
 
-// ignoringEINTR calls again what a signal broke off.
+// ignoringEINTR repeats a call that a signal interrupted.
 func ignoringEINTR(fd int, b []byte, call func(int, []byte) (int, error)) (int, error) {
 	for {
 		n, err := call(fd, b)
@@ -95,7 +94,7 @@ func ignoringEINTR(fd int, b []byte, call func(int, []byte) (int, error)) (int, 
 	}
 }
 
-// close ends the input; a blocked write fails. Closing twice is fine.
+// close closes the input; a blocked write fails. It may be called twice.
 func (in *input) close() {
 	in.once.Do(func() {
 		close(in.closed)

@@ -22,16 +22,16 @@ func (s *Service) Handler(options ...connect.HandlerOption) (string, http.Handle
 
 type answerKey struct{}
 
-// answer is a stream whose last event goes out together with its end, and whose
-// other events go out together with those that wait behind them. Each was three
-// writes, and each write wakes the other side.
+// answer is a stream that writes its last event together with its end, and other events together
+// with those that wait behind them. Otherwise each took three writes, and each write wakes the
+// other side.
 type answer struct {
 	http.ResponseWriter
 	more bool   // another event is about to be sent, or the end
 	held []byte // not yet written, while there is more
 }
 
-// mostHeld is how much is written at once.
+// mostHeld is the most that one write has.
 const mostHeld = 128 << 10
 
 // answerOf returns the answer of a request, or nil if it is served without Handler.
@@ -40,7 +40,7 @@ func answerOf(ctx context.Context) *answer {
 	return own
 }
 
-// hold reports whether something follows at once on what is sent next.
+// hold sets whether more follows at once after the next event.
 func (a *answer) hold(more bool) {
 	if a != nil {
 		a.more = more
@@ -59,7 +59,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return len(b), a.spill()
 }
 
-// spill writes what is held.
+// spill writes the held data.
 func (a *answer) spill() error {
 	if len(a.held) == 0 {
 		return nil
@@ -69,15 +69,15 @@ func (a *answer) spill() error {
 	return err
 }
 
-// Flush implements http.Flusher. What it holds back goes out with what follows,
-// or when the handler returns, which it does at once.
+// Flush implements http.Flusher. Held data is written with what follows, or when the handler
+// returns, which it does at once.
 func (a *answer) Flush() {
 	if a.more || a.spill() != nil {
 		return
 	}
-	// A client that is gone is seen by the next write.
+	// The next write notices a client that is gone.
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Unwrap lets http.ResponseController find what this one hides.
+// Unwrap lets http.ResponseController find methods that this type hides.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

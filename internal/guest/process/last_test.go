@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// writes notes what is written and flushed.
+// writes records writes and flushes.
 type writes struct {
 	*httptest.ResponseRecorder
 	seen []string
@@ -19,7 +19,7 @@ func (w *writes) Write(b []byte) (int, error) {
 
 func (w *writes) Flush() { w.seen = append(w.seen, "flush") }
 
-// F29: events that wait go out together, and nothing is held while none waits.
+// F29: waiting events are written together, and nothing is held while none waits.
 func TestF29EventsGoTogether(t *testing.T) {
 	w := &writes{ResponseRecorder: httptest.NewRecorder()}
 	a := &answer{ResponseWriter: w}

@@ -79,7 +79,7 @@ func TestStdinSwitch(t *testing.T) {
 	}
 }
 
-// A process that does not read must not hold the request for ever.
+// A process that does not read must not block the request for ever.
 func TestStdinNobodyReads(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000"))
@@ -126,12 +126,12 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A child that left the group and holds the pipes must not keep the stream of
-// a process open that a signal to its group has ended.
+// A child that left the group and holds the pipes must not keep the stream open after a signal to
+// the group has ended the process.
 func TestInterruptWithEscapedChild(t *testing.T) {
 	b := newBench(t, nil)
 	pid := filepath.Join(b.home, "pid")
-	// The child says itself that it has left the group: before, it can be killed with it.
+	// The child itself reports that it has left the group: before, it can be killed with it.
 	s := b.start(t, shell("setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done; echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), 2); err != nil {
@@ -165,8 +165,8 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 	}
 }
 
-// F14: who asks for it does not wait for what is left in the background, which
-// lives on, and gets all that the command itself has printed.
+// F14: a caller can choose not to wait for background processes, which continue, and still gets all
+// output of the command itself.
 func TestF14ChildrenInTheBackground(t *testing.T) {
 	b := newBench(t, nil)
 	gate, told := filepath.Join(b.home, "gate"), filepath.Join(b.home, "told")
@@ -251,7 +251,7 @@ func TestConnect(t *testing.T) {
 	if r := s.finish(); r.stdout != "after\n" {
 		t.Errorf("first stream: %+v", r)
 	}
-	// Who comes late learns the end.
+	// A late listener learns the end.
 	in, err = b.connect(t, s.selector())
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestKeepalive(t *testing.T) {
 	gate := filepath.Join(b.home, "gate")
 	req := connect.NewRequest(shell("until [ -e " + gate + " ]; do sleep 0.01; done"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	// Who asks for none gets the first after 90 s.
+	// A client that requests none gets the first after 90 s.
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	began := time.Now()
@@ -283,14 +283,14 @@ func TestKeepalive(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := s.finish()
-	// One for each second of silence, of which a busy machine makes more.
+	// One for each second of silence, which a busy machine prolongs.
 	most := int(time.Since(began) / time.Second)
 	if n := r.keepalives + rest.keepalives; n < 1 || n > most || rest.end.GetStatus() != "exit status 0" {
 		t.Errorf("at most %d were due, %d came: %+v", most, n, rest)
 	}
 }
 
-// The end of the sandbox cuts streams rather than ending them well.
+// The end of the sandbox cuts streams instead of ending them cleanly.
 func TestCloseCutsStreams(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000 & echo $!; wait"))

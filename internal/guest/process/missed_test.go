@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// Only what joined a group as its leader ended of the signal gets it again.
+// Only a process that joined a group while its leader died of the signal gets it again.
 func TestMissed(t *testing.T) {
 	leader := census.Member{PID: 10, Parent: 1, Start: 100}
 	old := census.Member{PID: 11, Parent: 10, Start: 101}

@@ -7,23 +7,23 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// origins are the commands by their marks, so that a process can be named with
-// the command that it descends from, also after that has ended.
+// origins are commands by their marks, so that a process can be shown with the command that it
+// descends from, even after that has ended.
 type origins struct {
 	mu    sync.Mutex
 	known map[lineage.Mark]census.Command
-	full  int // how many there may be before those without a process are forgotten
+	full  int // the number at which those without a process are removed
 }
 
-// minOrigins is how many are kept whether or not they have a process.
+// minOrigins is how many are kept even without a process.
 const minOrigins = 256
 
-// add notes a command that has just been started.
+// add adds a command that was just started.
 func (o *origins) add(mark lineage.Mark, c census.Command) {
 	if mark == lineage.None {
 		return
 	}
-	c.Shorten() // else it holds all that the request had
+	c.Shorten() // otherwise it keeps the whole request in memory
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.known == nil {
@@ -31,13 +31,13 @@ func (o *origins) add(mark lineage.Mark, c census.Command) {
 	}
 	if len(o.known) >= o.full {
 		o.forget()
-		// Each look at all processes is paid for by as many starts as are kept.
+		// Each listing of all processes is paid for by as many starts as are kept.
 		o.full = max(minOrigins, 2*len(o.known))
 	}
 	o.known[mark] = c
 }
 
-// forget drops the commands of which no process is left. o.mu must be held.
+// forget removes the commands without a process. o.mu must be held.
 func (o *origins) forget() {
 	live := map[lineage.Mark]bool{}
 	if _, err := census.Belonging(procDir, func(pid int) bool { live[lineage.Of(pid)] = true; return false }); err != nil {
@@ -58,7 +58,7 @@ func (o *origins) of(mark lineage.Mark) (census.Command, bool) {
 	return c, ok
 }
 
-// originOf names a command that a caller had run.
+// originOf describes a command that a caller had run.
 func originOf(p *process) census.Command {
 	c := census.Command{PID: p.pid, Args: append([]string{p.config.GetCmd()}, p.config.GetArgs()...)}
 	if p.tag != nil {
@@ -67,8 +67,8 @@ func originOf(p *process) census.Command {
 	return c
 }
 
-// NameOrigins names for each process the command that it descends from. What a
-// caller had run, and a worker of the code interpreter, are their own.
+// NameOrigins adds to each process the command that it descends from. A command that a caller had
+// run, and a worker of the code interpreter, are their own.
 func (s *Service) NameOrigins(c *census.Census) {
 	runs := map[lineage.Mark]bool{}
 	marks := make([]lineage.Mark, len(c.Processes))
@@ -82,7 +82,7 @@ func (s *Service) NameOrigins(c *census.Census) {
 	}
 	for i, p := range c.Processes {
 		if p.Command != nil {
-			// Of a list that is cut, what is missing may run.
+			// If the list is cut, missing processes may be running.
 			p.Command.Ended = !runs[marks[i]] && !c.Cut
 		}
 	}

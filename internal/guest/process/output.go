@@ -21,17 +21,15 @@ const (
 	ttyChunk  = 16 << 10
 )
 
-// maxLeftover bounds what is still read of a pipe whose time is up: as much
-// as the largest pipe holds. A child that keeps writing could otherwise
-// keep the stream open for ever.
+// maxLeftover limits what is still read of a pipe after its deadline: as much as the largest pipe
+// holds. Otherwise a child that keeps writing could keep the stream open for ever.
 const maxLeftover = 1 << 20
 
-// chunks are read buffers. They are taken only while there is something to
-// read, so a silent process holds none.
+// chunks are read buffers. They are taken only while there is something to read, so a silent
+// process holds none.
 var chunks = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
 
-// ahead is how many events a listener may be behind. Those that wait go out
-// together.
+// ahead is how many events a listener may be behind. Those that wait are written together.
 const ahead = 4
 
 // listener is one stream that shows a process.
@@ -40,20 +38,18 @@ type listener struct {
 	left   chan struct{} // closed when the receiver has left
 }
 
-// output hands events to all listeners. Without one, output is dropped, so
-// that it never blocks the process; with some, the slowest sets the pace, so
-// that memory stays bounded.
+// output passes events to all listeners. Without one, output is dropped, so that it never blocks
+// the process; otherwise the slowest listener sets the pace, so that memory stays bounded.
 type output struct {
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 	end       *pb.ProcessEvent
-	// detach keeps a pipe open and empty whose time is up: what holds it in the
-	// background would die of the next write otherwise.
+	// detach keeps a pipe open and empty after its deadline: otherwise a background process that
+	// holds it would die of its next write.
 	detach atomic.Bool
 }
 
-// join adds a listener for all that comes from now on. After the end it hears
-// the end.
+// join adds a listener for all later events. After the end it gets only the end.
 func (o *output) join() *listener {
 	l := &listener{events: make(chan *pb.ProcessEvent, ahead), left: make(chan struct{})}
 	o.mu.Lock()
@@ -69,7 +65,7 @@ func (o *output) join() *listener {
 	return l
 }
 
-// leave removes a listener and frees a pump that waits for it.
+// leave removes a listener and releases a pump that waits for it.
 func (o *output) leave(l *listener) {
 	o.mu.Lock()
 	delete(o.listeners, l)
@@ -99,7 +95,7 @@ func publish(to []*listener, e *pb.ProcessEvent) {
 	}
 }
 
-// finish tells everybody the end, also those who join later.
+// finish sends the end to all listeners, including later ones.
 func (o *output) finish(end *pb.ProcessEvent) {
 	o.mu.Lock()
 	o.end = end
@@ -107,30 +103,30 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	publish(o.snapshot(), end)
 }
 
-// usualPipe is how much a pipe holds, and widePipe how much one through which much
-// goes: each time that it is empty or full, the other side has to be woken.
+// usualPipe is the size of a pipe, and widePipe that of one for bulk data: each time that it is
+// empty or full, the other side has to be woken.
 const (
 	usualPipe = 64 << 10
 	widePipe  = 256 << 10
 )
 
-// widen makes a pipe larger where the kernel lets it.
+// widen makes a pipe larger if the kernel allows it.
 func widen(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return // closed
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// What fails is a terminal, or a pipe beyond the kernel's bound.
+		// It fails for a terminal, or a pipe beyond the kernel's limit.
 		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
 	})
 }
 
-// widenAfter is how many full chunks in a row are much.
+// widenAfter is the number of consecutive full chunks that counts as bulk data.
 const widenAfter = 4
 
-// pump shows all that comes out of f until it ends or its deadline passes,
-// and closes it, or has it closed when nothing holds it any more.
+// pump passes on all output of f until it ends or its deadline passes, and closes it, or has it
+// closed when no process holds it any more.
 func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 	keep := false
 	defer func() {
@@ -158,18 +154,18 @@ func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) 
 			return
 		}
 		if n <= 0 || err != nil {
-			return // a terminal whose other side is closed answers EIO
+			return // a terminal whose other side is closed returns EIO
 		}
 	}
 }
 
 // discard reads a pipe to its end and closes it.
 func discard(f *os.File) {
-	_, _ = io.Copy(io.Discard, f) // the end of it is all that is of interest
+	_, _ = io.Copy(io.Discard, f) // only its end matters
 	_ = f.Close()
 }
 
-// drain shows what is in the pipe already.
+// drain passes on what is in the pipe already.
 func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.ProcessEvent) {
 	once := func(read func(uintptr) bool) error {
 		return raw.Control(func(fd uintptr) { read(fd) })
@@ -183,7 +179,7 @@ func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.Proc
 	}
 }
 
-// forward reads one chunk by way of read and shows it.
+// forward reads one chunk with read and passes it on.
 func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap func([]byte) *pb.ProcessEvent) (int, error) {
 	var (
 		n    int

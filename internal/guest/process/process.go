@@ -14,15 +14,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// drainGrace is how long output is still awaited of a process that was made
-// to end. Its children may hold the pipes open for ever; those that got the
-// signal too have this long for a last word.
+// drainGrace is how long to wait for the output of a process that was made to end. Its children may
+// hold the pipes open for ever; those that got the signal too have this long for their last output.
 const drainGrace = 100 * time.Millisecond
 
 // process is one program that was started here.
 type process struct {
 	pid       int
-	mark      lineage.Mark // that of all processes which descend from it
+	mark      lineage.Mark // the mark of all its descendants
 	tag       *string
 	config    *pb.ProcessConfig
 	startedAt time.Time
@@ -30,11 +29,11 @@ type process struct {
 	input  *input // nil without a stdin
 	tty    *terminal
 	output output
-	pipes  []*os.File // ends that pumps read
+	pipes  []*os.File // the ends that pumps read
 	pumps  sync.WaitGroup
 
-	// delay bounds how long output is awaited once the process itself has ended.
-	// Zero waits for as long as anything holds it.
+	// delay limits how long to wait for output after the process itself has ended. Zero waits as
+	// long as the output is held open.
 	delay time.Duration
 
 	expired atomic.Bool // its time was up
@@ -62,19 +61,18 @@ func (p *process) info() *pb.ProcessInfo {
 	return &pb.ProcessInfo{Config: p.config, Pid: uint32(p.pid), Tag: p.tag}
 }
 
-// signal sends sig to the process and all in its group, and to all others of the
-// command if it is one that reachesAll. It fails with ESRCH when none of them is
-// left.
+// signal sends sig to the process and its group, and to all others of the command if the signal
+// reachesAll. It fails with ESRCH if none of them is left.
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return syscall.ESRCH // the number may be another's by now
+		return syscall.ESRCH // another process may have the number by now
 	}
 	var family []census.Member
 	if ends(sig) {
 		p.ending = true
-		family = p.family() // before: afterwards parents are gone
+		family = p.family() // before the signal: afterwards parents are gone
 		g := gather(family, p.pid, sig)
 		defer func() { go g.follow() }()
 	}
@@ -93,9 +91,8 @@ func (p *process) signal(sig syscall.Signal) error {
 	return err
 }
 
-// signalGroup signals the command's process group. Once the command itself is gone
-// and no process with its mark is in the group, the group's number may be that of
-// another one.
+// signalGroup signals the command's process group. Once the command itself is gone and no process
+// with its mark is in the group, another group may have the number.
 func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error {
 	if p.gone && p.mark != lineage.None && !slices.ContainsFunc(family, func(m census.Member) bool { return m.Group == p.pid }) {
 		return syscall.ESRCH
@@ -103,8 +100,8 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// ends reports whether a signal is a request to end. The others, such as that
-// of a window's size, change nothing in how the end is awaited.
+// ends reports whether a signal asks the process to end. Others, such as that of a window's size,
+// do not change how the end is awaited.
 func ends(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
@@ -113,7 +110,7 @@ func ends(sig syscall.Signal) bool {
 	return false
 }
 
-// kill ends all processes of the command. That they are gone already is fine.
+// kill kills all processes of the command. It is not an error if they are gone already.
 func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
 
 // expire kills the process because its time is up, unless it is over.
@@ -121,7 +118,7 @@ func (p *process) expire() {
 	p.mu.Lock()
 	over := p.over
 	if !over {
-		p.expired.Store(true) // before the kill, whose end must be told as this
+		p.expired.Store(true) // before the kill, so that the end is reported as a timeout
 	}
 	p.mu.Unlock()
 	if !over {
@@ -129,12 +126,12 @@ func (p *process) expire() {
 	}
 }
 
-// limit ends the process after d. Time for which the sandbox was saved does not
-// count: on its return the clock is ahead, and a timer that was set for all of d
-// would go off at once. So d is counted in steps.
+// limit ends the process after d. Time during which the sandbox was saved does not count: after a
+// restore the clock has jumped, and a timer for all of d would fire at once. So d is counted in
+// steps.
 func (p *process) limit(d time.Duration) { p.step(d, max(d/16, time.Second)) }
 
-// step counts one of what is left.
+// step counts one step of the remaining time.
 func (p *process) step(left, step time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,9 +149,8 @@ func (p *process) step(left, step time.Duration) {
 	})
 }
 
-// charge is what is left after a step that took a while. One that took far
-// longer than it was to is one in which the sandbox was saved, or its host
-// slept: it costs nothing.
+// charge returns what is left after a step. A step that took far longer than planned costs nothing,
+// because the sandbox was saved, or its host suspended, during it.
 func charge(left, step, took time.Duration) time.Duration {
 	if took > 2*step+time.Second {
 		return left
@@ -162,7 +158,7 @@ func charge(left, step, took time.Duration) time.Duration {
 	return left - step
 }
 
-// pump shows the output from here on.
+// pump starts to pass on the output.
 func (p *process) pump() {
 	show := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 		p.pumps.Go(func() { p.output.pump(f, size, wrap) })
@@ -181,14 +177,14 @@ func (p *process) hurry() { p.stopPumps(drainGrace) }
 // stopPumps makes the pumps stop after a time. p.mu must be held.
 func (p *process) stopPumps(after time.Duration) {
 	for _, f := range p.pipes {
-		// The pumps may have closed it, which is what is asked for.
+		// The pumps may have closed it, as intended.
 		_ = f.SetReadDeadline(time.Now().Add(after))
 	}
 }
 
-// watch waits for the process and the end of its output, and then tells all listeners. retire is
-// called before that, so that a listener that is told of the end does not find the process among
-// the running ones.
+// watch waits for the process and the end of its output, and then notifies all listeners. It calls
+// retire before that, so that a listener that gets the end does not find the process among the
+// running ones.
 func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	status := <-exit
 	if p.tty != nil {
@@ -196,8 +192,7 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	}
 	p.mu.Lock()
 	p.gone = true
-	// The kernel hangs a terminal up when its session leader ends, so what
-	// stays open of it carries nothing more.
+	// The kernel hangs up a terminal when its session leader ends, so no more output comes from it.
 	switch {
 	case p.ending || p.tty != nil:
 		p.hurry()
@@ -222,7 +217,7 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	close(p.done)
 }
 
-// endEvent words how a process ended.
+// endEvent describes how a process ended.
 func endEvent(status syscall.WaitStatus) *pb.ProcessEvent {
 	end := &pb.ProcessEvent_EndEvent{Exited: status.Exited()}
 	if status.Exited() {

@@ -46,7 +46,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	}
 	service := process.New(cfg)
 	mux := http.NewServeMux()
-	// As in the guest: compressing would also hide how much is under way.
+	// As in the guest: compression would also hide how much data is in flight.
 	mux.Handle(service.Handler(connect.WithCompressMinBytes(1 << 30)))
 	mux.HandleFunc("POST "+guestwire.StdinPath, service.Stdin)
 	client := serve(t, mux)

@@ -1,5 +1,5 @@
 // Package process owns the process service: it starts programs as users of the sandbox, writes to
-// their input, sends their output to listeners, and ends them in time.
+// their input, sends their output to listeners, and enforces their time limits.
 package process
 
 import (
@@ -14,22 +14,21 @@ import (
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
-// Config is what a Service is made from. All fields but the times must be set.
+// Config configures a Service. All fields but the times are required.
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
 	Reaper   reap.Reaper
 	// Env returns the sandbox's variables, which may change while it runs.
 	Env func() map[string]string
-	// Path is the PATH of every process, behind what its user has installed.
+	// Path is the PATH of every process, after what its user has installed.
 	Path string
 	// NpmConfig is npm's configuration for all users, or "".
 	NpmConfig string
-	// DefaultDir is the working directory where a request names none, or ""
-	// for the user's home.
+	// DefaultDir is the working directory if a request names none, or "" for the user's home.
 	DefaultDir string
-	// CommandTimeout ends a command that asks for no limit itself. Zero means
-	// that only the sandbox's end does.
+	// CommandTimeout is the time limit of a command that requests none. Zero means that only the
+	// sandbox's end stops it.
 	CommandTimeout time.Duration
 }
 
@@ -50,14 +49,14 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces what the service was made from. Requests that run go on with
-// what they have read of it.
+// Renew replaces the configuration. Requests in progress continue with what they have read of the
+// old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
 
-// closeWait is how long Close waits for killed processes. The kernel ends
-// them within milliseconds, unless one hangs in a system call.
+// closeWait is how long Close waits for killed processes. The kernel ends them within milliseconds,
+// unless one hangs in a system call.
 const closeWait = 5 * time.Second
 
 // Close cuts all streams, kills every process with its group and returns when
@@ -83,8 +82,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// userError turns a failed look-up of the request's user into what the
-// client sees.
+// userError converts a failed look-up of the request's user to the client's error.
 func userError(err error) error {
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
 		return connect.NewError(connect.CodeUnauthenticated, unknown)

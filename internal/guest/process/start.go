@@ -18,17 +18,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// stdio is what a process is connected to: child descriptors, which are
-// closed once it runs, and our ends.
+// stdio is what a process is connected to: the child's descriptors, which are closed once it runs,
+// and our ends.
 type stdio struct {
-	child  []int // stdin, stdout, stderr; of a terminal they are its own
+	child  []int // stdin, stdout, stderr; all of them a terminal, if there is one
 	input  *input
 	tty    *terminal
-	output []*os.File // one of a terminal, else stdout and stderr
+	output []*os.File // one for a terminal, else stdout and stderr
 }
 
-// launch starts what the request says and returns it with a first listener,
-// who misses nothing. Zero as delay is none.
+// launch starts the requested process and returns it with a first listener, which misses nothing. A
+// delay of zero means none.
 func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequest, delay time.Duration) (*process, *listener, error) {
 	config := req.GetProcess()
 	if config.GetCmd() == "" {
@@ -69,7 +69,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 	return p, first, err
 }
 
-// shown is a command as it is listed, on a wire that has nothing but UTF-8.
+// shown returns a command in the form in which it is listed, as valid UTF-8.
 func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
 	c := &pb.ProcessConfig{Cmd: utf8text.Valid(config.GetCmd())}
 	for _, a := range config.GetArgs() {
@@ -88,8 +88,7 @@ func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
 	return c
 }
 
-// fork starts the program and sets p.pid. The child's descriptors are closed
-// in any case.
+// fork starts the program and sets p.pid. It closes the child's descriptors in any case.
 func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, argv, env []string) (<-chan syscall.WaitStatus, error) {
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg().Actor.Attr(u)}
 	for _, fd := range std.child {
@@ -104,8 +103,8 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 	return exit, err
 }
 
-// track makes the process known and its limit count, and lets its output
-// flow to a first listener.
+// track lists the process, starts its time limit, and starts to pass its output to a first
+// listener.
 func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.WaitStatus) (*listener, error) {
 	known := s.table.add(p)
 	s.origins.add(p.mark, originOf(p))
@@ -125,7 +124,7 @@ func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.Wai
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the sandbox is ending"))
 }
 
-// connect makes pipes or a terminal.
+// connect creates pipes or a terminal.
 func (s *Service) connect(u identity.User, req *pb.StartRequest) (*stdio, error) {
 	if req.Pty != nil {
 		return s.connectTerminal(u, req.GetPty().GetSize())
@@ -195,10 +194,10 @@ func (std *stdio) connectStdin(wanted bool) error {
 	return nil
 }
 
-// ours wraps our end of a pipe so that waiting on it holds no thread.
+// ours wraps our end of a pipe so that waiting for it blocks no thread.
 func ours(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
-		_ = unix.Close(fd) // the first error is the one to tell
+		_ = unix.Close(fd) // the first error is returned
 		return nil, fmt.Errorf("set up %s: %w", name, err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
@@ -223,6 +222,6 @@ func (std *stdio) abandon() {
 		std.input.close()
 	}
 	for _, f := range std.output {
-		_ = f.Close() // of a terminal it is the input's file, closed above
+		_ = f.Close() // that of a terminal is the input's file, closed above
 	}
 }

@@ -133,8 +133,7 @@ func TestUnknownUser(t *testing.T) {
 	}
 }
 
-// The process's life is bounded by the call's time limit, with all of its
-// group.
+// The call's time limit applies to the process with its whole group.
 func TestTimeLimit(t *testing.T) {
 	b := newBench(t, nil)
 	marker := filepath.Join(b.home, "pids")
@@ -146,7 +145,7 @@ func TestTimeLimit(t *testing.T) {
 // process that it writes to a file.
 func (b *bench) expire(t *testing.T, command, file string) (pid string) {
 	t.Helper()
-	// The time has to be long enough for the process to be there.
+	// The time must be long enough for the process to exist.
 	for limit := time.Second; pid == ""; limit *= 2 {
 		if limit > hosttest.Patience(hosttest.Hang) {
 			t.Fatal("the process does not start")

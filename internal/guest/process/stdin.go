@@ -14,11 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// Stdin writes the body of a request to a process without a terminal, and answers
-// when all of it is with the kernel. Stdin writes what comes at once, as far as the
-// process takes it, and the rest after the whole body has come. From then on the HTTP
-// server notices when the caller leaves, so that a process that does not read holds
-// up no request without a caller.
+// Stdin writes the body of a request to a process without a terminal, and answers when the kernel
+// has all of it. It first writes as much of the arriving data as the process accepts at once, and
+// the rest after the whole body has arrived. From then on the HTTP server notices when the caller
+// leaves, so that a process that does not read does not block a request without a caller.
 func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.ParseUint(r.URL.Query().Get("pid"), 10, 32)
 	if err != nil || r.ContentLength < 0 || r.ContentLength > guestwire.MaxStdin {
@@ -37,7 +36,7 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// bodies are what Stdin holds of a body, and only while there is one.
+// bodies are the buffers of Stdin, which are only held while there is a body.
 var bodies = sync.Pool{New: func() any { return new([guestwire.MaxStdin]byte) }}
 
 // pour writes a body to the process.
@@ -54,7 +53,7 @@ func (p *process) pour(r *http.Request) error {
 		if len(waits) == 0 {
 			waits = buffer[:0]
 		}
-		// What is left of the body fits behind what waits of it.
+		// The rest of the body fits behind what waits of it.
 		n, err := r.Body.Read(waits[len(waits):min(cap(waits), len(waits)+int(left))])
 		waits, left = waits[:len(waits)+n], left-int64(n)
 		if err != nil && left > 0 {
@@ -66,7 +65,7 @@ func (p *process) pour(r *http.Request) error {
 		}
 		waits = waits[taken:]
 	}
-	// Its end is read too: with that the server begins to look for a caller that leaves.
+	// Its end is read too: then the server starts to notice a caller that leaves.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// pour sends input as the body of a request, and returns why it was not taken.
+// pour sends input as the body of a request, and returns the error if it was not accepted.
 func (b *bench) pour(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
 	t.Helper()
 	url := fmt.Sprintf("http://guest%s?pid=%v", guestwire.StdinPath, pid)
@@ -36,13 +36,13 @@ func (b *bench) pour(ctx context.Context, t *testing.T, pid any, body io.Reader)
 	return guestwire.StdinError(res)
 }
 
-// F29: input comes as the body of a request, as much as there is, in its order, and
-// together with what comes in calls.
+// F29: input is accepted as the body of a request, of any size, in order, and together with input
+// from calls.
 func TestF29InputAsABody(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("wc -c; echo end"))
 	if got := s.in.ResponseHeader().Get(guestwire.StdinHeader); got != guestwire.StdinBody {
-		t.Errorf("a start's answer says %q of input", got)
+		t.Errorf("a start's answer states %q about input", got)
 	}
 	large := make([]byte, guestwire.MaxStdin)
 	for _, body := range [][]byte{large, []byte("small"), large} {
@@ -61,8 +61,8 @@ func TestF29InputAsABody(t *testing.T) {
 	}
 }
 
-// F29: what a program does not want is refused in the words of a call, after all of
-// it was read, so that the answer is not lost.
+// F29: input that a program does not want is refused with the errors of a call, after all of it was
+// read, so that the answer is not lost.
 func TestF29InputThatIsRefused(t *testing.T) {
 	b := newBench(t, nil)
 	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
@@ -89,15 +89,15 @@ func TestF29InputThatIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A program that is fed by a closed pipe says so in these words, which end the feeding.
+	// Input for a closed pipe gives this error, which ends the feeding.
 	var said *connect.Error
 	if err := b.pour(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &said) || said.Message() != guestwire.StdinClosed {
 		t.Errorf("closed: %v", err)
 	}
 }
 
-// F29: a program that does not read stops a body, not the guest; the request's end
-// frees it, and the input is not closed.
+// F29: a program that does not read blocks a body, not the guest; the request's end releases it,
+// and the input is not closed.
 func TestF29BodyThatNobodyReads(t *testing.T) {
 	b := newBench(t, nil)
 	returned := make(chan struct{}, 1)
@@ -113,7 +113,7 @@ func TestF29BodyThatNobodyReads(t *testing.T) {
 	go func() {
 		done <- b.pour(ctx, t, s.pid, &signalling{Reader: bytes.NewReader(make([]byte, guestwire.MaxStdin)), all: sent})
 	}()
-	// Far more than the pipe takes: the guest has it, and waits for the program.
+	// Far more than the pipe holds: the guest has it, and waits for the program.
 	select {
 	case <-sent:
 	case <-hosttest.Late():
@@ -136,7 +136,7 @@ func TestF29BodyThatNobodyReads(t *testing.T) {
 	}
 }
 
-// signalling is a body that closes all when it was read.
+// signalling is a body that closes all after it was read.
 type signalling struct {
 	*bytes.Reader
 	all  chan struct{}

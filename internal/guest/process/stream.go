@@ -17,8 +17,8 @@ import (
 // errTimeLimit ends the stream of a command that ran too long.
 var errTimeLimit = errors.New("the command ran longer than its time limit and was killed")
 
-// Start runs a process and shows it until it ends. The process outlives the
-// call: only its time limit, a signal or its own end stop it.
+// Start runs a process and streams its output until it ends. The process outlives the call: only
+// its time limit, a signal or its own end stop it.
 func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
 	user, err := s.cfg().Accounts.ByHeader(req.Header())
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 }
 
-// Connect shows what a process prints from now on, or how it ended.
+// Connect streams a process's output from now on, or how it ended.
 func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRequest], stream *connect.ServerStream[pb.ConnectResponse]) error {
 	p, err := s.table.find(req.Msg.GetProcess(), true)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 
-// follower shows one process on one stream.
+// follower streams one process.
 type follower struct {
 	process   *process
 	listener  *listener
@@ -91,21 +91,21 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 			if !late || !f.owner {
 				return interrupted(ctx, late)
 			}
-			// The process has a limit of its own for the same time, which is about
-			// to end it, except for one that was saved in between, which has more left.
+			// The process has its own limit for the same time, which is about to end it. After a
+			// save in between, it has more time left.
 			left = nil
 			continue
 		case <-f.closing:
-			// A clean end would look like the command's own; clients take a
-			// cut connection for what it is, the end of the sandbox.
+			// A clean end would look like the command's own; clients recognise a cut connection as
+			// the end of the sandbox.
 			panic(http.ErrAbortHandler)
 		}
 		idle.Reset(f.keepalive)
 	}
 }
 
-// end sends the last event. That a process was killed for its time limit is
-// an error and not a result.
+// end sends the last event. A process that was killed at its time limit gives an error and not a
+// result.
 func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) error {
 	select {
 	case <-f.closing:

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sleeper is a process that leads a group of its own and has a mark.
+// sleeper is a process that leads its own group and has a mark.
 func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -22,7 +22,7 @@ func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // that it was killed is what is looked for
+		_ = cmd.Wait() // the test checks whether it was killed
 		close(done)
 	}()
 	t.Cleanup(func() {
@@ -49,8 +49,8 @@ func needMarks(t *testing.T) {
 	hosttest.Need(t, hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }})
 }
 
-// F6: what is left of a killed command is killed whatever its group is, and nothing of another
-// command's, nor what has no mark.
+// F6: the rest of a killed command is killed whatever its group is, and nothing of another command
+// or without a mark.
 func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
 	needMarks(t)
 	mark := lineage.New()
@@ -80,8 +80,8 @@ func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
 	}
 }
 
-// F6: once a command and its group are gone, their number may be another group's, which gets no
-// signal that is for the command.
+// F6: once a command and its group are gone, another group may have their number, and must not get
+// the command's signals.
 func TestF6AGroupWithTheNumberOfOneThatIsGone(t *testing.T) {
 	needMarks(t)
 	mark := lineage.New()
@@ -96,8 +96,8 @@ func TestF6AGroupWithTheNumberOfOneThatIsGone(t *testing.T) {
 	if ended() {
 		t.Error("another command's group was signalled")
 	}
-	// The control: what a command has left in its own group is. It has another mark, because the sweep
-	// after the kill above may still be looking for that one.
+	// Control: a process that a command has left in its own group is signalled. It has another
+	// mark, because the sweep after the kill above may still be looking for that one.
 	mark = lineage.New()
 	pid, ended = sleeper(t, mark)
 	if err := (&process{pid: pid, mark: mark, gone: true}).signal(syscall.SIGTERM); err != nil {

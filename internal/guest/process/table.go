@@ -13,7 +13,7 @@ import (
 const (
 	// retention is how long a late Connect still learns how a process ended.
 	retention = 30 * time.Second
-	// maxPast bounds the memory that ended processes take.
+	// maxPast limits the memory for ended processes.
 	maxPast = 10_000
 )
 
@@ -38,7 +38,7 @@ func (t *table) add(p *process) bool {
 	return true
 }
 
-// retire moves an ended process to the past.
+// retire moves a process to the ended ones.
 func (t *table) retire(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *table) retire(p *process) {
 	t.past = append(t.past, p)
 }
 
-// expire forgets what ended long ago. t.mu must be held.
+// expire removes processes that ended long ago. t.mu must be held.
 func (t *table) expire() {
 	drop := max(0, len(t.past)+1-maxPast)
 	for drop < len(t.past) && time.Since(t.past[drop].endedAt) > retention {
@@ -60,8 +60,8 @@ func (t *table) expire() {
 	}
 }
 
-// close refuses all later processes. It returns the running ones, and whether
-// it is the first to close.
+// close refuses all later processes. It returns the running ones, and whether this is the first
+// call.
 func (t *table) close() ([]*process, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,8 +86,8 @@ func (t *table) all() []*process {
 	return live
 }
 
-// find returns the process that sel names, also one that ended if past is
-// true. Of several with one tag it is the one that started last.
+// find returns the process that sel names, also an ended one if past is true. Of several with one
+// tag it returns the one that started last.
 func (t *table) find(sel *pb.ProcessSelector, past bool) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

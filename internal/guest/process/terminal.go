@@ -10,9 +10,9 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// terminal is the controlling side of a pseudo-terminal. The program's side is
-// held too until the program has ended: one that closes its own, as cat does
-// before it exits, has not hung up, and may open the terminal again by name.
+// terminal is the controlling side of a pseudo-terminal. It also holds the program's side until the
+// program has ended: a program that closes its own, as cat does before it exits, has not hung up,
+// and may open the terminal again by name.
 type terminal struct {
 	file  *os.File
 	slave int
@@ -32,11 +32,11 @@ func openTerminal(size *pb.PTY_Size) (*terminal, error) {
 		}
 		t.release()
 	}
-	_ = t.file.Close() // the first error is the one to tell
+	_ = t.file.Close() // the first error is returned
 	return nil, err
 }
 
-// release lets go of the program's side.
+// release closes the program's side.
 func (t *terminal) release() { _ = unix.Close(t.slave) }
 
 func openSlave(master int) (int, error) {
@@ -55,7 +55,7 @@ func openSlave(master int) (int, error) {
 	return slave, nil
 }
 
-// resize sets the window. A request without a size leaves it as it is.
+// resize sets the window's size. A request without a size changes nothing.
 func (t *terminal) resize(size *pb.PTY_Size) error {
 	if size == nil {
 		return nil
@@ -78,5 +78,5 @@ func (t *terminal) resize(size *pb.PTY_Size) error {
 	return nil
 }
 
-// cells fits a number into what the kernel takes.
+// cells limits a number to what the kernel accepts.
 func cells(n uint32) uint16 { return uint16(min(n, 1<<16-1)) }

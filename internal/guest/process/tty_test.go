@@ -61,8 +61,8 @@ func TestTerminalInterrupt(t *testing.T) {
 	}
 }
 
-// A program that closes its side has not ended: it may open the terminal again,
-// and what it ends with is its own to say.
+// A program that closes its side has not ended: it may open the terminal again, and its exit status
+// is still reported.
 func TestTerminalOutlivesItsDescriptors(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, terminal("echo out; exec <&- >&- 2>&-; sleep 0.3; echo back >/dev/tty; sleep 0.1; exit 7"))
@@ -72,7 +72,7 @@ func TestTerminalOutlivesItsDescriptors(t *testing.T) {
 	}
 }
 
-// What a shell left in the background does not keep a terminal's stream open.
+// A shell's background processes do not keep a terminal's stream open.
 func TestTerminalEndsWithItsShell(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, terminal("trap '' HUP; sleep 30 & echo over"))

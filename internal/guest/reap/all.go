@@ -10,10 +10,9 @@ import (
 	"syscall"
 )
 
-// All waits for every child of the process, also for orphans that the kernel
-// hands to it. It is the only one who waits: a second waiter would take
-// statuses that others need. A child that somebody started without it is
-// reaped as an orphan.
+// All waits for every child of the process, including orphans that the kernel reparents to it.
+// Nothing else may wait for children: a second waiter would take statuses that others need. A child
+// that was started without it is reaped as an orphan.
 type All struct {
 	mu      sync.Mutex
 	clock   uint64                            // counts starts and deaths
@@ -22,14 +21,13 @@ type All struct {
 	strays  map[int]stray                     // dead ones that a start may claim
 }
 
-// stray is a dead child that may belong to a start that has not yet learned
-// its child's number.
+// stray is a dead child that may belong to a start that does not know its child's number yet.
 type stray struct {
 	died   uint64
 	status syscall.WaitStatus
 }
 
-// NewAll returns a reaper whose Run must be called.
+// NewAll returns a reaper. The caller must call its Run.
 func NewAll() *All {
 	return &All{
 		waiting: map[int]chan<- syscall.WaitStatus{},
@@ -38,10 +36,9 @@ func NewAll() *All {
 	}
 }
 
-// Run reaps until the context ends or waiting becomes impossible. It does not
-// wait in the kernel: there it would keep one of the runtime's processors, which
-// the runtime then looks for every few microseconds, and under a kernel in user
-// space each look costs as much as a program's system calls do.
+// Run reaps until the context ends or waiting becomes impossible. It does not wait in the kernel,
+// where it would occupy one of the runtime's processors. The runtime would then look for that every
+// few microseconds, which is expensive under a user-space kernel.
 func (a *All) Run(ctx context.Context) error {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
@@ -58,7 +55,7 @@ func (a *All) Run(ctx context.Context) error {
 	}
 }
 
-// collect reaps all that are dead. One signal may stand for many of them.
+// collect reaps all dead children. One signal may stand for several.
 func (a *All) collect() error {
 	for {
 		var status syscall.WaitStatus
@@ -101,9 +98,8 @@ func (a *All) begin() uint64 {
 	return a.clock
 }
 
-// register connects a child with its status, which may be there already. A
-// stray that died before the fork began had the same number by chance. a.mu
-// must be held.
+// register connects a child with its status, which may exist already. A stray that died before the
+// fork began had the same number by chance. a.mu must be held.
 func (a *All) register(pid int, began uint64, exit chan<- syscall.WaitStatus) {
 	if s, ok := a.strays[pid]; ok && s.died > began {
 		delete(a.strays, pid)
@@ -127,8 +123,7 @@ func (a *All) deliver(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// forget drops the strays that no start in progress can claim. a.mu must be
-// held.
+// forget removes the strays that no start in progress can claim. a.mu must be held.
 func (a *All) forget() {
 	if len(a.forking) == 0 {
 		clear(a.strays)

@@ -1,6 +1,5 @@
-// Package reap owns the waiting for child processes: for each by its number
-// where the guest is a guest in somebody's process, or for every child and
-// orphan where it is the sandbox's first process.
+// Package reap owns waiting for child processes: for each by its number if the guest runs within
+// another process, or for every child and orphan if it is the sandbox's first process.
 package reap
 
 import (
@@ -10,12 +9,12 @@ import (
 
 // Reaper starts processes and waits for them.
 type Reaper interface {
-	// Start calls fork, which returns the number of a child that it made.
-	// The channel receives the child's status once and is never closed.
+	// Start calls fork, which returns the number of its child. The channel receives the child's
+	// status once and is never closed.
 	Start(fork func() (pid int, err error)) (pid int, exit <-chan syscall.WaitStatus, err error)
 }
 
-// Each waits for each child by its number and leaves all others alone.
+// Each waits for each child by its number and for no others.
 type Each struct{}
 
 // Start starts a child and a goroutine that waits for it.

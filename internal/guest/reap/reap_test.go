@@ -19,8 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// roleVariable makes the test binary act as a first process, whose whole
-// family belongs to it.
+// roleVariable makes the test binary act as a first process, to which all its descendants belong.
 const roleVariable = "REAP_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -54,7 +53,7 @@ func TestOrphans(t *testing.T)        { inRole(t, "orphans") }
 func TestCrowd(t *testing.T)          { inRole(t, "crowd") }
 func TestMissingProgram(t *testing.T) { inRole(t, "missing") }
 
-// adopt makes this process the one that inherits orphans.
+// adopt makes this process inherit orphans.
 func adopt() (*reap.All, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func start(a reap.Reaper, argv ...string) (int, <-chan syscall.WaitStatus, error
 	})
 }
 
-// children counts the children of this process, zombies too.
+// children counts the children of this process, including zombies.
 func children() (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -133,8 +132,7 @@ func orphans() error {
 	return none()
 }
 
-// crowd starts from many goroutines, so that children die before their start
-// has returned.
+// crowd starts from many goroutines, so that children die before their start has returned.
 func crowd() error {
 	a, err := adopt()
 	if err != nil {
@@ -169,7 +167,7 @@ func crowd() error {
 	return none()
 }
 
-// missing starts what is not there: its child dies inside the start.
+// missing starts a missing program: the child dies during the start.
 func missing() error {
 	a, err := adopt()
 	if err != nil {

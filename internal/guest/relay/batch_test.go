@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// F29: whole frames are written together, and each write is of whole pages or less
-// than one, so that a host that dies leaves no half frame.
+// F29: complete frames are written together, and each write is of whole pages or less than one, so
+// that a host that dies leaves no partial frame.
 func TestF29FramesAreWrittenTogether(t *testing.T) {
 	const whole = wholeBytes - frameHeader
 	data := bytes.Repeat([]byte("abc"), (batchFrames+2)*whole/3+100)
@@ -21,8 +21,8 @@ func TestF29FramesAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// F29: the header of a session goes into the first frame of its data. By itself it was
-// a write more, with nothing to do for the process that it wakes.
+// F29: the header of a session is sent in the first frame of its data. On its own it took one more
+// write, which woke a process that had nothing to do.
 func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 	const whole = wholeBytes - frameHeader
 	head, data := sessionFrame(typeData, 2*whole), bytes.Repeat([]byte{7}, 2*whole)
@@ -40,7 +40,7 @@ func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 	}
 }
 
-// written returns what a host's end writes, without the frames, and the writes' sizes.
+// written returns what a host's end writes, without the frames, and the sizes of the writes.
 func written(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []int) {
 	t.Helper()
 	// This kind of socket keeps writes apart.

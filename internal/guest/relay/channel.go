@@ -14,16 +14,15 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// A channel carries many streams over two pipes between the host and a guest.
-// It stays when the sandbox's state is saved, which a forwarded port does not
-// survive, and leads to the new host's end where the sandbox continues.
+// A channel carries many streams over two pipes between the host and a guest. It stays open when
+// the sandbox's state is saved, which a forwarded port does not survive, and leads to the new
+// host's end where the sandbox continues.
 //
-// What the host sends is in frames of at most wholeBytes, which a pipe takes
-// whole or not at all: a host that dies leaves no half frame. A host begins
-// with a greeting, a random number that the guest repeats; whatever came
-// before it in either direction was for another host.
+// The host sends frames of at most wholeBytes, which a pipe accepts whole or not at all: a host
+// that dies leaves no partial frame. A host begins with a greeting, a random number that the guest
+// repeats; whatever came before it in either direction was for another host.
 
-// wholeBytes is how many bytes a pipe takes at once: PIPE_BUF of Linux.
+// wholeBytes is how many bytes a pipe accepts atomically: PIPE_BUF of Linux.
 const wholeBytes = 4096
 
 const (
@@ -32,13 +31,13 @@ const (
 	nonceSize   = 32
 )
 
-// patience of a channel's sessions: a guest that stands still, because its
-// state is written down or its processors are busy, is not a dead one.
+// patience of a channel's sessions: a guest that does not respond, because its state is being saved
+// or its processors are busy, is not dead.
 const patience = 10 * time.Minute
 
 func sessionConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
-	c.EnableKeepAlive = false // an idle sandbox is to cost nothing
+	c.EnableKeepAlive = false // an idle sandbox must cost nothing
 	c.ConnectionWriteTimeout = patience
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = linger
@@ -46,13 +45,13 @@ func sessionConfig() *yamux.Config {
 	return c
 }
 
-// Inside is what a guest joins streams with.
+// Inside is what a guest connects streams to.
 type Inside interface {
 	// Serves reports whether the guest itself serves a port.
 	Serves(port int) bool
-	// Take serves a stream to such a port, and reports whether it does.
+	// Take serves a stream to such a port, and reports whether it did.
 	Take(port int, stream net.Conn) bool
-	// Open connects to a program's port; an error is told as a refusal.
+	// Open connects to a program's port; an error becomes a refusal.
 	Open(port int) (net.Conn, error)
 }
 
@@ -75,7 +74,7 @@ func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
 	}
 }
 
-// serveSession serves one host until it goes or another one comes.
+// serveSession serves one host until it leaves or another one comes.
 func serveSession(session *yamux.Session, inside Inside) {
 	for {
 		opened, err := session.AcceptStream()
@@ -87,7 +86,7 @@ func serveSession(session *yamux.Session, inside Inside) {
 	}
 }
 
-// serveStream joins a stream with the port that it asks for.
+// serveStream connects a stream to the requested port.
 func serveStream(stream net.Conn, inside Inside) {
 	var number [2]byte
 	if _, err := io.ReadFull(stream, number[:]); err != nil {
@@ -103,7 +102,7 @@ func serveStream(stream net.Conn, inside Inside) {
 	}
 	plain, err := inside.Open(port)
 	if err != nil {
-		_, _ = stream.Write([]byte{refused}) // the close says it too
+		_, _ = stream.Write([]byte{refused}) // closing shows it too
 		_ = stream.Close()
 		return
 	}
@@ -113,8 +112,8 @@ func serveStream(stream net.Conn, inside Inside) {
 	_, _ = plain.Close(), stream.Close()
 }
 
-// channelStream is a stream of a channel as a connection: a reader stops waiting when it
-// is closed. yamux waits for the other side's end.
+// channelStream makes a stream of a channel a connection: a reader stops waiting when it is closed,
+// while yamux would wait for the other side's end.
 type channelStream struct {
 	*yamux.Stream
 	closed atomic.Bool
@@ -137,13 +136,12 @@ func (c *channelStream) Close() error {
 	return errors.Join(c.Stream.SetReadDeadline(time.Unix(1, 0)), c.Stream.Close())
 }
 
-// splice copies both ways until one side ends and all that it said has been
-// delivered.
+// splice copies in both directions until one side ends and all its data has been delivered.
 func splice(a, b net.Conn) {
 	ended := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		go func() {
-			// An error ends the stream as an end does.
+			// An error ends the stream like an end.
 			_, _ = io.Copy(onlyWriter{way[1]}, onlyReader{way[0]})
 			ended <- struct{}{}
 		}()
@@ -151,19 +149,19 @@ func splice(a, b net.Conn) {
 	<-ended
 }
 
-// onlyReader and onlyWriter keep io.Copy from ways of its own, which hold
-// more memory for each stream.
+// onlyReader and onlyWriter keep io.Copy from its optimizations, which hold more memory for each
+// stream.
 type onlyReader struct{ io.Reader }
 
 type onlyWriter struct{ io.Writer }
 
-// guestEnd is the guest's end of a channel: one connection per host, one after
-// the other, over the same pipes.
+// guestEnd is the guest's end of a channel: one connection per host, one after the other, over the
+// same pipes.
 type guestEnd struct {
 	pipes
 	buf  [128 << 10]byte
 	have []byte // read and not yet taken
-	left int    // of the frame that is being taken
+	left int    // left of the frame that is being taken
 
 	mu   sync.Mutex
 	next []byte // the greeting of the next host
@@ -189,9 +187,9 @@ func (g *guestEnd) greeted() ([]byte, error) {
 	}
 }
 
-// Read implements net.Conn. It ends at the next host's greeting, and stays at
-// its end until that is answered: a session that is in the midst of a stream's
-// data takes one end for the end of the data alone.
+// Read implements net.Conn. It returns EOF at the next host's greeting, and continues to do so
+// until the greeting is answered: a session in the middle of a stream's data takes a single EOF for
+// the end of that data only.
 func (g *guestEnd) Read(b []byte) (int, error) {
 	if g.awaited() {
 		return 0, io.EOF

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// inside is a guest whose port 1 is its own and gives back what it gets, and
-// whose port 2 is a program that does the same.
+// inside is a guest whose port 1 is its own and echoes, and whose port 2 is a program that does the
+// same.
 type inside struct{}
 
 func (inside) Serves(port int) bool { return port == 1 }
@@ -61,7 +61,7 @@ func newFifo(t *testing.T) *fifo {
 	return f
 }
 
-// again is another host's pair of ends of the same pipes.
+// again opens another host's ends of the same pipes.
 func (f *fifo) again(t *testing.T) (read, write *os.File) {
 	t.Helper()
 	open := func(of *os.File, flag int) *os.File {
@@ -101,7 +101,7 @@ func guest(t *testing.T, f *fifo) {
 		select {
 		case <-done:
 		case <-hosttest.Late():
-			t.Error("the guest serves on after its pipe is closed")
+			t.Error("the guest continues to serve after its pipe was closed")
 		}
 	})
 }
@@ -140,8 +140,7 @@ func TestChannelCarriesManyStreams(t *testing.T) {
 	echo(t, c, 2, 10)
 }
 
-// What an earlier host left in the pipes, and what it was answered, is not
-// taken for the next one's.
+// Leftovers of an earlier host in the pipes, and answers to it, are not taken for the next one's.
 func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	f := newFifo(t)
 	guest(t, f)
@@ -152,7 +151,7 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What comes back is not read, and the host leaves without closing.
+		// The answers are not read, and the host leaves without closing.
 		if _, err := stuck.Write(bytes.Repeat([]byte("x"), 150_000)); err != nil {
 			t.Fatal(err)
 		}
@@ -161,9 +160,8 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	echo(t, host(t, f), 2, 100_000)
 }
 
-// A host that is killed between a header and the data that it announces, of a
-// stream that there is or one that there is not any more, leaves a channel to
-// the next.
+// A host that is killed between a header and the announced data, of an existing stream or a former
+// one, leaves a usable channel to the next.
 func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
 	for _, stream := range []byte{1, 99} {
 		f := newFifo(t)
@@ -179,7 +177,7 @@ func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
 		if _, err := c.conn.Write(header); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.conn.Close() // it reads no answers any more
+		_ = c.conn.Close() // it does not read answers any more
 		echo(t, host(t, f), 2, 100_000)
 	}
 }
@@ -248,12 +246,11 @@ func TestChannelEndsStreamsBothWays(t *testing.T) {
 		t.Error("a stream outlives its channel")
 	}
 	if !c.Broken() {
-		t.Error("a closed channel says that it works")
+		t.Error("a closed channel reports that it works")
 	}
 }
 
-// A reader of a stream stops when the stream is closed, also if the other side
-// never closes.
+// A reader of a stream stops when the stream is closed, even if the other side never closes.
 func TestChannelCloseEndsARead(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)
@@ -282,15 +279,15 @@ func TestChannelCloseEndsARead(t *testing.T) {
 	}
 }
 
-// frozen takes streams and does nothing with them.
+// frozen accepts streams and does nothing with them.
 type frozen struct{}
 
 func (frozen) Serves(int) bool            { return true }
 func (frozen) Take(int, net.Conn) bool    { return true }
 func (frozen) Open(int) (net.Conn, error) { return nil, errors.New("no listener") }
 
-// What a host sends is framed by a program of the same server, but whatever
-// comes, the guest must not fall over.
+// A program of the same server frames the host's data, but whatever arrives, the guest must not
+// crash.
 func FuzzGuestEnd(f *testing.F) {
 	f.Add([]byte{0x80, 32})
 	f.Add([]byte{0, 3, 'a', 'b', 'c', 0xff, 0xff})

@@ -14,9 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// Dial asks the guest at the other end of a channel for a port and returns a
-// connection to it. It owns the channel from here on. It returns ErrRefused for a port
-// without a listener.
+// Dial asks the guest at the other end of a channel for a port and returns a connection to it. It
+// takes ownership of the channel. It returns ErrRefused for a port without a listener.
 func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 	if err := ask(ctx, channel, port); err != nil {
 		_ = channel.Close() // it failed already
@@ -24,14 +23,14 @@ func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 	}
 	ours, theirs, err := pair()
 	if err != nil {
-		_ = channel.Close() // the reason is err
+		_ = channel.Close() // err has the reason
 		return nil, err
 	}
 	go join(theirs, channel, linger)
 	return ours, nil
 }
 
-// ask does the beginning of a stream, until the context ends.
+// ask makes the handshake of a stream, until the context ends.
 func ask(ctx context.Context, channel net.Conn, port int) error {
 	return within(ctx, channel, func() error {
 		if err := say(channel, port); err != nil {
@@ -41,8 +40,8 @@ func ask(ctx context.Context, channel net.Conn, port int) error {
 	})
 }
 
-// within does something with a connection, until the context ends. It leaves no
-// deadline on one that is not given up.
+// within runs a function with a connection, until the context ends. It leaves no deadline on a
+// connection that is kept.
 func within(ctx context.Context, channel net.Conn, do func() error) error {
 	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
 	err := do()
@@ -52,7 +51,7 @@ func within(ctx context.Context, channel net.Conn, do func() error) error {
 	return err
 }
 
-// say tells the guest a port.
+// say sends the guest a port.
 func say(channel net.Conn, port int) error {
 	var number [2]byte
 	binary.BigEndian.PutUint16(number[:], uint16(port))
@@ -77,8 +76,8 @@ func hear(channel net.Conn) error {
 	return errProtocol
 }
 
-// pair makes two connected sockets: the kernel's give deadlines, buffers and
-// everything else that a connection's user may ask for.
+// pair creates two connected sockets: the kernel's have deadlines, buffers and everything else that
+// a connection's user may need.
 func pair() (ours, theirs net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -91,17 +90,17 @@ func pair() (ours, theirs net.Conn, err error) {
 		return nil, nil, err
 	}
 	if theirs, err = net.FileConn(second); err != nil {
-		_ = ours.Close() // the reason is err
+		_ = ours.Close() // err has the reason
 		return nil, nil, err
 	}
 	return ours, theirs, nil
 }
 
-// askTimeout bounds how long a channel may stay without saying its port.
+// askTimeout limits how long a channel may be open without stating its port.
 const askTimeout = 10 * time.Second
 
-// Serve answers channels until the listener fails. Open connects to a port
-// inside; its error is told as a refusal.
+// Serve answers channels until the listener fails. Open connects to a port inside; its error
+// becomes a refusal.
 func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
 	for {
 		channel, err := l.Accept()
@@ -125,11 +124,11 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 	connect(channel, number, open)
 }
 
-// connect joins a channel with the port that it asked for.
+// connect connects a channel to the requested port.
 func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, error)) {
 	plain, err := open(int(binary.BigEndian.Uint16(number[:])))
 	if err != nil {
-		_, _ = channel.Write([]byte{refused}) // the close says it too
+		_, _ = channel.Write([]byte{refused}) // closing shows it too
 		_ = channel.Close()
 		return
 	}

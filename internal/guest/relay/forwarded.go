@@ -2,10 +2,10 @@ package relay
 
 import "net"
 
-// gVisor's port forwarding can sleep although there is something to read: it looks, finds
-// nothing, and only then asks to be woken. Data that comes in between wakes no reader, and stays
-// until more comes or the guest closes the stream: a command's answer came ten minutes late. So
-// the guest announces again that there is data.
+// gVisor's port forwarding can miss a wake-up: it finds nothing to read, and only then asks to be
+// woken. Data that arrives in between wakes no reader, and stays until more arrives or the guest
+// closes the stream: a command's answer came ten minutes late. So the guest announces again that
+// there is data.
 
 // forwarded is join for the guest's end of a port that gVisor forwards.
 func forwarded(plain, channel net.Conn) {
@@ -15,7 +15,7 @@ func forwarded(plain, channel net.Conn) {
 	s.run()
 }
 
-// remind writes a report of nothing, unless the stream is closed.
+// remind writes an empty report, unless the stream is closed.
 func (s *stream) remind() bool {
 	s.mu.Lock()
 	closed := s.closed
@@ -27,6 +27,6 @@ func (s *stream) remind() bool {
 	defer s.writing.Unlock()
 	var header [headerSize]byte
 	putHeader(header[:], kindTaken, 0)
-	_, err := s.channel.Write(header[:]) // the reader sees the error
+	_, err := s.channel.Write(header[:]) // the reader gets the error
 	return err == nil
 }

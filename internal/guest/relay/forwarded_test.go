@@ -10,9 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// F29: gVisor's port forwarding may sleep beside data. The guest says again that
-// there is something to read, after each write and after pauses that grow, and
-// stops with the stream.
+// F29: gVisor's port forwarding may miss data. The guest announces again that there is something to
+// read, after each write and after growing pauses, and stops with the stream.
 func TestF29TheGuestSaysItAgain(t *testing.T) {
 	program, plain := net.Pipe()
 	host, channel := net.Pipe()

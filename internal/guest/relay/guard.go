@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// Frames of yamux that a guest of ours never sends.
+// yamux frames that our guest never sends.
 const (
 	flagsAt  = 2
 	flagOpen = 1 // SYN
@@ -17,9 +17,9 @@ const (
 // errGuest ends the session of a guest that sends what ours never sends.
 var errGuest = errors.New("the guest does not keep to the channel's protocol")
 
-// guard reads for the host's session, and ends it at a frame that the guest has no reason to
-// send. yamux answers each ping with a goroutine of its own, and keeps data of streams that were
-// not accepted: an attacker who is root inside could fill the server's memory with either.
+// guard reads for the host's session, and ends it at a frame that the guest has no reason to send.
+// yamux answers each ping with a goroutine of its own, and keeps data of streams that were not
+// accepted: an attacker who is root inside could fill the server's memory with either.
 type guard struct {
 	net.Conn
 	header [sessionHeader]byte
@@ -40,7 +40,7 @@ func (g *guard) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// look follows the frames through what was read.
+// look follows the frames in what was read.
 func (g *guard) look(b []byte) error {
 	for len(b) > 0 {
 		if g.data > 0 {

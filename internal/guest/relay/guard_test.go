@@ -22,8 +22,8 @@ func hostileFrame(kind byte, flags uint16, stream uint32, data []byte, length ui
 	return append(h, data...)
 }
 
-// hostileGuest answers a greeting, and then says the same for a mebibyte,
-// without reading anything.
+// hostileGuest answers a greeting, and then repeats the same data for a mebibyte, without reading
+// anything.
 func hostileGuest(t *testing.T, f *fifo, frame []byte) {
 	t.Helper()
 	done := make(chan struct{})
@@ -51,8 +51,8 @@ func hostileGuest(t *testing.T, f *fifo, frame []byte) {
 	})
 }
 
-// P45: a guest that sends what ours never sends ends its own session at once, and
-// makes the host keep nothing.
+// P45: a guest that sends what ours never sends ends its own session at once, and makes the host
+// store nothing.
 func TestHostileGuestEndsItsSession(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"pings":        hostileFrame(typePing, flagOpen, 0, nil, 7),
@@ -83,7 +83,7 @@ func TestHostileGuestEndsItsSession(t *testing.T) {
 	}
 }
 
-// chopped reads so many bytes at a time at most.
+// chopped reads at most so many bytes at a time.
 type chopped struct {
 	net.Conn
 	all  *bytes.Reader
@@ -92,8 +92,8 @@ type chopped struct {
 
 func (c chopped) Read(b []byte) (int, error) { return c.all.Read(b[:min(len(b), c.step)]) }
 
-// What a guest of ours sends passes unchanged, whatever pieces it comes in, and
-// data may look like any header.
+// What our guest sends passes unchanged, in whatever pieces it arrives, and data may look like any
+// header.
 func TestGuardPassesFrames(t *testing.T) {
 	inner := hostileFrame(typePing, flagOpen, 0, nil, 0)
 	good := bytes.Join([][]byte{
@@ -116,8 +116,8 @@ func TestGuardPassesFrames(t *testing.T) {
 	}
 }
 
-// FuzzGuard asserts that the guard follows yamux's frames: it ends at the first
-// that is not allowed, and never before, however they are cut.
+// FuzzGuard asserts that the guard follows yamux's frames: it ends at the first one that is not
+// allowed, and never before, however they are cut.
 func FuzzGuard(f *testing.F) {
 	f.Add(hostileFrame(typeData, 0, 1, []byte("data"), 4), byte(3))
 	f.Add(hostileFrame(typePing, flagOpen, 0, nil, 0), byte(1))

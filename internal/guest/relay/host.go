@@ -25,17 +25,17 @@ type Channel struct {
 
 	reminder reminder
 
-	openings chan struct{} // holds one for each stream that is being opened
-	starting chan struct{} // full while the session is started
+	openings chan struct{} // holds a value for each stream that is being opened
+	starting chan struct{} // holds a value while the session is started
 	seen     []byte        // of the guest's answer; owned by the goroutine that starts the session
 
 	mu      sync.Mutex
 	session *yamux.Session
-	err     error // why there is none any more
+	err     error // why the session ended
 }
 
-// NewChannel begins a channel. The greeting may lie in the pipe until there is
-// a guest. The channel owns both ends from here on.
+// NewChannel creates a channel. The greeting may stay in the pipe until there is a guest. The
+// channel takes ownership of both ends.
 func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	nonce, err := greet(toGuest)
 	if err != nil {
@@ -66,13 +66,13 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return stream, nil
 }
 
-// openings bounds how many streams are opened at once, which is also how many of
-// them are left to themselves in a guest that does not read.
+// openings limits how many streams are opened at once, and so how many of them wait in a guest that
+// does not read.
 const openings = 64
 
-// begin opens a stream and says its port. A session knows of no context, and
-// waits for long for a guest that does not read: a stream that comes too late is
-// closed, and the session's end ends all that.
+// begin opens a stream and sends its port. A session does not support contexts, and waits long for
+// a guest that does not read: a stream that comes too late is closed, and the session's end ends
+// everything.
 func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (*channelStream, error) {
 	select {
 	case c.openings <- struct{}{}:
@@ -171,8 +171,8 @@ func (c *Channel) Close() error {
 	return c.conn.Close()
 }
 
-// greetTime bounds how long a host waits for room for its greeting: a guest that
-// does not read can let its pipe fill up.
+// greetTime limits how long a host waits for room for its greeting: a guest that does not read can
+// let its pipe fill up.
 const greetTime = 3 * time.Second
 
 // greet writes a greeting and returns its number.
@@ -200,7 +200,7 @@ type hostEnd struct {
 	wrote func() // is called after every write
 }
 
-// batchFrames is how many whole frames are written at once.
+// batchFrames is how many complete frames are written at once.
 const batchFrames = 32
 
 // Write implements net.Conn, in frames.
@@ -211,9 +211,9 @@ func (h *hostEnd) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeBoth writes one behind the other, in frames. Of several whole frames, each is a
-// page of the pipe: Linux takes them page by page, so that a host that dies in the
-// middle leaves no half one here either. What is less than a frame goes by itself.
+// writeBoth writes both buffers as one, in frames. Of several complete frames, each is a page of
+// the pipe: Linux takes them page by page, so that a host that dies in the middle leaves no partial
+// one here either. Less than a frame is written separately.
 func (h *hostEnd) writeBoth(head, data []byte) error {
 	defer h.wrote()
 	const most = wholeBytes - frameHeader
@@ -241,7 +241,7 @@ func (h *hostEnd) writeBoth(head, data []byte) error {
 // batches are buffers of writeBoth, which holds none while nothing is written.
 var batches = sync.Pool{New: func() any { return new([batchFrames * wholeBytes]byte) }}
 
-// putFrame fills a frame, takes what is in it from both and returns how much that is.
+// putFrame fills a frame from both buffers, shortens them and returns the size.
 func putFrame(frame []byte, head, data *[]byte) int {
 	n := copy(frame[frameHeader:], *head)
 	*head = (*head)[n:]
@@ -251,13 +251,13 @@ func putFrame(frame []byte, head, data *[]byte) int {
 	return n + m
 }
 
-// answered reads until the guest has repeated the greeting. What came before
-// that was for another host. A caller that gives up leaves the rest to the next.
+// answered reads until the guest has repeated the greeting. What came before that was for another
+// host. A caller that gives up leaves the rest to the next.
 func (c *Channel) answered(ctx context.Context) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return c.fail(err)
 	}
-	// A late one would fail the next caller's reads, and with them the channel.
+	// A late one would make the next caller's reads fail, and with them the channel.
 	inTime := interrupt.When(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer inTime()
 	defer c.nudging()()

@@ -5,12 +5,11 @@ import (
 	"net"
 )
 
-// A session writes the header of data and the data one after the other. Each
-// write wakes the other side, which has nothing to do until it has both, and
-// under a kernel in user space costs as much as a program's other system calls.
-// So they are written together.
+// A session writes the header of data and the data separately. Each write wakes the other side,
+// which can do nothing until it has both, and is expensive under a user-space kernel. So they are
+// written together.
 
-// The header of a frame of yamux: version, type, flags, stream and length.
+// The header of a yamux frame: version, type, flags, stream and length.
 const (
 	sessionHeader = 12
 	typeAt        = 1
@@ -18,12 +17,10 @@ const (
 	typeData      = 0
 )
 
-// joiner writes the header of data together with the data. Only one goroutine
-// writes.
+// joiner writes the header of data together with the data. Only one goroutine writes.
 type joiner struct {
 	net.Conn
-	// both writes a header and its data. It is nil where what is written goes out as
-	// it is, so that the two are put behind each other first.
+	// both writes a header and its data. If it is nil, the two are copied into one buffer first.
 	both func(head, data []byte) error
 
 	head [sessionHeader]byte
@@ -31,8 +28,8 @@ type joiner struct {
 	buf  []byte // of header and data
 }
 
-// Write implements net.Conn. A header is held until its data comes; a session
-// that ends between the two has written neither.
+// Write implements net.Conn. A header is held until its data comes; a session that ends between the
+// two has written neither.
 func (j *joiner) Write(b []byte) (int, error) {
 	if !j.held {
 		if !announces(b) {
@@ -57,7 +54,7 @@ func (j *joiner) Write(b []byte) (int, error) {
 // mostJoined is how much data is copied behind its header.
 const mostJoined = wholeBytes - frameHeader - sessionHeader
 
-// together writes the header that is held and data.
+// together writes the held header and data.
 func (j *joiner) together(data []byte) error {
 	first := min(len(data), mostJoined)
 	j.buf = append(append(j.buf[:0], j.head[:]...), data[:first]...)
@@ -68,7 +65,7 @@ func (j *joiner) together(data []byte) error {
 	return err
 }
 
-// announces reports whether what a session writes is a header that data follows.
+// announces reports whether data of a session is a header that data follows.
 func announces(b []byte) bool {
 	return len(b) == sessionHeader && b[typeAt] == typeData && binary.BigEndian.Uint32(b[lengthAt:]) > 0
 }

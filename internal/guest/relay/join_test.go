@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// writes is a connection that keeps what it is given, write by write.
+// writes is a connection that records each write.
 type writes struct {
 	net.Conn
 	all [][]byte
@@ -56,7 +56,7 @@ func TestHeaderGoesWithItsData(t *testing.T) {
 				sizes = append(sizes, len(b))
 			}
 			if !slices.Equal(sizes, c.sizes) {
-				t.Errorf("went out as %v, not %v", sizes, c.sizes)
+				t.Errorf("was written in pieces of %v, not %v", sizes, c.sizes)
 			}
 			if all := bytes.Join(c.written, nil); c.sizes != nil && !bytes.Equal(bytes.Join(to.all, nil), all) {
 				t.Error("not what was written")

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A guest that never closes a stream that the host has ended must not hold
-// the host's end of it.
+// A guest that never closes a stream that the host has ended must not hold the host's end of it.
 func TestASilentOtherSideIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		user, plain := net.Pipe()

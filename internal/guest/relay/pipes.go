@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// pipes are two pipes, which do not block, as a connection. Unlike a socket, a pipe that a
-// sandbox's kernel was given stays one when the sandbox continues elsewhere from a saved state:
-// the new kernel's pipe replaces it.
+// pipes makes two non-blocking pipes a connection. Unlike a socket, a pipe of a sandbox's kernel
+// stays usable when the sandbox continues elsewhere from a saved state: the new kernel's pipe
+// replaces it.
 type pipes struct{ read, write *os.File }
 
 func (p *pipes) Read(b []byte) (int, error)  { return p.read.Read(b) }

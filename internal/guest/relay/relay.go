@@ -1,13 +1,11 @@
-// Package relay owns the streams between the host and a sandbox's guest: a
-// small protocol with flow control over a channel that loses bytes when it
-// is filled. gVisor's port forwarding writes to a port inside without looking
-// at how much of it was taken, so a sender must never have more under way
-// than the port's send buffer holds.
+// Package relay owns the streams between the host and a sandbox's guest: a small protocol with flow
+// control over a channel that loses bytes when it is full. gVisor's port forwarding writes to a
+// port inside without checking how much of it was accepted, so a sender must never have more in
+// flight than the port's send buffer holds.
 //
-// A stream begins with the port's number in two bytes from the host, which
-// the guest answers with one byte. After that both sides send frames: data,
-// how much of the other's data was taken, and the end. An end from either
-// side ends the stream once the data before it was delivered.
+// A stream begins with the port's number in two bytes from the host, which the guest answers with
+// one byte. After that both sides send frames: data, how much of the other's data was delivered,
+// and the end. An end from either side ends the stream once the data before it was delivered.
 package relay
 
 import (
@@ -20,18 +18,17 @@ import (
 	"time"
 )
 
-// window is how much data each side may have under way. gVisor's send buffer
-// holds a mebibyte; frames' headers and reports take next to nothing of it.
+// window is how much data each side may have in flight. gVisor's send buffer holds a mebibyte;
+// frame headers and reports take little of it.
 const window = 256 << 10
 
-// Answers of the guest to the number of a port.
+// Answers of the guest to a port number.
 const (
 	accepted byte = 1
 	refused  byte = 2
 )
 
-// Kinds of frames. A header is the kind in its first byte and a length in
-// the other three.
+// Kinds of frames. A header is the kind in its first byte and a length in the other three.
 const (
 	kindData  byte = 1 // and that many bytes
 	kindTaken byte = 2 // that many bytes were delivered
@@ -41,23 +38,23 @@ const (
 const (
 	headerSize = 4
 	maxFrame   = 32 << 10
-	// reportAfter is how much is delivered before the sender hears of it.
+	// reportAfter is how much is delivered before the sender gets a report.
 	reportAfter = window / 4
 )
 
 // ErrRefused is returned if a port has no listener.
 var ErrRefused = errors.New("no program listens on the port")
 
-var errProtocol = errors.New("the other side of the relay broke the protocol")
+var errProtocol = errors.New("the other side of the relay violated the protocol")
 
-// stream joins a plain connection with a channel to the other side.
+// stream connects a plain connection to a channel.
 type stream struct {
 	plain, channel net.Conn
 	patience       time.Duration
 
-	writing sync.Mutex // one frame at a time goes into the channel
-	// again repeats to the host that there is something to read. The zero reminder,
-	// which is the host's, is never begun.
+	writing sync.Mutex // one frame at a time is written to the channel
+	// again repeats to the host that there is something to read. The zero reminder, which is the
+	// host's, is never started.
 	again reminder
 
 	mu      sync.Mutex
@@ -70,14 +67,12 @@ type stream struct {
 	timer   *time.Timer // runs since this side's end
 }
 
-// linger is how long the host waits for the guest to close a stream that the
-// host has ended. A guest that never does would hold a descriptor of the
-// server for each.
+// linger is how long the host waits for the guest to close a stream that the host has ended. A
+// guest that never does would otherwise hold a descriptor of the server for each.
 const linger = 30 * time.Second
 
-// join copies between a plain connection and a channel until one of them
-// ends, and closes both. Unless it is zero, patience bounds the time between
-// this side's end and the other's close.
+// join copies between a plain connection and a channel until one of them ends, and closes both.
+// Unless it is zero, patience limits the time between this side's end and the other's close.
 func join(plain, channel net.Conn, patience time.Duration) {
 	newStream(plain, channel, patience).run()
 }
@@ -88,7 +83,7 @@ func newStream(plain, channel net.Conn, patience time.Duration) *stream {
 	return s
 }
 
-// run does a stream's work until it is closed.
+// run runs a stream until it is closed.
 func (s *stream) run() {
 	var copies sync.WaitGroup
 	copies.Go(s.send)
@@ -97,8 +92,8 @@ func (s *stream) run() {
 	copies.Wait()
 }
 
-// close ends all three directions of work. What was received before an end
-// has been delivered by then.
+// close ends all three goroutines of a stream. Data that was received before an end has been
+// delivered by then.
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,13 +106,13 @@ func (s *stream) close() {
 	}
 	s.again.stop()
 	s.changed.Broadcast()
-	// Both ends are ours, and their users see the close.
+	// Both ends are ours, and their users notice the close.
 	_ = s.plain.Close()
 	_ = s.channel.Close()
 }
 
-// send moves data from the plain connection into the channel, as far as the
-// other side has room for it.
+// send copies data from the plain connection to the channel, as far as the other side has room for
+// it.
 func (s *stream) send() {
 	buffer := make([]byte, headerSize+maxFrame)
 	for {
@@ -141,8 +136,8 @@ func (s *stream) send() {
 	}
 }
 
-// end says that no more will come. The other side closes the channel when it
-// has delivered all, which ends this side too.
+// end announces that no more data follows. The other side closes the channel when it has delivered
+// all, which ends this side too.
 func (s *stream) end() {
 	var header [headerSize]byte
 	putHeader(header[:], kindEnd, 0)
@@ -204,8 +199,8 @@ func (s *stream) receive() {
 	}
 }
 
-// take handles one frame. The limits hold against a hostile other side: it
-// can make this one keep no more than a window.
+// take handles one frame. The limits apply even to a hostile other side: it can make this one hold
+// no more than a window.
 func (s *stream) take(kind byte, n int) error {
 	switch kind {
 	case kindData:
@@ -252,7 +247,7 @@ func (s *stream) earn(n int) error {
 	return nil
 }
 
-// deliver moves what was received into the plain connection and reports it.
+// deliver writes received data to the plain connection and reports it.
 func (s *stream) deliver() {
 	unreported := 0
 	for {
@@ -265,8 +260,8 @@ func (s *stream) deliver() {
 			s.close()
 			return
 		}
-		// Room is given back only when it is reported, and the queue shrinks
-		// then too, so that both sides count alike.
+		// Room is freed only when it is reported, and the queue shrinks then too, so that both
+		// sides count alike.
 		if unreported += len(data); unreported < reportAfter {
 			continue
 		}
@@ -288,8 +283,8 @@ func (s *stream) report(n int) error {
 	return s.write(header[:])
 }
 
-// next waits for data. Without more it returns false: the other side has
-// ended and all is delivered, or the stream is closed.
+// next waits for data. It returns false if there will be no more: the other side has ended and all
+// is delivered, or the stream is closed.
 func (s *stream) next() ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,9 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// lossy forwards as gVisor does: it reads up to 16 KiB and writes what fits
-// into a buffer of a mebibyte that the other side empties; the rest of a
-// write that fits only in part is lost.
+// lossy forwards like gVisor: it reads up to 16 KiB and writes what fits into a buffer of a
+// mebibyte that the other side empties; the rest of a write that fits only in part is lost.
 type lossy struct {
 	net.Conn
 	mu     sync.Mutex
@@ -128,7 +127,7 @@ func random(t *testing.T, n int) []byte {
 func TestNothingIsLostToASlowReader(t *testing.T) {
 	got := make(chan []byte, 1)
 	dial := guest(t, func(conn net.Conn) {
-		time.Sleep(50 * time.Millisecond) // let the sender fill what it can
+		time.Sleep(50 * time.Millisecond) // let the sender fill the buffer
 		data, _ := io.ReadAll(conn)
 		got <- data
 		conn.Close()
@@ -147,7 +146,7 @@ func TestNothingIsLostToASlowReader(t *testing.T) {
 	}
 }
 
-// The control: the same channel without a relay does lose.
+// Control: the same channel without a relay does lose data.
 func TestTheChannelLosesWithoutARelay(t *testing.T) {
 	near, far := net.Pipe()
 	l := newLossy(near)

@@ -14,8 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stuck is a channel whose guest has greeted and reads nothing more, and whose
-// pipe is full.
+// stuck is a channel whose guest has greeted and reads nothing more, and whose pipe is full.
 func stuck(t *testing.T) (*Channel, *fifo) {
 	t.Helper()
 	f := newFifo(t)
@@ -59,8 +58,8 @@ func noneBegins(t *testing.T) {
 	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
 }
 
-// A guest that reads nothing holds no caller longer than the caller's context. What is left of
-// such calls is bounded, and ends with the channel.
+// A guest that reads nothing holds no caller longer than the caller's context. What is left of such
+// calls is limited, and ends with the channel.
 func TestDialToAGuestThatReadsNothing(t *testing.T) {
 	c, _ := stuck(t)
 	const callers = openings + 10

@@ -10,27 +10,27 @@ import (
 )
 
 // A guest can sleep although there is something to read. When a sandbox's state is saved, gVisor
-// takes what is in the pipe into its own memory, and does not wake the pipe's readers: only the
-// next byte does. The save may have been begun by a host that is dead by now. So a host that
-// waits for a guest nudges it.
+// moves the pipe's content into its own memory, and does not wake the pipe's readers: only the next
+// byte does. The host that began the save may be dead by now. So a host that waits for a guest
+// nudges it.
 
-// nudgeEvery is how often a guest that does not answer is first made to look
-// again, and lastNudge after which pause it is not nudged any more.
+// nudgeEvery is the first pause before a guest that does not answer is nudged, and lastNudge the
+// pause after which nudging stops.
 const (
 	nudgeEvery = 200 * time.Millisecond
 	lastNudge  = time.Minute
 )
 
-// Nudge makes a guest look at its channel. An empty frame has no other meaning, and any process
-// of the host may write one at any time. It does not block: a guest that does not read can let
-// its pipe fill up, and a full pipe has a next byte. The pipe must not block.
+// Nudge makes a guest check its channel. An empty frame has no other meaning, and any process of
+// the host may write one at any time. It does not block: a guest that does not read can let its
+// pipe fill up, and a full pipe has a next byte. The pipe must be non-blocking.
 func Nudge(toGuest *os.File) error {
 	raw, err := toGuest.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	// Not by the file's own write, which waits for its turn behind another.
+	// Not with the file's own Write, which waits its turn behind another one.
 	err = raw.Control(func(fd uintptr) {
 		if _, failed = unix.Write(int(fd), make([]byte, frameHeader)); errors.Is(failed, unix.EAGAIN) {
 			failed = nil
@@ -48,7 +48,7 @@ func (c *Channel) nudging() (stop func()) {
 		for {
 			select {
 			case <-again.C:
-				_ = Nudge(c.conn.write) // who reads tells what is wrong
+				_ = Nudge(c.conn.write) // the reader gets the error
 			case <-over:
 				return
 			}
@@ -63,13 +63,13 @@ func (c *Channel) remind() bool {
 	busy := c.err == nil && c.session != nil && c.session.NumStreams() > 0
 	c.mu.Unlock()
 	if busy {
-		_ = Nudge(c.conn.write) // who reads tells what is wrong
+		_ = Nudge(c.conn.write) // the reader gets the error
 	}
 	return busy
 }
 
-// reminder reminds the guest of what was last written, after pauses that grow:
-// an idle sandbox, whose streams may stay open, is soon left alone.
+// reminder nudges the guest about the last write, after growing pauses: an idle sandbox, whose
+// streams may stay open, is soon left alone.
 type reminder struct {
 	remind func() bool
 
@@ -79,7 +79,7 @@ type reminder struct {
 	over  bool
 }
 
-// wrote begins with the pauses anew.
+// wrote starts again with the shortest pause.
 func (r *reminder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *reminder) wrote() {
 	r.arm()
 }
 
-// arm lets the pause begin. r.mu must be held.
+// arm starts the pause. r.mu must be held.
 func (r *reminder) arm() {
 	switch {
 	case r.over:

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// late passes on what it reads only when more comes, as gVisor does with what
-// a save has taken out of a pipe: its readers are not woken.
+// late passes on what it reads only when more arrives, like gVisor with data that a save has moved
+// out of a pipe: its readers are not woken.
 func late(from, to *os.File) {
 	var held []byte
 	buf := make([]byte, wholeBytes)
@@ -28,7 +28,7 @@ func late(from, to *os.File) {
 	}
 }
 
-// A guest that is told of nothing answers all the same.
+// A guest that gets no reminder answers all the same.
 func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	f := newFifo(t)
 	taken, passed, err := os.Pipe()
@@ -45,7 +45,7 @@ func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// A last nudge of the dial's may come late, and would free what is written.
+	// A last nudge of the dial may come late, and would release the written data.
 	hosttest.Eventually(t, "the dial's nudges end", func() bool { return !nudges() })
 	c.reminder.stop()
 	if _, err := conn.Write([]byte("x")); err != nil {
@@ -56,7 +56,7 @@ func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	}
 	var got [1]byte
 	if _, err := io.ReadFull(conn, got[:]); err == nil {
-		t.Fatal("control: what is held back arrives by itself")
+		t.Fatal("control: the delayed data arrives by itself")
 	}
 	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
@@ -70,8 +70,7 @@ func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	}
 }
 
-// Reminders come after pauses that grow, come to an end, and begin anew with
-// what is written.
+// Reminders come after growing pauses, come to an end, and start again after a write.
 func TestRemindersGrowRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
@@ -141,7 +140,7 @@ func TestNudgeWaitsForNobody(t *testing.T) {
 	}
 }
 
-// A host that finds no room for its greeting has no channel, and says so.
+// A host that finds no room for its greeting has no channel, and gets an error.
 func TestNoRoomForTheGreeting(t *testing.T) {
 	f := unread(t)
 	read, write := f.again(t)

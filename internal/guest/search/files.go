@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxFile bounds a file that is searched. Larger ones are data.
+	// maxFile limits the size of a file that is searched. Larger ones are data.
 	maxFile = 16 << 20
-	// maxFiles bounds how many files one search opens.
+	// maxFiles limits how many files one search opens.
 	maxFiles = 200_000
-	// maxBytes bounds how much one search reads.
+	// maxBytes limits how much one search reads.
 	maxBytes = 2 << 30
-	// maxShown bounds what is shown of a line.
+	// maxShown limits what is shown of a line.
 	maxShown = 400
 	// sniffed is how much of a file is read to decide whether it is text.
 	sniffed = 8 << 10
@@ -37,8 +37,8 @@ type searcher struct {
 	buf         []byte
 }
 
-// search looks through all files below the root, in the order of names.
-// Links are not followed: what they lead to is searched where it is.
+// search searches all files below the root, in the order of names. It does not follow links: their
+// targets are searched where they are.
 func (s *searcher) search() error {
 	// The root itself may be one, such as a linked project.
 	root, err := filepath.EvalSymlinks(s.root)
@@ -56,7 +56,7 @@ func (s *searcher) search() error {
 		case d.IsDir() && path != root && (d.Name() == ".git" || d.Name() == "node_modules"):
 			return fs.SkipDir
 		case !d.Type().IsRegular():
-			// A device or a pipe would hold the search for ever.
+			// A device or a pipe would block the search for ever.
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)
@@ -119,7 +119,7 @@ func (s *searcher) file(path, rel string) error {
 	return nil
 }
 
-// load reads a text file of a size that makes sense.
+// load reads a text file of a sensible size.
 func (s *searcher) load(path string) ([]byte, bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *searcher) load(path string) ([]byte, bool) {
 	return data, bytes.IndexByte(data[:min(len(data), sniffed)], 0) < 0
 }
 
-// short is what is shown of a line.
+// short returns what is shown of a line.
 func short(line []byte) string {
 	text := strings.ToValidUTF8(string(line[:min(len(line), maxShown)]), "\uFFFD")
 	if len(line) > maxShown && utf8.ValidString(text) {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// maxGlob bounds a pattern.
+// maxGlob limits the length of a pattern.
 const maxGlob = 1024
 
-// Glob turns a pattern into an expression over paths: * and ? stay within a
-// name, ** passes over any number of directories, {a,b} is either, [a-z] one of
-// some. A pattern without a slash is about a file's name at any level.
+// Glob converts a pattern into a regular expression over paths: * and ? match within a name, **
+// matches any number of directories, {a,b} is either, [a-z] one of a range. A pattern without a
+// slash matches a file's name at any level.
 func Glob(pattern string) (*regexp.Regexp, error) {
 	if pattern == "" || len(pattern) > maxGlob {
 		return nil, errors.New("the glob is empty or too long")
@@ -55,7 +55,7 @@ func Glob(pattern string) (*regexp.Regexp, error) {
 			i++
 			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 		default:
-			// Byte by byte would take letters beyond ASCII apart.
+			// Byte by byte would split letters beyond ASCII.
 			r := []rune(rest)[0]
 			b.WriteString(regexp.QuoteMeta(string(r)))
 			i += len(string(r)) - 1
@@ -68,8 +68,8 @@ func Glob(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile("(?s)" + b.String())
 }
 
-// class turns [a-z] or [!a-z] into an expression and returns its length, zero
-// if it has no end.
+// class converts [a-z] or [!a-z] into an expression and returns its length, or zero if it has no
+// end.
 func class(s string) (string, int) {
 	end := strings.IndexByte(s[1:], ']')
 	if end < 1 {

@@ -1,6 +1,6 @@
-// Package search owns looking for text in a sandbox's files from inside: the
-// files never leave the sandbox for it, and its user's permissions hold. The
-// guest's program does it when it is started as "crannog-guest search".
+// Package search owns searching for text in a sandbox's files from inside: the files do not leave
+// the sandbox, and the user's permissions apply. The guest's program does it when it is started as
+// "crannog-guest search".
 package search
 
 import (
@@ -13,45 +13,43 @@ import (
 	"strconv"
 )
 
-// Role is the first argument of the guest's program that makes it search.
+// Role is the first argument that makes the guest's program search.
 const Role = "search"
 
-// Query is what to look for.
+// Query is what to search for.
 type Query struct {
 	Pattern string
 	Root    string // a directory or a file
 	Glob    string // "" is every file
-	Most    int    // matches
+	Most    int    // greatest number of matches
 }
 
-// Args is the command line of a query, after the program's name.
+// Args returns the command line of a query, after the program's name.
 func (q Query) Args() []string {
 	return []string{Role, strconv.Itoa(q.Most), q.Root, q.Glob, q.Pattern}
 }
 
-// Match is one line of output: a line that matches, or, at the end, what was
-// looked at.
+// Match is one line of output: a matching line or, at the end, the totals.
 type Match struct {
-	Path string `json:"p,omitempty"` // from the root on
+	Path string `json:"p,omitempty"` // relative to the root
 	Line int    `json:"l,omitempty"`
 	Text string `json:"t,omitempty"`
 	End  *End   `json:"end,omitempty"`
 }
 
-// End is the last line of output.
+// End holds the totals, in the last line of output.
 type End struct {
 	Files   int    `json:"files"`             // searched
 	Skipped int    `json:"skipped,omitempty"` // binary, too large or not readable
-	More    bool   `json:"more,omitempty"`    // the search ended at its bounds
+	More    bool   `json:"more,omitempty"`    // the search ended at its limits
 	Error   string `json:"error,omitempty"`
 }
 
-// maxLine bounds one line of output. The longest holds a path and a shortened
-// text.
+// maxLine limits one line of output. The longest has a path and a shortened text.
 const maxLine = 64 << 10
 
-// Read hands on what a search printed, until its end. What it reads comes from
-// a sandbox: more than most matches are an error.
+// Read passes on the matches of a search until its end. The data comes from a sandbox: more than
+// most matches are an error.
 func Read(r io.Reader, most int, each func(Match)) (End, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
@@ -64,7 +62,7 @@ func Read(r io.Reader, most int, each func(Match)) (End, error) {
 			return *m.End, nil
 		}
 		if n >= most {
-			return End{}, errors.New("search: there are more matches than were asked for")
+			return End{}, errors.New("search: there are more matches than requested")
 		}
 		each(m)
 	}
@@ -93,7 +91,7 @@ func run(args []string, each func(Match) error) (End, error) {
 	}
 	most, err := strconv.Atoi(args[0])
 	if err != nil || most < 1 {
-		return End{}, errors.New("search: the first argument is no number of matches")
+		return End{}, errors.New("search: the first argument is not a number of matches")
 	}
 	s := &searcher{root: args[1], most: most, each: each}
 	if args[2] != "" {
@@ -101,7 +99,7 @@ func run(args []string, each func(Match) error) (End, error) {
 			return End{}, err
 		}
 	}
-	// As a whole it finds the files that matter quickly; by lines it decides.
+	// On the whole file it quickly finds the files that matter; on its lines it decides.
 	if s.line, err = regexp.Compile(args[3]); err != nil {
 		return End{}, err
 	}

@@ -124,7 +124,7 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-// FuzzRead: what comes out of a sandbox may be anything.
+// FuzzRead: the output of a sandbox may be anything.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"p":"a","l":1,"t":"x"}` + "\n" + `{"end":{"files":1}}` + "\n"))
 	f.Add([]byte("{}\n{}\n{}\n{}\n"))

@@ -1,6 +1,5 @@
-// Package signature owns the signatures of file URLs: a hash over what the
-// URL allows and the sandbox's access token, so that a URL can be handed to
-// somebody who has no token.
+// Package signature owns the signatures of file URLs: a hash over what the URL allows and the
+// sandbox's access token, so that a URL can be given to somebody who has no token.
 package signature
 
 import (
@@ -14,7 +13,7 @@ import (
 // Op is what a signed URL allows.
 type Op string
 
-// The two things that a URL can allow.
+// The operations that a URL can allow.
 const (
 	Read  Op = "read"
 	Write Op = "write"
@@ -22,9 +21,9 @@ const (
 
 const version = "v1_"
 
-// Sign returns the signature for one path. The path is exactly as it stands
-// in the query, "" if it is absent; so is the user. Expires is in Unix
-// seconds, and zero is a signature that does not expire.
+// Sign returns the signature for one path. The path is exactly the one in the query, "" if it is
+// absent, and so is the user. Expires is in Unix seconds, and zero makes a signature that does not
+// expire.
 func Sign(path string, op Op, user, token string, expires int64) string {
 	parts := []string{path, string(op), user, token}
 	if expires != 0 {
@@ -34,11 +33,10 @@ func Sign(path string, op Op, user, token string, expires int64) string {
 	return version + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Verify reports whether got is the signature for these values. It does not
-// look at the clock: Expired does. The comparison takes the same time
-// wherever the difference is, so that a signature cannot be guessed byte by
-// byte. Without a token nothing verifies: a hash over an empty secret is one
-// that everybody can make.
+// Verify reports whether got is the signature for these values. It does not check the time: Expired
+// does. The comparison takes the same time wherever the difference is, so that a signature cannot
+// be guessed byte by byte. Without a token nothing verifies: everybody can make a hash over an
+// empty secret.
 func Verify(got, path string, op Op, user, token string, expires int64) bool {
 	if token == "" {
 		return false
@@ -52,9 +50,9 @@ func Expired(expires, now int64) bool {
 	return expires != 0 && expires < now
 }
 
-// ParseExpiration reads the expiration of a query, "" being none. A value
-// that is not a positive number is an error, so that no client can turn an
-// expiring signature into one without an end.
+// ParseExpiration parses the expiration of a query, where "" is none. A value that is not a
+// positive number is an error, so that no client can turn an expiring signature into one without an
+// end.
 func ParseExpiration(value string) (int64, error) {
 	if value == "" {
 		return 0, nil

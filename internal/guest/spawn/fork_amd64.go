@@ -7,24 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cloneArgs is what clone3 reads.
+// cloneArgs is the argument of clone3.
 type cloneArgs struct {
 	flags      uint64
-	_          [3]uint64 // where numbers of the child go
+	_          [3]uint64 // where the child's numbers are written
 	exitSignal uint64
-	_          [6]uint64 // a stack and storage of its own, its numbers, its group
+	_          [6]uint64 // its own stack and storage, its numbers, its group
 }
 
-// fork makes a child that does the steps, and returns when it is the program
-// or has failed. The caller holds syscall.ForkLock.
+// fork makes a child that executes the steps, and returns when it has become the program or has
+// failed. The caller must hold syscall.ForkLock.
 func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 	how := &cloneArgs{
 		flags:      unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND,
 		exitSignal: uint64(syscall.SIGCHLD),
 	}
 	failed := new(uintptr)
-	// A signal for a handler of ours would otherwise run it in the child, on
-	// this stack and in this memory.
+	// Otherwise a signal with a handler would run it in the child, on this stack and in this
+	// memory.
 	beforeFork()
 	number, errno := vfork(how, &list[0], len(list), failed)
 	afterFork()
@@ -34,10 +34,9 @@ func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 	return int(number), syscall.Errno(*failed), nil
 }
 
-// vfork makes a child in the caller's memory, which does the steps in their
-// order and stops at the first that fails, whose error it leaves in failed. It
-// is assembly because the child has the caller's stack, to which nothing may
-// be written before it leaves.
+// vfork makes a child in the caller's memory, which executes the steps in order and stops at the
+// first that fails, whose error it leaves in failed. It is assembly because the child has the
+// caller's stack, to which nothing may be written before the child leaves it.
 func vfork(how *cloneArgs, list *step, n int, failed *uintptr) (pid, errno uintptr)
 
 //go:linkname beforeFork syscall.runtime_BeforeFork

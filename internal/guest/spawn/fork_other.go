@@ -4,5 +4,5 @@ package spawn
 
 import "syscall"
 
-// fork knows no other processor.
+// fork supports no other architecture.
 func fork([]step) (pid int, stopped syscall.Errno, err error) { return 0, 0, syscall.ENOSYS }

@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// step is a system call of the child's.
+// step is a system call of the child.
 type step struct {
 	number    uintptr
 	arguments [5]uintptr
 }
 
-// steps are what a child does, the last of them becoming the program. The
-// addresses in them are pinned, because nothing else holds what is there.
+// steps are what a child does; the last one becomes the program. The memory at the addresses in
+// them is pinned, because nothing else refers to it.
 type steps struct {
 	list []step
 	pin  *runtime.Pinner
@@ -29,14 +29,14 @@ func (s *steps) add(number uintptr, arguments ...uintptr) {
 	s.list = append(s.list, one)
 }
 
-// address is where v is, and will be until the child is done.
+// address returns the address of v, which stays valid until the child is done.
 func address[T any](s *steps, v *T) uintptr {
 	s.pin.Pin(v)
 	return uintptr(unsafe.Pointer(v))
 }
 
-// plan lists what a child must do to become the program, in the order in which
-// each step still has the rights that it needs.
+// plan lists what a child must do to become the program, in an order in which each step still has
+// the rights that it needs.
 func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) ([]step, error) {
 	name, err := syscall.BytePtrFromString(path)
 	if err != nil {
@@ -72,7 +72,7 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	if attr.Sys.Setctty {
 		s.add(unix.SYS_IOCTL, uintptr(attr.Sys.Ctty), unix.TIOCSCTTY, 1)
 	}
-	// All signals are held back since before the fork.
+	// All signals have been blocked since before the fork.
 	s.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, address(s, new(uint64)), 0, unsafe.Sizeof(uint64(0)))
 	s.add(unix.SYS_EXECVE, address(s, name), address(s, &args[0]), address(s, &env[0]))
 	return s.list, nil

@@ -1,5 +1,5 @@
-// Package spawn owns how the guest starts a program where each system call is
-// dear: Go's own way makes one for each signal, and four to hear how it went.
+// Package spawn owns starting programs with few system calls, because each is expensive in a
+// sandbox: Go's own way makes one for each signal, and four to learn the result.
 package spawn
 
 import (
@@ -12,11 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// ForkExec does what syscall.ForkExec does, with half of its system calls where
-// it can: on a processor for which there is code (fork), for attributes that it
-// knows, and under a kernel that forgets a child's signal handlers when asked.
-// Otherwise it is syscall.ForkExec. The program has the mark from its first
-// instruction on, or, after syscall.ForkExec, from soon after.
+// ForkExec does what syscall.ForkExec does, with half of its system calls if possible: on an
+// architecture with code for it (fork), for attributes that it supports, and under a kernel that
+// can reset a child's signal handlers. Otherwise it is syscall.ForkExec. The program has the mark
+// from its first instruction on or, after syscall.ForkExec, soon after.
 func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
 	if !known(attr) {
 		return plainly(path, argv, attr, mark)
@@ -53,7 +52,7 @@ func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Ma
 	return pid, err
 }
 
-// known reports whether attr asks for no more than a plan does.
+// known reports whether attr requests no more than a plan does.
 func known(attr *syscall.ProcAttr) bool {
 	if attr.Sys == nil {
 		return false
@@ -63,14 +62,13 @@ func known(attr *syscall.ProcAttr) bool {
 	if c := attr.Sys.Credential; c != nil && c.NoSetGroups {
 		return false
 	}
-	// A descriptor among those that the child gets would be overwritten before
-	// its turn.
+	// A descriptor among those that the child gets would be overwritten before its turn.
 	low := slices.ContainsFunc(attr.Files, func(fd uintptr) bool { return fd < uintptr(len(attr.Files)) })
 	return !low && len(attr.Files) >= 3 && reflect.ValueOf(rest).IsZero()
 }
 
-// bury takes the status of a child that never became the program. Another goroutine that
-// waits for all children may have taken it.
+// bury reaps a child that never became the program. Another goroutine that waits for all children
+// may have done so.
 func bury(pid int) {
 	var status syscall.WaitStatus
 	for {

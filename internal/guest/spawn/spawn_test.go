@@ -20,8 +20,8 @@ import (
 
 type forkExec func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
 
-// output starts a shell and returns what it prints. The shell's input is at its
-// end as soon as start has returned.
+// output starts a shell and returns its output. The shell's input ends as soon as start has
+// returned.
 func output(t *testing.T, start forkExec, script string, dir string, sys *syscall.SysProcAttr) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -52,8 +52,8 @@ func output(t *testing.T, start forkExec, script string, dir string, sys *syscal
 	return string(bytes.TrimSpace(got))
 }
 
-// What a program finds is what it would find if Go had started it: nothing of
-// ours is open, blocked, ignored or handled.
+// A program finds the same as if Go had started it: none of our files is open, and no signal is
+// blocked, ignored or handled.
 func TestSameAsGo(t *testing.T) {
 	const show = `pwd; env | grep '^[AB]='; ls /proc/self/fd; grep -E '^(Sig(Blk|Ign|Cgt)|Uid|Gid|Groups|Cap)' /proc/self/status; ulimit -n
 		cut -d' ' -f6 /proc/self/stat | grep -qx $$ && echo own session; true`
@@ -84,7 +84,7 @@ func TestSameAsGo(t *testing.T) {
 	}
 }
 
-// A start that fails says why, and leaves no child.
+// A start that fails returns the reason, and leaves no child.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -128,7 +128,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The files of the child may have any numbers, also its own in another order.
+// The child's files may have any numbers, even its own in another order.
 func TestFiles(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -148,8 +148,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What the child reads stays where it is while memory is collected and stacks
-// grow around many starts.
+// What the child reads stays in place while memory is collected and stacks grow during many starts.
 func TestManyAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
@@ -170,13 +169,12 @@ func plain(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	return spawn.ForkExec(path, argv, attr, lineage.None)
 }
 
-// The mark is the program's, and that of what it starts, however that is
-// detached. The shell waits for the end of its input, as the library's way gives
-// the mark only after the start.
+// The program has the mark, and so does what it starts, however that is detached. The shell waits
+// for the end of its input, because the library's way gives the mark only after the start.
 func TestMark(t *testing.T) {
 	mark := lineage.New()
 	if mark == lineage.None {
-		t.Skip("NOT TESTED: this kernel takes no marks")
+		t.Skip("NOT TESTED: this kernel does not support marks")
 	}
 	marked := func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return spawn.ForkExec(path, argv, attr, mark)

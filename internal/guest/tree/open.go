@@ -14,10 +14,9 @@ import (
 
 var errNotRegular = errors.New("not a regular file")
 
-// openDirectory opens a directory and no link to one. gVisor follows a link in
-// spite of O_NOFOLLOW if O_DIRECTORY is there too, so what was opened is compared
-// with what has the name: a program that swaps the two must not lead us to
-// other files of the sandbox under these names.
+// openDirectory opens a directory and no link to one. gVisor follows a link in spite of O_NOFOLLOW
+// if O_DIRECTORY is set too, so the opened file is compared with the one that has the name: a
+// program that swaps the two must not make us read other files of the sandbox under these names.
 func openDirectory(in int, base string) (int, error) {
 	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -37,8 +36,8 @@ func openDirectory(in int, base string) (int, error) {
 	return fd, nil
 }
 
-// openRegular opens a file to read it, and nothing that blocks or that acts
-// when it is opened.
+// openRegular opens a regular file for reading, and nothing that blocks or has effects when it is
+// opened.
 func openRegular(in int, base string) (*os.File, changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -63,7 +62,7 @@ func openRegular(in int, base string) (*os.File, changeset.Entry, error) {
 	return f, changeset.FromStat(&stat), nil
 }
 
-// readNames lists a directory, without what it is itself and what is above it.
+// readNames lists a directory, without . and ...
 func readNames(fd int) ([]string, error) {
 	var names []string
 	buffer := make([]byte, 32<<10)
@@ -85,8 +84,8 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// way holds the directories open that lead to the last path, which are mostly
-// those of the next one.
+// way keeps open the directories that lead to the last path, which are mostly those of the next
+// one.
 type way struct {
 	top  int
 	dirs []step
@@ -106,8 +105,7 @@ func (w *way) up(n int) {
 	w.dirs = w.dirs[:n]
 }
 
-// parent opens the directory that a path is in, which stays open until another
-// one is asked for.
+// parent opens the directory of a path. It stays open until another one is requested.
 func (w *way) parent(name string) (fd int, base string, err error) {
 	if name == "" || name == ".." || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "../") || len(name) > maxPath {
 		return -1, "", fmt.Errorf("the path %.80q is not clean", name)
@@ -115,7 +113,7 @@ func (w *way) parent(name string) (fd int, base string, err error) {
 	parts := strings.Split(name, "/")
 	above, base := parts[:len(parts)-1], parts[len(parts)-1]
 	if len(above) > maxDepth {
-		return -1, "", errors.New("too many directories in each other")
+		return -1, "", errors.New("directories are nested too deeply")
 	}
 	n := 0
 	for n < len(above) && n < len(w.dirs) && w.dirs[n].name == above[n] {

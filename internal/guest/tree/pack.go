@@ -13,10 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Pack writes the content of regular files as a tar, in the order that they
-// were asked for. One that is gone, or is no regular file or too large by now,
-// is left out: the host sees that. The last header says that the stream is
-// whole.
+// Pack writes the content of regular files as a tar, in the requested order. It leaves out a file
+// that is missing, or not a regular file or too large by now: the host notices that. The last
+// header marks the stream as complete.
 func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
@@ -60,7 +59,7 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most 
 	if e.Size > most {
 		return errLeftOut
 	}
-	// Neither name nor mode is read outside, which knows them from the list.
+	// The host ignores name and mode, which it knows from the list.
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: e.Size, Mode: 0o600, Format: tar.FormatPAX}
 	if err := out.WriteHeader(header); err != nil {
 		return err
@@ -69,8 +68,8 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most 
 	if err != nil {
 		return err
 	}
-	// A file that got shorter in between is filled up to what was announced. Its
-	// sum is another one then, and the host refuses it.
+	// A file that was truncated since is padded to the announced size. Its checksum differs then,
+	// and the host rejects it.
 	_, err = io.CopyN(out, zeros{}, e.Size-n)
 	return err
 }

@@ -1,5 +1,5 @@
-// Package tree owns listing and packing the files of a sandbox for the host,
-// which compares them with what they were and decides what comes out.
+// Package tree owns listing and packing the files of a sandbox for the host, which compares them
+// with an earlier state and decides what comes out.
 package tree
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Bounds of one walk. The host has its own: these keep the guest's memory.
+// Limits of one walk. The host has its own: these protect the guest's memory.
 const (
 	maxFiles = 1_000_000
 	maxPath  = 4096
 	maxDepth = 200
 )
 
-// List writes what lies below a directory. An error means that the list is not
-// whole, and it has no last line then.
+// List writes the list of files below a directory. After an error the list is incomplete, and has
+// no last line.
 func List(ctx context.Context, w io.Writer, req changeset.TreeRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
@@ -49,7 +49,7 @@ func List(ctx context.Context, w io.Writer, req changeset.TreeRequest) error {
 	return l.out.Close()
 }
 
-// openTop opens the directory that a request is about.
+// openTop opens the directory of a request.
 func openTop(dir string) (int, error) {
 	if !path.IsAbs(dir) || path.Clean(dir) != dir {
 		return -1, fmt.Errorf("the directory %q is not a clean absolute path", dir)
@@ -64,7 +64,7 @@ func openTop(dir string) (int, error) {
 type list struct {
 	ctx    context.Context
 	req    changeset.TreeRequest
-	mounts map[string]bool // where something else is mounted, below the directory
+	mounts map[string]bool // mount points below the directory
 	out    *changeset.Encoder
 	count  int
 	buffer []byte
@@ -100,16 +100,15 @@ func (l *list) entry(in int, base, name string, depth int) error {
 			return nil
 		}
 	}
-	// Programs put another file there again and again. It must not look as if
-	// there were none.
+	// Programs put another file there again and again. It must not look as if there were none.
 	return l.out.Put(changeset.Entry{Path: name, Type: changeset.Other, Opaque: true})
 }
 
-// attempts is how often a file is looked at that is another one each time.
+// attempts is how often a file is read again because it was replaced.
 const attempts = 5
 
-// tell writes one file, and what is below it. Until something is written the
-// error may be that it is another file by now.
+// tell writes one file, and what is below it. As long as nothing is written, the error may be that
+// the file was replaced.
 func (l *list) tell(in int, base, name string, depth int) error {
 	e, err := l.look(in, base, name)
 	if err != nil {
@@ -129,7 +128,7 @@ func (l *list) tell(in int, base, name string, depth int) error {
 		defer unix.Close(sub)
 	}
 	if err != nil || depth == maxDepth {
-		// What cannot be seen must not look as if it had been removed.
+		// An invisible file must not look as if it had been removed.
 		e.Opaque = true
 		return l.out.Put(e)
 	}
@@ -137,13 +136,12 @@ func (l *list) tell(in int, base, name string, depth int) error {
 		return err
 	}
 	if err := l.dir(sub, name, depth+1); err != nil {
-		return fmt.Errorf("%s: %v", name, err) // which is none of this file's own
+		return fmt.Errorf("%s: %v", name, err) // it is not this file's own
 	}
 	return nil
 }
 
-// look describes a file, with the target of a link and the sum if it was asked
-// for.
+// look describes a file, with the target of a link and the checksum if requested.
 func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -153,7 +151,7 @@ func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	e.Path = name
 	if l.mounts[name] || kernel(path.Join(l.req.Dir, name)) {
 		e.Opaque = true
-		if e.Type == changeset.Link { // of which a mount shows nothing
+		if e.Type == changeset.Link { // a mount on it shows nothing of it
 			e.Type = changeset.Other
 		}
 		return e, nil
@@ -181,13 +179,12 @@ func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	return e, nil
 }
 
-// kernel reports whether the kernel itself serves a place.
+// kernel reports whether the kernel itself serves a path.
 func kernel(name string) bool {
 	return name == "/proc" || name == "/sys" || name == "/dev"
 }
 
-// sum reads a file. What it returns fits together: it describes the file that
-// was read, as it was before.
+// sum reads a file and returns a consistent description: that of the file that was read.
 func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset.Entry, error) {
 	f, now, err := openRegular(in, base)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
@@ -223,8 +220,7 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// some looks at the paths that were asked for, and at what is above them only
-// to get there.
+// some lists the requested paths, and uses what is above them only to get there.
 func (l *list) some(top int) error {
 	w := way{top: top}
 	defer w.close()
@@ -247,14 +243,13 @@ func (l *list) some(top int) error {
 	return nil
 }
 
-// gone reports whether an error means that a program took the file away, or put
-// something else in its place.
+// gone reports whether an error means that a program removed the file, or replaced it by something
+// else.
 func gone(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errNotRegular))
 }
 
-// mountsBelow are the places below a directory where something is mounted, as
-// covers of what the policy hides are.
+// mountsBelow returns the mount points below a directory, such as masks of hidden files.
 func mountsBelow(dir string) (map[string]bool, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -264,7 +259,7 @@ func mountsBelow(dir string) (map[string]bool, error) {
 	for text := range strings.Lines(string(data)) {
 		fields := strings.Fields(text)
 		if len(fields) < 5 {
-			return nil, fmt.Errorf("a mount that is not understood: %.80q", text)
+			return nil, fmt.Errorf("a malformed mount: %.80q", text)
 		}
 		if rel, ok := strings.CutPrefix(unescape(fields[4]), strings.TrimSuffix(dir, "/")+"/"); ok && rel != "" {
 			below[rel] = true
@@ -273,8 +268,8 @@ func mountsBelow(dir string) (map[string]bool, error) {
 	return below, nil
 }
 
-// unescape undoes how a kernel writes spaces, tabs, line ends and backslashes
-// in its list of mounts.
+// unescape decodes the kernel's escapes of spaces, tabs, line ends and backslashes in its list of
+// mounts.
 func unescape(name string) string {
 	if !strings.ContainsRune(name, '\\') {
 		return name

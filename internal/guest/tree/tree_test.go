@@ -71,7 +71,7 @@ func TestListTellsWhatIsThere(t *testing.T) {
 	if got[0].Sum != "" || got[3].Target != "/etc" {
 		t.Errorf("got %+v", got)
 	}
-	// The host's own walk of the same files says the same.
+	// The host's own walk of the same files gives the same result.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func TestListTellsWhatIsThere(t *testing.T) {
 	if err != nil || fmt.Sprint(same) != fmt.Sprint(got) {
 		t.Errorf("the host's walk: %v\n%+v\n%+v", err, same, got)
 	}
-	// Some paths alone, with their sums; what is gone is not there, and nothing
-	// is looked for behind a link.
+	// Some paths only, with their checksums; missing files are not listed, and links are not
+	// followed.
 	some := list(t, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
 	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(some), want) || some[0].Sum != "" || some[1].Sum == "" {
 		t.Errorf("got %+v, want %q", some, want)
@@ -96,8 +96,7 @@ func TestListTellsWhatIsThere(t *testing.T) {
 	}
 }
 
-// What the policy covers with something else is not told as if it were the
-// workspace's.
+// A file that the policy masks with something else is not listed as if it were the workspace's.
 func TestListMarksWhatIsMounted(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir, other := t.TempDir(), t.TempDir()

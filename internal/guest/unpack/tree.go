@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how many directories are open at once.
+// maxDepth limits how many directories are open at once.
 const maxDepth = 200
 
-// tree is the root with the way down to the directory of the last entry, which
-// is mostly that of the next one.
+// tree is the root with the open directories down to that of the last entry, which is mostly that
+// of the next one.
 type tree struct {
 	root  *os.Root
-	dev   uint64 // what is not on it is mounted
+	dev   uint64 // other devices are mounts
 	dirs  []dir  // from the root
 	times []moment
 	gone  map[string]bool // names that an earlier entry has deleted
 }
 
 type dir struct {
-	name string // from the one above
+	name string // its name in the one above
 	fd   int
 }
 
@@ -63,7 +63,7 @@ func (t *tree) up(n int) {
 	t.dirs = t.dirs[:n]
 }
 
-// leave closes a directory, and those below it, that is about to go.
+// leave closes a directory that is about to be removed, and those below it.
 func (t *tree) leave(name string) {
 	parts := strings.Split(name, "/")
 	if t.common(parts) == len(parts) {
@@ -71,7 +71,7 @@ func (t *tree) leave(name string) {
 	}
 }
 
-// common is how many of the parts are open.
+// common returns how many of the parts are open.
 func (t *tree) common(parts []string) int {
 	n := 0
 	for n < len(parts) && n+1 < len(t.dirs) && t.dirs[n+1].name == parts[n] {
@@ -80,8 +80,7 @@ func (t *tree) common(parts []string) int {
 	return n
 }
 
-// parent opens the directory that name is in, which stays open until another
-// one is asked for.
+// parent opens the directory of name. It stays open until another one is requested.
 func (t *tree) parent(name string) (fd int, base string, err error) {
 	parts := strings.Split(name, "/")
 	above, base := parts[:len(parts)-1], parts[len(parts)-1]
@@ -100,9 +99,8 @@ func (t *tree) parent(name string) (fd int, base string, err error) {
 	return t.dirs[len(t.dirs)-1].fd, base, nil
 }
 
-// openDirectory opens a directory and no link to one. gVisor follows a link in
-// spite of O_NOFOLLOW if O_DIRECTORY is there too, so what was opened is compared
-// with what has the name.
+// openDirectory opens a directory and no link to one. gVisor follows a link in spite of O_NOFOLLOW
+// if O_DIRECTORY is set too, so the opened file is compared with the one that has the name.
 func openDirectory(in int, base string) (int, error) {
 	named, err := look(in, base)
 	if err != nil {
@@ -130,7 +128,7 @@ func openDirectory(in int, base string) (int, error) {
 	return fd, nil
 }
 
-// look is nil if there is nothing.
+// look returns nil if there is nothing.
 func look(in int, base string) (*unix.Stat_t, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -140,8 +138,8 @@ func look(in int, base string) (*unix.Stat_t, error) {
 	return &stat, err
 }
 
-// describe sets the owner, the attributes and then the mode, some of whose bits
-// a new owner clears.
+// describe sets the owner, the attributes and then the mode, because a new owner clears some of its
+// bits.
 func (t *tree) describe(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err
@@ -154,10 +152,10 @@ func (t *tree) describe(fd int, h *tar.Header) error {
 	return unix.Fchmod(fd, permission(h))
 }
 
-// recordPrefix begins the names of records that are attributes.
+// recordPrefix is the prefix of PAX records that are attributes.
 const recordPrefix = "SCHILY.xattr."
 
-// attribute sets one. Those of the overlay itself are not the file's.
+// attribute sets an attribute. It skips those of the overlay itself.
 func attribute(fd int, key, value string) error {
 	name, is := strings.CutPrefix(key, recordPrefix)
 	if !is || strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
@@ -173,12 +171,12 @@ func attribute(fd int, key, value string) error {
 	}
 	err := unix.Fsetxattr(fd, name, data, 0)
 	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
-		return nil // this kernel, or this user, has no such attributes
+		return nil // this kernel does not support such attributes, or this user may not set them
 	}
 	return err
 }
 
-// opaque says that nothing of a directory below shows in this one.
+// opaque is the attribute of a directory that hides everything of the one below.
 func opaque(h *tar.Header) bool {
 	for _, space := range []string{"trusted", "user"} {
 		if h.PAXRecords[recordPrefix+space+".overlay.opaque"] == "y" {
@@ -196,12 +194,11 @@ func touch(in int, base string, at time.Time) error {
 	return unix.UtimesNanoAt(in, base, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// block is how much of a file has its own place on a disk.
+// block is the unit in which a file is stored on a disk.
 const block = 4 << 10
 
-// fill writes the content. Where there are only zeros it leaves a hole, as
-// there was before the file was packed: a disk that was large enough has to be
-// so again.
+// fill writes the content. It leaves a hole for zeros, as there was before the file was packed: a
+// disk that was large enough must be so again.
 func fill(f *os.File, content io.Reader) error {
 	var buffer [16 * block]byte
 	var size int64
@@ -226,7 +223,7 @@ func fill(f *os.File, content io.Reader) error {
 	}
 }
 
-// ended says that a short read was the last of a file, and not of the archive.
+// ended handles a short read, which must be the last of a file and not the end of the archive.
 func ended(content io.Reader) bool {
 	n, err := content.Read(make([]byte, 1))
 	return n == 0 && errors.Is(err, io.EOF)

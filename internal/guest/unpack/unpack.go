@@ -1,5 +1,5 @@
-// Package unpack owns putting the files that a sandbox had changed over the
-// root of one that boots, from a tar of the upper layer of its overlay.
+// Package unpack owns unpacking the files that a sandbox had changed over the root of a booting
+// one, from a tar of the upper layer of its overlay.
 package unpack
 
 import (
@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tar is the word of the sandbox that it came from, and its superuser may
-// have made anything of it. Nothing of it is followed: each directory is opened
-// from the one above it, and one that is a link by now is none.
+// The tar comes from a sandbox, and its root user may have put anything into it. Nothing in it is
+// followed: each directory is opened from the one above it, and a link in its place is rejected.
 
-// Over unpacks archive over the directory root, as the superuser. It must be
-// done before any program of the sandbox runs.
+// Over unpacks archive over the directory root, as root. It must be called before any program of
+// the sandbox runs.
 func Over(root string, archive io.Reader) error {
 	t, err := openTree(root)
 	if err != nil {
@@ -47,8 +46,8 @@ func Over(root string, archive io.Reader) error {
 	}
 }
 
-// measured notices an archive that ends before it says so, which the library
-// lets pass where it is cut between two files.
+// measured notices an archive that is cut short, which the library accepts if it is cut between two
+// files.
 type measured struct {
 	r     io.Reader
 	ended bool
@@ -61,17 +60,17 @@ func (m *measured) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// drain reads what fills the last record of an archive.
+// drain reads the padding of the last record of an archive.
 func (m *measured) drain() error {
 	_, err := io.Copy(io.Discard, m.r)
 	return err
 }
 
-// kernels are directories at the top whose files are the kernel's. What an
-// overlay has of them is under a mount.
+// kernels are directories at the top whose files are the kernel's. Files of an overlay there are
+// below a mount.
 var kernels = []string{"proc", "sys", "dev"}
 
-// entry puts one thing where it belongs.
+// entry unpacks one entry.
 func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	name, err := clean(h.Name)
 	if err != nil {
@@ -103,7 +102,7 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		return t.symlink(in, base, name, h)
 	case tar.TypeLink:
-		// What is deleted is one inode with many names.
+		// Deleted files are one inode with many names.
 		if other, err := clean(h.Linkname); err == nil && t.gone[other] {
 			return t.drop(name)
 		}
@@ -115,7 +114,7 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 			t.gone[name] = true
 			return t.drop(name)
 		}
-		return nil // no program of a sandbox can have made a device
+		return nil // programs of a sandbox cannot create devices
 	case tar.TypeBlock:
 		return nil
 	case tar.TypeGNUSparse:
@@ -124,11 +123,11 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	return fmt.Errorf("an entry of the type %q", h.Typeflag)
 }
 
-// errSparse refuses what would let a few bytes stand for more than any disk
-// has, and take as long to write.
-var errSparse = errors.New("files with holes are not written in this form")
+// errSparse rejects a form in which a few bytes could stand for more than any disk holds, and take
+// as long to write.
+var errSparse = errors.New("files with holes are not accepted in this form")
 
-// clean is a name without what says nothing.
+// clean returns a name without redundant elements.
 func clean(name string) (string, error) {
 	local := filepath.Clean(strings.TrimSuffix(name, "/"))
 	if name == "" || !filepath.IsLocal(local) {
@@ -137,8 +136,8 @@ func clean(name string) (string, error) {
 	return local, nil
 }
 
-// drop removes what is at a name, with all that is below it. The directory
-// that it is in has just been opened without following anything.
+// drop removes what is at a name, with everything below it. Its directory has just been opened
+// without following links.
 func (t *tree) drop(name string) error {
 	t.leave(name)
 	return t.root.RemoveAll(name)
@@ -169,7 +168,7 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// The time is that of the last change, and files are yet to come.
+	// The time is that of the last change, and files may follow.
 	t.times = append(t.times, moment{name, h.ModTime})
 	return t.describe(fd, h)
 }
@@ -211,7 +210,7 @@ func (t *tree) link(in int, base, name string, h *tar.Header) error {
 	if err := t.drop(name); err != nil {
 		return err
 	}
-	// Looking for the other may close the directory that in is.
+	// Looking up the other may close the directory that in is.
 	here, err := unix.FcntlInt(uintptr(in), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -234,23 +233,23 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// It was made just now, and no other process is there to replace it by a link.
+	// It was created just now, and there is no other process that could replace it by a link.
 	if err := unix.Fchmodat(in, base, permission(h), 0); err != nil {
 		return err
 	}
 	return touch(in, base, h.ModTime)
 }
 
-// permission are the twelve bits.
+// permission returns the twelve permission bits.
 func permission(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
-// moment is when a directory was changed.
+// moment is the time of a directory's last change.
 type moment struct {
 	name string
 	at   time.Time
 }
 
-// finish sets the times of directories, after which nothing changes in them.
+// finish sets the times of directories, after which nothing in them changes.
 func (t *tree) finish() error {
 	for _, m := range slices.Backward(t.times) {
 		in, base, err := t.parent(m.name)

@@ -53,7 +53,7 @@ func entry(name string, kind byte, linkname string) item {
 	return item{Header: tar.Header{Name: name, Typeflag: kind, Linkname: linkname}}
 }
 
-// opaqueDir is a directory in which nothing of the one below shows.
+// opaqueDir is a directory that hides everything of the one below.
 func opaqueDir(name string) item {
 	return item{Header: tar.Header{Name: name, Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}}}
 }
@@ -176,8 +176,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// Nothing leads out of the root, and nothing is written or removed through a
-// link, also not within it.
+// Nothing leads out of the root, and nothing is written or removed through a link, not even within
+// it.
 func TestNothingIsFollowed(t *testing.T) {
 	for name, items := range map[string][]item{
 		"up":                 {regular("../outside/canary", "x")},

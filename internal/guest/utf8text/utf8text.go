@@ -1,5 +1,6 @@
-// Package utf8text owns texts that need not be UTF-8, such as arguments and paths, on wires that carry
-// nothing else: it escapes them for our own clients, and names the one that another client sent wrong.
+// Package utf8text owns texts that need not be UTF-8, such as arguments and paths, in protocols
+// that carry nothing else: it escapes them for our own clients, and names the invalid one of
+// another client.
 package utf8text
 
 import (
@@ -16,12 +17,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// Header says that the texts of a request to start a process are escaped. Arguments then begin with the
+// Header marks a request to start a process with escaped texts. Its arguments then begin with the
 // program, and cmd is empty, so that a guest that does not know the header refuses the request.
 const Header = "Crannog-Escaped"
 
-// Escape writes a text in ASCII: a percent sign and two digits stand for each byte that is no letter of
-// UTF-8, and for the percent sign.
+// Escape encodes a text in ASCII: a percent sign and two digits stand for each byte that is not
+// part of a valid letter, and for the percent sign.
 func Escape(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -36,7 +37,7 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// EscapeStart escapes the texts of a request where one of them is not UTF-8, and says so in the header.
+// EscapeStart escapes the texts of a request if one of them is not UTF-8, and sets the header.
 func EscapeStart(h http.Header, m *processpb.StartRequest) {
 	p := m.GetProcess()
 	valid := utf8.ValidString(p.GetCmd()) && utf8.ValidString(p.GetCwd())
@@ -65,8 +66,8 @@ func EscapeStart(h http.Header, m *processpb.StartRequest) {
 	}
 }
 
-// UnescapeStart undoes EscapeStart. Every reader of a request must call it, or it would see
-// another command than the one that runs.
+// UnescapeStart undoes EscapeStart. Every reader of a request must call it, or it would see another
+// command than the one that runs.
 func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 	if h.Get(Header) == "" {
 		return nil
@@ -97,11 +98,12 @@ func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 	return failed
 }
 
-// Valid is a text with a replacement for what is not UTF-8, for people.
+// Valid returns a text with replacements for invalid bytes, for people.
 func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// Wrong names the first text in a JSON document that is not UTF-8, such as "args[1]", or is "". Readers
-// of JSON replace such bytes or refuse the whole document, and say which text it was in neither case.
+// Wrong names the first text in a JSON document that is not UTF-8, such as "args[1]", or returns
+// "". JSON parsers replace such bytes or reject the whole document, and do not say which text it
+// was.
 func Wrong(document []byte) string { return wrong("", document) }
 
 func wrong(where string, raw json.RawMessage) string {
@@ -141,7 +143,7 @@ func wrong(where string, raw json.RawMessage) string {
 	return ""
 }
 
-// lone reports whether a JSON string has half of a pair of surrogates, which stands for no letter.
+// lone reports whether a JSON string has half of a surrogate pair, which stands for no letter.
 func lone(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -168,7 +170,7 @@ func lone(raw []byte) bool {
 	return false
 }
 
-// unit reads \uXXXX.
+// unit parses \uXXXX.
 func unit(raw []byte) (n int, ok bool) {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0, false

@@ -26,7 +26,7 @@ func TestF10EscapedStart(t *testing.T) {
 	if err := utf8text.UnescapeStart(h, m); err != nil || !proto.Equal(m, start()) {
 		t.Errorf("%v: got %v", err, m)
 	}
-	// What is UTF-8 goes as it is, as every guest understands it.
+	// Valid UTF-8 is sent unchanged, as every guest understands it.
 	plain := &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "a", Args: []string{"%41"}}}
 	h = http.Header{}
 	utf8text.EscapeStart(h, plain)

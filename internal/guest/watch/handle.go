@@ -42,7 +42,7 @@ func (w *Watcher) one(fd int, e raw) error {
 	}
 	dir, ok := w.dirs[e.num]
 	if !ok {
-		return nil // of a directory that moved away
+		return nil // of a directory that was moved away
 	}
 	if e.mask&unix.IN_IGNORED != 0 {
 		w.forget(e.num)
@@ -51,8 +51,8 @@ func (w *Watcher) one(fd int, e raw) error {
 		}
 		return nil
 	}
-	// A directory below the root speaks of itself and is spoken of by the one
-	// above it; only the latter is reported.
+	// A directory below the root has events of its own and in the one above it; only the latter are
+	// reported.
 	if e.name == "" && dir != "." {
 		return nil
 	}
@@ -86,8 +86,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 	return nil
 }
 
-// created reports an entry that came to be, and what was put into it before
-// it was watched.
+// created reports a created entry, and what was put into it before it was watched.
 func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	if w.unsee(dir, name) {
 		return nil
@@ -110,8 +109,8 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	return nil
 }
 
-// appeared watches an entry that appeared, if it is a directory, and then
-// reports it: who has heard of a directory also hears of what comes into it.
+// appeared watches a new entry, if it is a directory, and then reports it: a client that learns of
+// a directory also learns of what comes into it.
 func (w *Watcher) appeared(fd int, dir, name string, isDir bool, found func(dir, name string)) error {
 	if isDir {
 		path := filepath.Join(dir, name)

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addTree watches dir, which is relative to the root, and with recursive all
-// directories below it. found, if not nil, is told of every entry that is
-// there. It must run as the user.
+// addTree watches dir, which is relative to the root, and with recursive all directories below it.
+// found, if not nil, is called for every existing entry. It must run as the user.
 func (w *Watcher) addTree(fd int, dir string, found func(dir, name string)) error {
 	if err := w.add(fd, dir); err != nil {
 		return err
@@ -41,8 +40,8 @@ func (w *Watcher) addTree(fd int, dir string, found func(dir, name string)) erro
 	return nil
 }
 
-// tolerate passes over directories below the root that vanish or that the
-// user may not read: their events are not the user's to see.
+// tolerate ignores directories below the root that vanish or that the user may not read, whose
+// events the user may not see.
 func (w *Watcher) tolerate(dir string, err error) error {
 	gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 	if dir != "." && (gone || errors.Is(err, os.ErrPermission)) {
@@ -51,8 +50,8 @@ func (w *Watcher) tolerate(dir string, err error) error {
 	return err
 }
 
-// add watches one directory. The root may be a link; links below it are not
-// followed, so that a loop of links cannot keep us busy.
+// add watches one directory. The root may be a link; links below it are not followed, so that a
+// loop of links cannot keep us busy.
 func (w *Watcher) add(fd int, dir string) error {
 	if len(w.dirs) >= maxDirs {
 		return ErrTooMany
@@ -77,7 +76,7 @@ func (w *Watcher) add(fd int, dir string) error {
 	return nil
 }
 
-// dropTree stops watching dir and all below it, because it moved away.
+// dropTree stops watching dir and everything below it, because it was moved away.
 func (w *Watcher) dropTree(fd int, dir string) error {
 	for name, num := range w.nums {
 		if name != dir && !strings.HasPrefix(name, dir+"/") {
@@ -85,7 +84,7 @@ func (w *Watcher) dropTree(fd int, dir string) error {
 		}
 		w.forget(num)
 		_, err := unix.InotifyRmWatch(fd, uint32(num))
-		// A directory that was deleted in between has lost its watch already.
+		// A directory that was removed has lost its watch already.
 		if err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("stop watching: %w", err)
 		}

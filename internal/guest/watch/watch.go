@@ -1,4 +1,4 @@
-// Package watch owns the reports of what changes below a directory.
+// Package watch owns reporting changes below a directory.
 package watch
 
 import (
@@ -37,8 +37,7 @@ var (
 	ErrRoot     = errors.New("the watched directory is gone")
 )
 
-// maxDirs bounds the directories of one watcher, each of which takes memory
-// here and in the kernel.
+// maxDirs limits the directories of one watcher, each of which takes memory here and in the kernel.
 const maxDirs = 32_768
 
 const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
@@ -48,7 +47,7 @@ const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
 type Watcher struct {
 	root      string
 	recursive bool
-	as        func(work func() error) error // runs work with the user's rights
+	as        func(work func() error) error // runs its argument with the user's rights
 	file      *os.File
 	events    chan Event
 	closed    chan struct{}
@@ -59,11 +58,11 @@ type Watcher struct {
 	// The maps belong to New and then to the reading goroutine.
 	dirs map[int]string                 // watched directories by their number
 	nums map[string]int                 // and the other way round
-	seen map[string]map[string]struct{} // names by directory that were reported before the kernel did
+	seen map[string]map[string]struct{} // names by directory that were reported before the kernel's event
 }
 
-// New watches root, and with recursive all below it. as must run its argument
-// with the rights of the user who may see the events.
+// New watches root, and with recursive everything below it. as must run its argument with the
+// rights of the user who may see the events.
 func New(root string, recursive bool, as func(func() error) error) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -86,20 +85,20 @@ func New(root string, recursive bool, as func(func() error) error) (*Watcher, er
 // Events delivers changes. It is closed when the watcher ends.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
-// Err says why Events was closed; it is nil after Close.
+// Err returns why Events was closed; it is nil after Close.
 func (w *Watcher) Err() error {
 	<-w.finished
 	return w.err
 }
 
-// Close ends the watcher. Closing twice is fine.
+// Close ends the watcher. It may be called twice.
 func (w *Watcher) Close() {
 	w.stop()
 	<-w.finished
 }
 
-// stop frees the reading goroutine, who closes the file itself: its number
-// must not be anybody else's while it is in use.
+// stop wakes the reading goroutine, which closes the file itself: the descriptor's number must not
+// be reused while it is in use.
 func (w *Watcher) stop() {
 	w.once.Do(func() {
 		close(w.closed)

@@ -47,7 +47,7 @@ func TestOverflowIsAnError(t *testing.T) {
 	}
 }
 
-// record writes an event as the kernel does.
+// record encodes an event like the kernel.
 func record(num int32, mask uint32, name string) []byte {
 	length := (len(name) + 16) &^ 15
 	buf := make([]byte, unix.SizeofInotifyEvent+length)
@@ -58,8 +58,8 @@ func record(num int32, mask uint32, name string) []byte {
 	return buf
 }
 
-// An entry that was found in a directory before the kernel told of it is
-// reported once, and again if it comes again.
+// An entry that was found in a directory before the kernel's event is reported once, and again if
+// it is created again.
 func TestFoundAndToldIsOne(t *testing.T) {
 	root := t.TempDir()
 	w := open(t, root, true)
@@ -87,7 +87,7 @@ func TestFoundAndToldIsOne(t *testing.T) {
 	}
 }
 
-// A link to a directory is an entry and not a way out of the tree.
+// A link to a directory is an entry and does not lead out of the tree.
 func TestLinksAreNotFollowed(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	w := open(t, root, true)
@@ -131,8 +131,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 }
 
-// The kernel's bytes come from a sandbox's own kernel, which a sandbox may have
-// broken.
+// The bytes come from a sandbox's own kernel, which the sandbox may have taken over.
 func FuzzHandle(f *testing.F) {
 	f.Add(record(1, unix.IN_CREATE, "name"))
 	f.Add(record(1, unix.IN_CREATE|unix.IN_ISDIR, "../../x"))

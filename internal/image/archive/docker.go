@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// dockerImage opens one image of a docker-archive, by a tag of it where there are several.
+// dockerImage opens one image of a docker-archive, by one of its tags if there are several.
 func dockerImage(opener tarball.Opener, d tarball.Descriptor) (v1.Image, error) {
 	if len(d.RepoTags) == 0 {
 		return tarball.Image(opener, nil) // an archive of one image without a name

@@ -25,12 +25,12 @@ const (
 	Docker = "docker"
 )
 
-// CheckFormat refuses a format that does not exist; "" is OCI.
+// CheckFormat returns an error for an unknown format; "" is OCI.
 func CheckFormat(format string) error {
 	if format == "" || format == OCI || format == Docker {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "image_format_invalid", "%.50q is no format of images", format).WithHint("a format is oci or docker")
+	return fault.Newf(fault.Invalid, "image_format_invalid", "%.50q is not a format of images", format).WithHint("a format is oci or docker")
 }
 
 // Export writes an image as a tar that Import, docker load and skopeo read.
@@ -49,7 +49,7 @@ func Export(ctx context.Context, w io.Writer, img manifest.Image, ref name.Refer
 	return exportOCI(w, img, ref, blobs)
 }
 
-// stoppable ends a copy whose reader went away.
+// stoppable ends a copy whose context has ended.
 type stoppable struct {
 	ctx context.Context
 	w   io.Writer
@@ -101,7 +101,7 @@ func exportOCI(w io.Writer, img manifest.Image, ref name.Reference, blobs *blob.
 	return t.Close()
 }
 
-// header begins a file. The same image gives the same archive, whenever it is written.
+// header begins a file. The same image always gives the same archive.
 func header(t *tar.Writer, name string, size int64) error {
 	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0), Format: tar.FormatPAX})
 }

@@ -23,16 +23,16 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// CodeInvalid is the code of the error for a file that holds no image.
+// CodeInvalid is the code of the error for a file without images.
 const CodeInvalid = "image_archive_invalid"
 
 // Imported is one image of an archive.
 type Imported struct {
 	Manifest v1.Hash
-	Names    []string // that the archive gives it
+	Names    []string // the name in the archive
 }
 
-// maxEntries bounds the files of an archive, and maxBytes its whole size.
+// maxEntries limits the files of an archive, and maxBytes its total size.
 const (
 	maxEntries = 10_000
 	maxBytes   = 256 << 30
@@ -65,8 +65,7 @@ func Import(ctx context.Context, from string, platform v1.Platform, blobs *blob.
 		WithHint("make one with docker save, skopeo copy or crannog image export")
 }
 
-// scan reads a tar once. The blobs of an OCI layout are stored, under the digests that
-// they turn out to have.
+// scan reads a tar once. The blobs of an OCI layout are stored under the digests of their content.
 func scan(ctx context.Context, from string, blobs *blob.Store) (index []byte, docker bool, err error) {
 	r, err := openArchive(from)
 	if err != nil {
@@ -80,7 +79,7 @@ func scan(ctx context.Context, from string, blobs *blob.Store) (index []byte, do
 			return index, docker, nil
 		}
 		if err != nil || n > maxEntries {
-			return nil, false, fault.Wrap(errors.Join(err, ctx.Err()), fault.Invalid, CodeInvalid, "the archive is broken or no archive of images")
+			return nil, false, fault.Wrap(errors.Join(err, ctx.Err()), fault.Invalid, CodeInvalid, "the archive is broken or does not contain images")
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue
@@ -114,7 +113,7 @@ func openArchive(from string) (io.ReadCloser, error) {
 	return both{plain, f}, nil
 }
 
-// both closes the file below a reader too.
+// both also closes the file below a reader.
 type both struct {
 	io.ReadCloser
 	below io.Closer
@@ -143,11 +142,11 @@ func put(ctx context.Context, blobs *blob.Store, d v1.Hash, size int64, from io.
 func importDir(ctx context.Context, dir string, platform v1.Platform, blobs *blob.Store) ([]Imported, error) {
 	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the directory is no OCI layout")
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the directory is not an OCI layout")
 	}
 	entries, err := os.ReadDir(filepath.Join(dir, "blobs", "sha256"))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the directory is no OCI layout")
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the directory is not an OCI layout")
 	}
 	for _, e := range entries {
 		if !e.Type().IsRegular() {
@@ -173,10 +172,10 @@ func putFile(ctx context.Context, file, hex string, blobs *blob.Store) error {
 	return put(ctx, blobs, v1.Hash{Algorithm: "sha256", Hex: hex}, info.Size(), f)
 }
 
-// nameKeys are the annotations that name an image, the most exact first.
+// nameKeys are the annotations that name an image, the most specific first.
 var nameKeys = []string{"io.containerd.image.name", "org.opencontainers.image.ref.name"}
 
-// fromIndex finds the images that an index lists.
+// fromIndex returns the images that an index lists.
 func fromIndex(raw []byte, platform v1.Platform, blobs *blob.Store, depth int) (list []Imported, err error) {
 	var index v1.IndexManifest
 	if err := json.Unmarshal(raw, &index); err != nil {
@@ -219,7 +218,7 @@ func fromIndex(raw []byte, platform v1.Platform, blobs *blob.Store, depth int) (
 	return list, nil
 }
 
-// importDocker reads what docker save wrote.
+// importDocker reads the output of docker save.
 func importDocker(ctx context.Context, from string, blobs *blob.Store) (list []Imported, err error) {
 	opener := func() (io.ReadCloser, error) { return openArchive(from) }
 	all, err := tarball.LoadManifest(opener)

@@ -1,6 +1,5 @@
-// Package blob owns a directory of immutable files that are named by their
-// SHA-256 digest: how they are written so that a crash leaves none in part, and
-// how they are verified whenever they are read.
+// Package blob owns a directory of immutable files that are named by their SHA-256 digest: writing
+// them so that a crash leaves no partial one, and verifying them whenever they are read.
 package blob
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// CodeCorrupt is the code of the error for a blob whose content no longer has its digest.
+// CodeCorrupt is the code of the error for a blob whose content does not match its digest any more.
 const CodeCorrupt = "image_blob_corrupt"
 
 // CodeUnknown is the code of the error for a blob that the store does not have.
@@ -37,14 +36,14 @@ type Store struct {
 	room func(bytes int64) error
 }
 
-// Trace has step called before each step of a commit, for tests in which the process dies.
+// Trace sets step, which is called before each step of a commit, for tests in which the process dies.
 func (s *Store) Trace(step func(name string) error) { s.step = step }
 
-// Limit has room asked before a blob of so many bytes is begun. It comes before any other
-// use of the store.
+// Limit sets room, which is called with the size of a blob before it is begun, and returns an error
+// if there is no room. Limit must be called before any other use of the store.
 func (s *Store) Limit(room func(bytes int64) error) { s.room = room }
 
-// Open makes the directory of a store if it does not exist.
+// Open opens a store, and creates its directory if it does not exist.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: filepath.Join(dir, "sha256"), drafts: filepath.Join(dir, "drafts")}
 	for _, d := range []string{s.dir, s.drafts} {
@@ -55,11 +54,11 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// hexDigest is the form of a digest's text, which becomes a file name.
+// hexDigest matches a digest's text, which becomes a file name.
 var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// path returns the file of a blob. A digest of another algorithm is refused, so that no
-// file name is made of text from a registry.
+// path returns the path of a blob. It rejects a digest of another algorithm, so that no file name
+// is made from a registry's text.
 func (s *Store) path(d v1.Hash) (string, error) {
 	if d.Algorithm != "sha256" || !hexDigest.MatchString(d.Hex) {
 		return "", fault.Newf(fault.Invalid, "image_digest_invalid", "the digest %.100q is not of SHA-256", d.String())
@@ -80,9 +79,9 @@ func (s *Store) Size(d v1.Hash) (int64, bool) {
 	return info.Size(), true
 }
 
-// Open opens a blob. Reading to the end verifies its digest: the last Read returns an
-// error instead of io.EOF if the content is another one, and the blob is removed, so that
-// the next pull fetches it again.
+// Open opens a blob. Reading to the end verifies its digest: the last Read returns an error instead
+// of io.EOF if the content differs, and the blob is removed, so that the next pull fetches it
+// again.
 func (s *Store) Open(d v1.Hash) (io.ReadCloser, error) {
 	path, err := s.path(d)
 	if err != nil {
@@ -106,7 +105,7 @@ func (s *Store) Read(d v1.Hash, limit int64) ([]byte, error) {
 	}
 	defer r.Close()
 	if size, _ := s.Size(d); size > limit {
-		return nil, fault.Newf(fault.Invalid, "image_blob_large", "the blob %s has %d bytes, and %d is the most for its kind", d, size, limit)
+		return nil, fault.Newf(fault.Invalid, "image_blob_large", "the blob %s has %d bytes, and the limit for its kind is %d", d, size, limit)
 	}
 	return io.ReadAll(r)
 }
@@ -127,7 +126,7 @@ func (v *verified) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if hex.EncodeToString(v.sum.Sum(nil)) != v.want.Hex {
-		// A later read would fail as well, and a pull would take it for present.
+		// A later read would fail as well, and a pull would think that the blob exists.
 		if err := os.Remove(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return n, fmt.Errorf("remove the corrupt blob %s: %w", v.want, err)
 		}
@@ -140,7 +139,7 @@ func (v *verified) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (v *verified) Close() error { return v.f.Close() }
 
-// Put stores content that is at hand and returns its digest.
+// Put stores the given content and returns its digest.
 func (s *Store) Put(data []byte) (v1.Hash, error) {
 	sum := sha256.Sum256(data)
 	d := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
@@ -178,7 +177,7 @@ func (s *Store) List() (map[v1.Hash]int64, error) {
 	return out, nil
 }
 
-// Remove removes a blob. An unknown one is success.
+// Remove removes a blob. It succeeds for an unknown one.
 func (s *Store) Remove(d v1.Hash) error {
 	path, err := s.path(d)
 	if err != nil {
@@ -190,8 +189,8 @@ func (s *Store) Remove(d v1.Hash) error {
 	return nil
 }
 
-// Sweep removes what crashes left: drafts that no process writes and that were not
-// written since olderThan ago. Younger ones are kept, so that a pull can continue them.
+// Sweep removes what crashes left: drafts that no process is writing and that were not written to
+// for olderThan. It keeps younger ones, so that a pull can continue them.
 func (s *Store) Sweep(olderThan time.Duration) (freed int64, err error) {
 	var errs []error
 	for _, dir := range []string{s.drafts, s.dir} {

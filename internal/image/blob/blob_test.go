@@ -73,7 +73,7 @@ func TestADraftContinuesAndBecomesABlob(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	if again, err := s.Begin(t.Context(), digestOf(text), int64(len(text))); again != nil || err != nil {
-		t.Errorf("a blob that is there is written again: %v %v", again, err)
+		t.Errorf("an existing blob is written again: %v %v", again, err)
 	}
 	if left, _ := os.ReadDir(s.drafts); len(left) != 0 {
 		t.Errorf("left: %v", left)
@@ -149,7 +149,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	go func() {
 		d, err := s.Begin(t.Context(), digestOf(text), int64(len(text)))
 		if d != nil {
-			err = errors.New("it has a draft of a blob that is there")
+			err = errors.New("there is a draft of an existing blob")
 		}
 		second <- err
 	}()
@@ -194,8 +194,8 @@ func entries(t *testing.T, dir string) int {
 	return len(list)
 }
 
-// A process that is killed before any step of a commit leaves either the whole blob or
-// a draft that the next one continues.
+// A process that is killed before any step of a commit leaves either the complete blob or a draft
+// that the next one continues.
 func TestAKilledCommitIsContinued(t *testing.T) {
 	const text = "a layer that is committed by a process that dies"
 	if dir := os.Getenv("CRANNOG_TEST_BLOB"); dir != "" {

@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// CodeWrong is the code of the error for content that does not have the digest or the
-// size that its manifest states.
+// CodeWrong is the code of the error for content that does not have the digest or size in its
+// manifest.
 const CodeWrong = "image_content_wrong"
 
 // Draft is a blob that is being written. At most one process writes a draft of a digest.
@@ -29,7 +29,7 @@ type Draft struct {
 	s    *Store
 	f    *os.File
 	want v1.Hash
-	size int64 // that the blob must have
+	size int64 // the required size
 	at   int64
 	sum  hash.Hash
 }
@@ -39,8 +39,7 @@ const lockRetry = 100 * time.Millisecond
 
 // Begin returns a draft of a blob, which continues what an interrupted one has written.
 // It returns nil if the store has the blob, and the error of Limit's function if there is
-// no room for it. While another writer has a draft of it, Begin
-// waits.
+// no room for it. It waits while another writer has a draft of it.
 func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
 	final, err := s.path(d)
 	if err != nil {
@@ -54,7 +53,7 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 			if have == size {
 				return nil, nil
 			}
-			// Its content cannot have the digest: a disk lost part of it.
+			// Its content cannot match the digest: the disk lost a part of it.
 			if err := os.Remove(final); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
@@ -71,7 +70,7 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 		locked, err := lock(f)
 		if err == nil && locked && stillNamed(f, path) {
 			if _, done := s.Size(d); done {
-				// The writer before finished between the look and the lock.
+				// The other writer finished between the check and the lock.
 				_ = os.Remove(path)
 				f.Close()
 				continue
@@ -112,7 +111,7 @@ func stillNamed(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// resume reads what the draft has already, because its digest counts.
+// resume hashes what the draft contains already.
 func (s *Store) resume(f *os.File, d v1.Hash, size int64) (*Draft, error) {
 	draft := &Draft{s: s, f: f, want: d, size: size, sum: sha256.New()}
 	n, err := io.Copy(draft.sum, f)
@@ -130,10 +129,10 @@ func (s *Store) resume(f *os.File, d v1.Hash, size int64) (*Draft, error) {
 	return draft, nil
 }
 
-// At returns how many bytes the draft has.
+// At returns how many bytes the draft contains.
 func (d *Draft) At() int64 { return d.at }
 
-// Reset drops what the draft has.
+// Reset discards the draft's content.
 func (d *Draft) Reset() error {
 	if _, err := d.f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -143,8 +142,8 @@ func (d *Draft) Reset() error {
 	return d.f.Truncate(0)
 }
 
-// Write implements io.Writer. Content beyond the stated size is refused at once, so that
-// a registry cannot fill the disk with one blob.
+// Write implements io.Writer. It rejects content beyond the stated size at once, so that a registry
+// cannot fill the disk with one blob.
 func (d *Draft) Write(p []byte) (int, error) {
 	if d.at+int64(len(p)) > d.size {
 		return 0, fault.Newf(fault.Unavailable, CodeWrong, "the source sends more than the %d bytes that the manifest states for %s", d.size, d.want)
@@ -155,8 +154,8 @@ func (d *Draft) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Commit verifies the draft and makes it a blob that outlives a loss of power. Content
-// that is wrong is dropped.
+// Commit verifies the draft and makes it a blob that survives a loss of power. It discards wrong
+// content.
 func (d *Draft) Commit() error {
 	defer d.f.Close()
 	got := hex.EncodeToString(d.sum.Sum(nil))
@@ -165,8 +164,8 @@ func (d *Draft) Commit() error {
 		if d.at != d.size {
 			text = fmt.Sprintf("the content of %s has %d bytes, and its manifest states %d", d.want, d.at, d.size)
 		}
-		// Continuing wrong content would be wrong again.
-		return errors.Join(fault.New(fault.Unavailable, CodeWrong, text).WithHint("the registry or what is between has changed the image; pull it again"), os.Remove(d.f.Name()))
+		// Continuing wrong content would fail again.
+		return errors.Join(fault.New(fault.Unavailable, CodeWrong, text).WithHint("the registry or a proxy has changed the image; pull it again"), os.Remove(d.f.Name()))
 	}
 	final, err := d.s.path(d.want)
 	if err != nil {
@@ -192,8 +191,7 @@ func (d *Draft) Commit() error {
 	return nil
 }
 
-// Close lets go of a draft and keeps what it has, for a later Begin. After Commit it does
-// nothing.
+// Close closes a draft and keeps its content for a later Begin. After Commit it does nothing.
 func (d *Draft) Close() {
-	_ = d.f.Close() // nothing was promised of what it has
+	_ = d.f.Close() // its content is not guaranteed to be durable
 }

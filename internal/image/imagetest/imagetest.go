@@ -23,15 +23,15 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// File is one entry of a layer. One whose name ends in "/" is a directory, one with a Link
-// a symbolic link.
+// File is one entry of a layer. A name that ends in "/" makes a directory, a Link makes a symbolic
+// link.
 type File struct {
 	Name, Content, Link string
 	Mode                int64
 	UID, GID            int
 }
 
-// Layer makes a tar of files.
+// Layer returns a tar of files.
 func Layer(t testing.TB, files ...File) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -60,7 +60,7 @@ func Layer(t testing.TB, files ...File) []byte {
 	return b.Bytes()
 }
 
-// Image makes an image of layers for this machine.
+// Image returns an image of layers for this machine.
 func Image(t testing.TB, config v1.Config, layers ...[]byte) v1.Image {
 	t.Helper()
 	img := empty.Image

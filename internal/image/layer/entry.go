@@ -26,7 +26,7 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if name == "" {
-		return nil // the root has our own mode
+		return nil // the root has a mode of our own
 	}
 	if name == Reserved || strings.HasPrefix(name, Reserved+"/") {
 		t.counts.Skipped++
@@ -71,7 +71,7 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 	return err
 }
 
-// clear makes room for an entry: what was there goes, but for a directory that stays one.
+// clear makes room for an entry: it removes what exists, except a directory that stays one.
 func (t *Tree) clear(parent *place, base, at string, directory bool) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -85,7 +85,7 @@ func (t *Tree) clear(parent *place, base, at string, directory bool) error {
 }
 
 func (t *Tree) directory(parent *place, base, at string, h *tar.Header) error {
-	// Until the end it is writable for this process, whatever its mode is.
+	// Until Finish it is writable for this process, whatever its mode is.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -124,7 +124,7 @@ func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) >= longestPath || strings.ContainsRune(h.Linkname, 0) {
 		return refused(h.Name, "the target of the link is no path")
 	}
-	// The target is text that only programs inside follow, from their own root.
+	// The target is only text here: programs inside follow it from their own root.
 	if err := unix.Symlinkat(h.Linkname, int(parent.file.Fd()), base); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	dir, target := path.Split(name)
 	from, err := t.find(strings.TrimSuffix(dir, "/"))
 	if errors.Is(err, unix.ENOENT) || target == "" {
-		return refused(h.Name, "it links to what is not there")
+		return refused(h.Name, "it links to a missing file")
 	}
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	var stat unix.Stat_t
 	err = unix.Fstatat(int(from.file.Fd()), target, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
-		return refused(h.Name, "it links to what is not there")
+		return refused(h.Name, "it links to a missing file")
 	}
 	if err != nil {
 		return err
@@ -169,12 +169,12 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	return nil
 }
 
-// own gives a file its owner. Without root there is only one user, and all files are its:
-// then the owner is in the table alone.
+// own sets the owner of a file. Without root there is only one user, who owns all files:
+// then the owner is only recorded in the table.
 func (t *Tree) own(parent *place, base string, h *tar.Header) error {
-	const most = 1<<32 - 2 // the last number means "leave it"
+	const most = 1<<32 - 2 // the last number means "unchanged"
 	if h.Uid < 0 || h.Uid > most || h.Gid < 0 || h.Gid > most {
-		return refused(h.Name, "its owner is no user")
+		return refused(h.Name, "its owner is not a valid user")
 	}
 	if err := t.note(path.Join(parent.path, base), fileowners.Owner{UID: uint32(h.Uid), GID: uint32(h.Gid), SetID: setID(h)}); err != nil || !t.owners {
 		return err
@@ -193,14 +193,14 @@ func setID(h *tar.Header) uint16 {
 	return 0
 }
 
-// permissions are the mode bits that a file keeps on the host. A set-id program would give
-// the rights of its owner to any user of the host who reaches it, so that these bits are in
-// the table of owners alone.
+// permissions returns the mode bits that a file keeps on the host. A set-id program would give
+// the rights of its owner to any user of the host who reaches it, so these bits are only
+// recorded in the table of owners.
 func permissions(h *tar.Header) uint32 {
 	return uint32(h.Mode) & (0o777 | unix.S_ISVTX)
 }
 
-// modified is the time of an entry, within what file systems can hold.
+// modified returns the time of an entry, within the range of file systems.
 func modified(h *tar.Header) time.Time {
 	latest := time.Unix(1<<33, 0)
 	if h.ModTime.Before(time.Unix(0, 0)) || h.ModTime.After(latest) {

@@ -1,5 +1,5 @@
-// Package layer owns the unpacking of image layers into a directory. A layer comes from
-// strangers: no entry of it reaches outside the directory, and none fills the disk.
+// Package layer owns unpacking image layers into a directory. A layer is not trusted: no entry of
+// it reaches outside the directory, and none fills the disk.
 package layer
 
 import (
@@ -27,50 +27,49 @@ const CodeRefused = "image_layer_refused"
 // CodeTooLarge is the code of the error for an image beyond the limits.
 const CodeTooLarge = "image_too_large"
 
-// Reserved is the directory at the top of the tree that layers cannot fill: the guest's
-// program is shown there.
+// Reserved is the directory at the top of the tree in which layers cannot create files: the guest's
+// program is mounted there.
 const Reserved = ".crannog"
 
-// Limits bound all layers of an image together. They stop archives that are small and
-// unpack to very much.
+// Limits limit all layers of an image together. They stop small archives that unpack to very much.
 type Limits struct {
 	Entries int64
 	Bytes   int64 // of unpacked content
 }
 
-// DefaultLimits hold where an operator sets none.
+// DefaultLimits apply if an operator sets none.
 var DefaultLimits = Limits{Entries: 2_000_000, Bytes: 64 << 30}
 
-// longestPath is Linux's PATH_MAX. deepest bounds how many directories lie in each other.
+// longestPath is Linux's PATH_MAX. deepest limits how deeply directories are nested.
 const (
 	longestPath = 4096
 	deepest     = 256
 )
 
-// Counts is what unpacking found.
+// Counts are the totals of unpacking.
 type Counts struct {
 	Entries, Bytes int64
 	// Skipped counts devices, pipes and entries below Reserved, which are left out.
 	Skipped int64
 }
 
-// Tree is a directory into which layers are unpacked, the lowest first. It is for one
+// Tree is a directory into which layers are unpacked, the lowest first. It must be used by one
 // goroutine.
 type Tree struct {
 	dir    string
 	root   *os.File
 	limits Limits
 	counts Counts
-	// owners is set if files get the owners that the layers name.
+	// owners is set if files get the owners in the layers.
 	owners bool
-	// special has the owners and set-id bits of files that are not simply root's.
+	// special has the owners and set-id bits of files other than root's plain ones.
 	special map[string]fileowners.Owner
 	dirs    map[string]dirState // by path below the root
 	made    map[string]bool     // paths that the layer being unpacked has made
 	parent  *place              // of the last entry
 }
 
-// dirState is what a directory gets once nothing more is written into it.
+// dirState is what a directory gets after nothing more is written into it.
 type dirState struct {
 	mode     uint32
 	modified time.Time
@@ -78,12 +77,12 @@ type dirState struct {
 
 // place is an open directory of the tree.
 type place struct {
-	name string // as an entry names it
-	path string // below the root, without links
+	name string // the path in the entry
+	path string // below the root, with links resolved
 	file *os.File
 }
 
-// Open begins to unpack into dir, which is empty and this process's own.
+// Open starts to unpack into dir, which must be empty and used only by this process.
 func Open(dir string, limits Limits) (*Tree, error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -92,7 +91,7 @@ func Open(dir string, limits Limits) (*Tree, error) {
 	return &Tree{dir: dir, root: root, limits: limits, owners: os.Geteuid() == 0, special: map[string]fileowners.Owner{}, dirs: map[string]dirState{}}, nil
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (t *Tree) Close() error {
 	t.forgetParent()
 	return t.root.Close()
@@ -112,8 +111,8 @@ func (t *Tree) Counts() Counts { return t.counts }
 func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 	t.made = map[string]bool{}
 	defer t.forgetParent()
-	// What a tar has beside its files is bounded too: a header takes 512 bytes, and a
-	// long name or the padding at the end a few thousand.
+	// The parts of a tar beside its files are limited too: a header takes 512 bytes, and a long
+	// name or the padding at the end a few thousand.
 	bounded := &boundedReader{r: r, left: t.limits.Bytes + 64<<20 + 4096*min(t.limits.Entries, math.MaxInt64/8192)}
 	entries := tar.NewReader(bounded)
 	for {
@@ -134,23 +133,23 @@ func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 			return explain(h.Name, err)
 		}
 	}
-	// The digest of a layer counts its padding too.
+	// The digest of a layer includes its padding.
 	if _, err := io.Copy(io.Discard, bounded); err != nil {
 		return readError(err)
 	}
 	return nil
 }
 
-// readError classifies an error of the tar reader. An error of the layer's source keeps
-// its own kind.
+// readError classifies an error of the tar reader. An error of the layer's source keeps its own
+// kind.
 func readError(err error) error {
 	if _, known := errors.AsType[*fault.Error](err); known || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fault.Wrap(err, fault.Invalid, CodeRefused, "a layer is not a whole tar archive")
+	return fault.Wrap(err, fault.Invalid, CodeRefused, "a layer is not a complete tar archive")
 }
 
-// explain gives errors that a user can do something about their kind.
+// explain returns a classified error if a user can do something about it.
 func explain(name string, err error) error {
 	if _, known := errors.AsType[*fault.Error](err); known {
 		return err
@@ -185,17 +184,17 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cleanName returns the path of an entry below the root, "" for the root itself.
+// cleanName returns the path of an entry relative to the root, "" for the root itself.
 func cleanName(name string) (string, error) {
 	if strings.ContainsRune(name, 0) || len(name) > longestPath {
-		return "", refused(name, "its name is no path")
+		return "", refused(name, "its name is not a valid path")
 	}
 	clean := strings.TrimPrefix(path.Clean("/"+name), "/")
 	parts := strings.Split(name, "/")
 	if len(parts) > deepest {
-		return "", refused(name, "it lies too deep")
+		return "", refused(name, "it is nested too deeply")
 	}
-	// Builders write no "..". An entry with one tries to leave the tree.
+	// Image builders write no "..". An entry with one tries to leave the tree.
 	if slices.Contains(parts, "..") {
 		return "", refused(name, "it leads out of the tree")
 	}

@@ -60,8 +60,7 @@ func archive(t testing.TB, list ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-// unpack applies layers below a directory that has a file beside the tree, which must stay
-// as it is.
+// unpack applies layers to a directory that has a file beside the tree, which must stay unchanged.
 func unpack(t testing.TB, limits layer.Limits, layers ...[]byte) (root string, counts layer.Counts, err error) {
 	t.Helper()
 	above := t.TempDir()
@@ -93,7 +92,7 @@ func unpack(t testing.TB, limits layer.Limits, layers ...[]byte) (root string, c
 	return root, tree.Counts(), err
 }
 
-// names lists a tree, with what links name.
+// names lists a tree, with the targets of links.
 func names(t testing.TB, root string) []string {
 	t.Helper()
 	var list []string
@@ -178,7 +177,7 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 	}
 }
 
-// P54: no entry of a layer reaches outside the directory, whatever it names.
+// P54: no entry of a layer reaches outside the directory, whatever its name is.
 func TestNoEntryLeavesTheTree(t *testing.T) {
 	for name, list := range map[string][]tar.Header{
 		"..":                         {file("../beside", "mine")},
@@ -235,9 +234,9 @@ func TestDevicesAndSetIDAreLeftOut(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o666},
 		dir(".crannog"), file(".crannog/crannog-guest", "mine"), symlink("l", "/.crannog"), file("l/x", ""),
 	))
-	// The link leads to a directory that no layer can make.
+	// The link leads to a directory in which no layer can create files.
 	if fault.CodeOf(err) != layer.CodeRefused {
-		t.Errorf("below the guest's directory by a link: %v", err)
+		t.Errorf("below the guest's directory through a link: %v", err)
 	}
 	if got, want := names(t, root), []string{"/l -> /.crannog", "/setdir/", "/setid=program"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -305,7 +304,7 @@ func TestBombsAreBounded(t *testing.T) {
 	if _, _, err := unpack(t, small, archive(t, big)); fault.CodeOf(err) != layer.CodeTooLarge {
 		t.Errorf("large file: %v", err)
 	}
-	// A gigabyte of zeros behind the end of the archive.
+	// A gigabyte of zeros after the end of the archive.
 	tree, err := layer.Open(t.TempDir(), small)
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +395,7 @@ func FuzzApply(f *testing.F) {
 		}
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return fs.SkipDir // a mode that keeps this user out
+				return fs.SkipDir // a mode that denies this user access
 			}
 			if strings.HasPrefix(path, filepath.Join(root, layer.Reserved)) {
 				t.Errorf("%s was made", path)

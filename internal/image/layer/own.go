@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// The following write our own files into a tree of strangers. None of them follows a link
-// at the end of a path, and none leaves the tree.
+// The following functions write our own files into an untrusted tree. They do not follow a link at
+// the end of a path, and do not leave the tree.
 
-// MakeOwn makes a directory of which no part is a link. What is in its place is removed,
+// MakeOwn creates a directory without links in its path. It removes whatever is in its place,
 // unless it is a directory.
 func (t *Tree) MakeOwn(name string, mode uint32) error {
 	at := ""
@@ -45,7 +45,7 @@ func (t *Tree) MakeOwn(name string, mode uint32) error {
 	return nil
 }
 
-// MakeUsual makes a directory unless there is one, also by links within the tree.
+// MakeUsual creates a directory unless there is one, also through links within the tree.
 func (t *Tree) MakeUsual(name string, mode uint32) error {
 	if t.made == nil {
 		t.made = map[string]bool{}
@@ -65,7 +65,7 @@ func (t *Tree) MakeUsual(name string, mode uint32) error {
 	return err
 }
 
-// Own gives a directory an owner.
+// Own sets the owner of a directory.
 func (t *Tree) Own(name string, uid, gid uint32) error {
 	p, err := t.find(name)
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *Tree) Own(name string, uid, gid uint32) error {
 	return unix.Fchownat(int(p.file.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH)
 }
 
-// WriteFile makes a file, which replaces what is at its path. Its directory exists.
+// WriteFile writes a file, replacing what is at its path. The directory must exist.
 func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -98,7 +98,7 @@ func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	return errors.Join(err, unix.Fchmod(fd, mode), f.Close())
 }
 
-// IsFile reports whether a regular file is at a path, and not a link to one.
+// IsFile reports whether there is a regular file at a path, and not a link to one.
 func (t *Tree) IsFile(name string) (bool, error) {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -114,8 +114,8 @@ func (t *Tree) IsFile(name string) (bool, error) {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
 }
 
-// AppendFile adds to a regular file, also through links within the tree. Its owner and mode
-// stay.
+// AppendFile appends to a regular file, also through links within the tree. It keeps its owner
+// and mode.
 func (t *Tree) AppendFile(name string, data []byte) error {
 	f, err := t.openFile(name, unix.O_WRONLY|unix.O_APPEND)
 	if err != nil {
@@ -123,7 +123,7 @@ func (t *Tree) AppendFile(name string, data []byte) error {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is no file", name)
+		err = fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is not a regular file", name)
 	}
 	if err == nil {
 		_, err = f.Write(data)
@@ -131,7 +131,7 @@ func (t *Tree) AppendFile(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// openFile opens what a path leads to, as a program inside would.
+// openFile opens the file that a path leads to for a program inside.
 func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
 		Flags:   flags | unix.O_NONBLOCK | unix.O_CLOEXEC,
@@ -156,7 +156,7 @@ func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is no file of at most %d bytes", name, limit)
+		return nil, fault.Newf(fault.Invalid, CodeRefused, "/%s of the image is not a file of at most %d bytes", name, limit)
 	}
 	return io.ReadAll(f)
 }

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whiteoutPrefix begins the name of an entry that removes one of the layers below.
-// opaque, behind it, removes all that they have in a directory.
+// whiteoutPrefix begins the name of an entry that removes a file of the layers below. With opaque
+// after it, the entry removes everything that they have in a directory.
 const (
 	whiteoutPrefix = ".wh."
 	opaque         = ".wh..opq"
 )
 
-// whiteout removes what the layers below have; what this layer has made stays.
+// whiteout removes what the layers below have; files of this layer stay.
 func (t *Tree) whiteout(parent *place, name, rest string) error {
 	switch {
 	case rest == opaque:
 		return t.removeBelow(parent)
 	case strings.HasPrefix(rest, whiteoutPrefix):
-		return nil // notes that aufs left
+		return nil // metadata of aufs
 	case rest == "" || rest == "." || rest == "..":
-		return refused(name, "it removes what is no file of the directory")
+		return refused(name, "its name does not name a file of the directory")
 	}
 	at := path.Join(parent.path, rest)
 	if t.made[at] || at == Reserved {
@@ -68,7 +68,7 @@ func (t *Tree) removeBelow(dir *place) error {
 	return nil
 }
 
-// remove removes a file, or a directory with all that is in it. It follows no link.
+// remove removes a file, or a directory with everything in it. It follows no link.
 func (t *Tree) remove(parent *place, name, at string) error {
 	if t.parent != nil && t.parent != parent && (t.parent.path == at || strings.HasPrefix(t.parent.path, at+"/")) {
 		t.forgetParent()
@@ -109,7 +109,7 @@ func namesIn(dir *place) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// child opens a directory that is in another. A link is unix.ELOOP or unix.ENOTDIR.
+// child opens a directory within another. For a link the error is unix.ELOOP or unix.ENOTDIR.
 func (t *Tree) child(parent *place, name string) (*place, error) {
 	fd, err := unix.Openat(int(parent.file.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -118,9 +118,9 @@ func (t *Tree) child(parent *place, name string) (*place, error) {
 	return &place{path: path.Join(parent.path, name), file: os.NewFile(uintptr(fd), name)}, nil
 }
 
-// find opens a directory of the tree by the name that an entry gives it. Links on the way
-// are followed as a program inside would, so that an absolute one, or one with "..", ends
-// at the root of the tree and never leaves it.
+// find opens a directory of the tree by its name in an entry. It follows links like a program
+// inside, so that an absolute one, or one with "..", ends at the root of the tree and never leaves
+// it.
 func (t *Tree) find(name string) (*place, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -138,7 +138,7 @@ func (t *Tree) find(name string) (*place, error) {
 	return &place{name: name, path: at, file: f}, nil
 }
 
-// pathOf returns where an open directory is below the root.
+// pathOf returns the path of an open directory below the root.
 func (t *Tree) pathOf(f *os.File) (string, error) {
 	whole, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
@@ -153,13 +153,13 @@ func (t *Tree) pathOf(f *os.File) (string, error) {
 	}
 	below, inside := strings.CutPrefix(whole, base+"/")
 	if !inside {
-		return "", errors.New("a directory of the tree is elsewhere")
+		return "", errors.New("a directory of the tree was moved out of it")
 	}
 	return below, nil
 }
 
-// open is find for the parent of an entry, which is made where a layer does not name it.
-// It stays open until the next one: entries of a directory follow each other.
+// open is find for the parent of an entry. It creates the parent if no layer has it. The parent
+// stays open until the next one: entries of a directory follow each other.
 func (t *Tree) open(name string) (*place, error) {
 	if t.parent != nil && t.parent.name == name {
 		return t.parent, nil
@@ -176,7 +176,7 @@ func (t *Tree) open(name string) (*place, error) {
 	return p, nil
 }
 
-// makeDir makes a directory that no layer describes, and those above it.
+// makeDir creates a directory that no layer describes, and those above it.
 func (t *Tree) makeDir(name string) (*place, error) {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -187,7 +187,7 @@ func (t *Tree) makeDir(name string) (*place, error) {
 		return nil, err
 	}
 	defer parent.file.Close()
-	// A link that leads nowhere is in the way: it is not followed to make what it names.
+	// A broken link is in the way: its target must not be created.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil {
 		return nil, err
 	}
@@ -197,13 +197,13 @@ func (t *Tree) makeDir(name string) (*place, error) {
 	return t.find(name)
 }
 
-// Finish gives the directories their modes and times. Nothing can be unpacked after it.
+// Finish sets the modes and times of directories. Nothing can be unpacked after it.
 func (t *Tree) Finish() error {
 	names := make([]string, 0, len(t.dirs))
 	for name := range t.dirs {
 		names = append(names, name)
 	}
-	// Those inside first: a directory may lose the right to be entered.
+	// Inner ones first: a directory may lose the right to be entered.
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
 	for _, name := range names {
 		if err := t.finish(name, t.dirs[name]); err != nil {
@@ -234,7 +234,7 @@ func (t *Tree) finish(name string, state dirState) error {
 	return unix.UtimesNanoAt(fd, "", []unix.Timespec{stamp, stamp}, unix.AT_EMPTY_PATH)
 }
 
-// RemoveTree removes a tree, also one with directories that its owner may not enter.
+// RemoveTree removes a tree, even with directories that its owner may not enter.
 func RemoveTree(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil

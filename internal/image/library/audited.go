@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Audited is a Library for callers: each request that changes it, or sends an image away,
-// has one entry in the audit log that names who made it.
+// Audited is a Library for callers: each request that changes it, or pushes an image, has one audit
+// entry that names the caller.
 type Audited struct {
 	*Library
 	log *auditlog.Log
@@ -24,7 +24,7 @@ func (a *Audited) Pull(ctx context.Context, who sandbox.Principal, ref, platform
 	return img, action.Finish(ctx, err)
 }
 
-// Push sends an image to a registry. The entry has where it went to.
+// Push sends an image to a registry. The audit entry has the destination.
 func (a *Audited) Push(ctx context.Context, who sandbox.Principal, ref, to string, report func(Progress)) error {
 	target := to
 	if target == "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Each change of the library, and each attempt that fails, names who asked for it.
+// Each change of the library, and each failed attempt, has an entry with the caller.
 func TestImagesAreInTheAuditLog(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "a"})))
@@ -33,7 +33,7 @@ func TestImagesAreInTheAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := images.Pull(ctx, who, host+"/app:2", "", ignore); err == nil {
-		t.Error("an image that is not there was pulled")
+		t.Error("a missing image was pulled")
 	}
 	if err := images.Push(ctx, who, host+"/app:1", host+"/copy:1", ignore); err != nil {
 		t.Error(err)

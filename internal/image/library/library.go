@@ -1,5 +1,5 @@
-// Package library owns the images of this machine as a whole: their names, their blobs and
-// the trees that are unpacked from them, and which of these may go.
+// Package library owns the images of this machine as a whole: their names, their blobs and the
+// trees that are unpacked from them, and which of these may be removed.
 package library
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/crannog/crannog/internal/image/root"
 )
 
-// Options say where and how images are kept. Zero in a field is the default.
+// Options configure where and how images are stored. A zero field stands for the default.
 type Options struct {
 	Dir string
 	// Guest returns the host path of the program that runs as PID 1 inside.
 	Guest string
-	// Registry is how registries are asked. Its Room is the library's.
+	// Registry configures the client for registries. Its Room is set by the library.
 	Registry registry.Options
-	// Budget bounds the disk that images take.
+	// Budget limits the disk space for images.
 	Budget int64
-	// Limits bound one image.
+	// Limits limit one image.
 	Limits layer.Limits
-	// Grace is how long a tree is kept after its last use, so that one for which a sandbox
-	// is just being created does not go.
+	// Grace is how long a tree is kept after its last use, so that the tree of a sandbox that is
+	// being created is not removed.
 	Grace time.Duration
 	// Step is called before each step that changes the disk, for tests in which the
 	// process dies. An error of it ends the work.
@@ -52,7 +52,7 @@ func (l *Library) step(name string) error {
 	return l.o.Step(name)
 }
 
-// Library is the images of one state directory.
+// Library holds the images of one state directory.
 type Library struct {
 	o        Options
 	blobs    *blob.Store
@@ -97,7 +97,7 @@ func Open(o Options) (*Library, error) {
 	return l, l.sweep()
 }
 
-// Leftovers of a crash are kept for some time: a pull continues a draft of a blob.
+// Leftovers of a crash are kept for some time, because a pull continues a draft of a blob.
 const (
 	keepDrafts = 24 * time.Hour
 	keepRoots  = time.Minute
@@ -108,11 +108,12 @@ func (l *Library) sweep() error {
 	return errors.Join(err, l.roots.Sweep(keepRoots))
 }
 
-// Protect has the library ask, before it removes a tree, what sandboxes need.
+// Protect sets a function that returns what sandboxes need. The library calls it before it removes
+// a tree.
 func (l *Library) Protect(inUse InUse) { l.inUse.Store(&inUse) }
 
-// hold takes the library's lock, which processes share: many add images at once, and one
-// alone removes what nothing names.
+// hold takes the library's lock, which processes share: many add images at once, and one alone
+// removes unreferenced data.
 func (l *Library) hold(ctx context.Context, alone bool) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(l.o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -142,26 +143,26 @@ func (l *Library) hold(ctx context.Context, alone bool) (release func(), err err
 	}
 }
 
-// Stages of the work that Progress tells of.
+// Stages of the work that Progress reports.
 const (
 	StagePull   = "pull"
 	StageUnpack = "unpack"
 	StagePush   = "push"
 )
 
-// Progress is how far some work on an image is.
+// Progress is the progress of work on an image.
 type Progress struct {
 	Stage       string
 	Digest      string // of the blob, for pull
 	Done, Total int64
-	Present     bool // the blob was there already
+	Present     bool // the store had the blob already
 }
 
 // Image is an image of the library.
 type Image struct {
 	Name     string
 	Digest   v1.Hash // of the manifest
-	Resolved v1.Hash // what the name led to: the image, or an index
+	Resolved v1.Hash // digest that the name led to: the image, or an index
 	Source   string  // the registry that it came from, or "file"
 	Added    time.Time
 	Created  time.Time
@@ -169,12 +170,11 @@ type Image struct {
 	Bytes    int64 // of the blobs
 	Config   v1.Config
 	Layers   []v1.Descriptor
-	// Root is the tree, if it is unpacked.
+	// Root is the unpacked tree, or nil.
 	Root *root.Root
 }
 
-// Pull fetches an image and unpacks it if it is for this machine. The name leads to it
-// from then on.
+// Pull fetches an image, gives it the name, and unpacks it if it is for this machine.
 func (l *Library) Pull(ctx context.Context, ref, platform string, report func(Progress)) (Image, error) {
 	named, err := registry.Parse(ref)
 	if err != nil {
@@ -209,7 +209,7 @@ func (l *Library) blobsOf(digest v1.Hash) []v1.Hash {
 	return img.Blobs()
 }
 
-// add unpacks an image whose blobs are there and gives it its name.
+// add unpacks an image whose blobs are in the store and gives it its name.
 func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Image, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
@@ -236,7 +236,7 @@ func own(img manifest.Image) bool {
 	return p == nil || p.Architecture == "" || p.Architecture == manifest.Host().Architecture
 }
 
-// describe returns what is known of a named image.
+// describe describes a named image.
 func (l *Library) describe(e entry) (Image, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
@@ -255,7 +255,7 @@ func (l *Library) describe(e entry) (Image, error) {
 	return out, nil
 }
 
-// familiar is a name as people write it.
+// familiar returns a name as people write it.
 func familiar(full string) string {
 	ref, err := name.ParseReference(full)
 	if err != nil {

@@ -36,7 +36,7 @@ func open(t *testing.T, dir, host string, change ...func(*library.Options)) *lib
 
 func ignore(library.Progress) {}
 
-// files counts what is left in a library but its lock.
+// files counts what is left in a library, except its lock.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -134,7 +134,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	if list, err := l.List(); err != nil || len(list) != 2 {
 		t.Errorf("list %v %v", list, err)
 	}
-	// A removed name leaves what another needs.
+	// Removing a name keeps what another needs.
 	if gone, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(gone) != 1 {
 		t.Errorf("removed %v %v", gone, err)
 	}
@@ -178,7 +178,7 @@ func TestExportAndImport(t *testing.T) {
 		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
 			t.Errorf("%s under another name: %+v %v", format, list, err)
 		}
-		// A byte that differs is found.
+		// A changed byte is noticed.
 		broken := bytes.Clone(first.Bytes())
 		at := bytes.Index(broken, []byte("\x1f\x8b"))
 		if at < 0 {
@@ -266,7 +266,7 @@ func TestTheBudgetHolds(t *testing.T) {
 	if _, err := small.Pull(t.Context(), host+"/app:1", "", ignore); fault.CodeOf(err) != "image_budget" {
 		t.Errorf("blobs: %v", err)
 	}
-	// The blobs fit and what they unpack to does not.
+	// The blobs fit, and their unpacked content does not.
 	some := open(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
 	if _, err := some.Pull(t.Context(), host+"/app:1", "", ignore); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("tree: %v", err)

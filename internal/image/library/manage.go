@@ -25,7 +25,7 @@ func (l *Library) List() ([]Image, error) {
 	for _, e := range entries {
 		img, err := l.describe(e)
 		if lost(err) {
-			// It is shown, so that a person can remove or pull it.
+			// It is listed, so that a person can remove or pull it.
 			img = Image{Name: familiar(e.Name), Digest: e.Manifest, Source: e.Source, Added: e.Added}
 		} else if err != nil {
 			return nil, err
@@ -35,7 +35,7 @@ func (l *Library) List() ([]Image, error) {
 	return list, nil
 }
 
-// lost reports whether an error says that blobs of an image are gone.
+// lost reports whether an error means that blobs of an image are missing.
 func lost(err error) bool {
 	return slices.Contains([]string{blob.CodeUnknown, blob.CodeCorrupt}, fault.CodeOf(err))
 }
@@ -49,7 +49,7 @@ func (l *Library) Inspect(ref string) (Image, error) {
 	return l.describe(found[0])
 }
 
-// Push sends an image to the registry that its name, or another one, says.
+// Push sends an image to the registry of its name, or of another name.
 func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress)) error {
 	release, err := l.hold(ctx, false)
 	if err != nil {
@@ -76,8 +76,8 @@ func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress
 	})
 }
 
-// Import reads images from a file of this host. as names the image where the archive has
-// one; "" takes the names that the archive gives.
+// Import reads images from a file of this host. as is the name for the image of an archive with
+// one; "" uses the names in the archive.
 func (l *Library) Import(ctx context.Context, from, as, platform string, report func(Progress)) ([]Image, error) {
 	p, err := manifest.ParsePlatform(platform)
 	if err != nil {
@@ -153,8 +153,8 @@ func (l *Library) Export(ctx context.Context, ref, format string, w io.Writer) e
 	return archive.Export(ctx, w, img, named, format, l.blobs)
 }
 
-// Remove forgets a name, or all names of a digest, and frees what nothing needs then. What
-// a sandbox needs stays until it has ended.
+// Remove removes a name, or all names of a digest, and frees what is not needed then. What a
+// sandbox needs stays until it has ended.
 func (l *Library) Remove(ctx context.Context, ref string) ([]string, error) {
 	found, err := l.names.find(ref)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// entry is one name and what it leads to.
+// entry is one name and the image that it leads to.
 type entry struct {
 	Name     string // in full, with registry and tag or digest
 	Manifest v1.Hash
@@ -28,8 +28,7 @@ type entry struct {
 	Added    time.Time
 }
 
-// names keeps one file for each name, so that processes add and remove names without
-// knowing of each other.
+// names stores one file for each name, so that processes add and remove names independently.
 type names struct{ dir string }
 
 func openNames(dir string) (*names, error) {
@@ -39,7 +38,7 @@ func openNames(dir string) (*names, error) {
 	return &names{dir}, nil
 }
 
-// file is where a name is kept. A name has letters that a file name cannot have.
+// file returns the path of a name's file. A name has characters that a file name cannot have.
 func (n *names) file(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(n.dir, hex.EncodeToString(sum[:16])+".json")
@@ -53,7 +52,7 @@ func (n *names) put(e entry) error {
 	return durable.Replace(n.file(e.Name), data, durable.Options{Draft: ".name-*", Mode: 0o600, Lasting: true})
 }
 
-// remove reports whether the name was there.
+// remove reports whether the name existed.
 func (n *names) remove(name string) (bool, error) {
 	err := os.Remove(n.file(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +112,8 @@ func (n *names) named(text string) (bool, error) {
 // shortestDigest is how many characters of a digest name an image.
 const shortestDigest = 8
 
-// find returns what a person's text means: a name, or the beginning of a digest, with or
-// without "sha256:". A digest may have several names.
+// find returns the entries for a text: a name, or the beginning of a digest, with or without
+// "sha256:". A digest may have several names.
 func (n *names) find(text string) ([]entry, error) {
 	all, err := n.list()
 	if err != nil {

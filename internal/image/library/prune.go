@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// defaultBudget is the disk for images where the operator sets none, and never more than
-// half of what is free.
+// defaultBudget is the disk space for images if the operator sets none, and never more than half of
+// what is free.
 const defaultBudget = 50 << 30
 
 // CodeBudget is the code of the error for an image that the budget has no place for.
@@ -29,8 +29,8 @@ type Pruned struct {
 	Bytes        int64
 }
 
-// Prune removes blobs and trees that no name, sandbox or snapshot needs. It waits for
-// pulls that are under way.
+// Prune removes blobs and trees that no name, sandbox or snapshot needs. It waits for pulls in
+// progress.
 func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 	release, err := l.hold(ctx, true)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) 
 	return done, errors.Join(append(errs, l.sweep())...)
 }
 
-// named returns what the names need.
+// named returns the blobs and trees that names need.
 func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	entries, err := l.names.list()
 	if err != nil {
@@ -120,7 +120,7 @@ func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	return blobs, configs, nil
 }
 
-// taken returns the disk that images take.
+// taken returns the disk space that images use.
 func (l *Library) taken() (bytes int64, err error) {
 	blobs, err := l.blobs.List()
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *Library) left() (int64, error) {
 	return min(l.o.Budget-taken, free), nil
 }
 
-// room refuses blobs that the budget has no place for.
+// room returns an error for blobs that do not fit into the budget.
 func (l *Library) room(bytes int64) error {
 	left, err := l.left()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ResolveImage returns an image as the template of a sandbox. One that is not on this
-// machine is pulled if the caller may have it pulled.
+// ResolveImage returns an image as the template of a sandbox. An image that is not on this machine
+// is pulled if mayPull is set.
 func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
 	if _, err := registry.Parse(ref); err != nil {
 		return sandbox.Template{}, err
@@ -99,7 +99,7 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	}, nil
 }
 
-// Templates are the images of a library beside other templates.
+// Templates are the images of a library together with other templates.
 type Templates struct {
 	*Library
 	host sandbox.Templates

@@ -1,5 +1,5 @@
-// Package manifest owns what is believed of an image's manifest and configuration: both
-// come from strangers, and are checked before anything is fetched or made because of them.
+// Package manifest owns checking an image's manifest and configuration, which are not trusted,
+// before anything is fetched or created because of them.
 package manifest
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// Bounds of what an image states of itself.
+// Limits of what an image states about itself.
 const (
 	MaxManifest = 4 << 20 // bytes of a manifest, an index or a configuration
 	maxLayers   = 500
 	maxBlob     = 1 << 40
 )
 
-// Codes of errors that callers tell apart.
+// Codes of errors that callers distinguish.
 const (
 	CodeInvalid  = "image_invalid"
 	CodePlatform = "image_platform_missing"
 )
 
-// Image is an image that the blob store has, as its manifest describes it.
+// Image is an image in the blob store, as its manifest describes it.
 type Image struct {
 	Digest   v1.Hash
 	Raw      []byte // the manifest
@@ -36,7 +36,7 @@ type Image struct {
 	Config   *v1.ConfigFile
 }
 
-// Bytes is what the image's blobs take.
+// Bytes is the total size of the image's blobs.
 func (i Image) Bytes() int64 {
 	total := int64(len(i.Raw)) + i.Manifest.Config.Size
 	for _, l := range i.Manifest.Layers {
@@ -45,8 +45,8 @@ func (i Image) Bytes() int64 {
 	return total
 }
 
-// Blobs lists everything that the image consists of: its manifest, its configuration and
-// its layers.
+// Blobs lists everything that the image consists of: its manifest, its configuration and its
+// layers.
 func (i Image) Blobs() []v1.Hash {
 	list := []v1.Hash{i.Digest, i.Manifest.Config.Digest}
 	for _, l := range i.Manifest.Layers {
@@ -55,7 +55,7 @@ func (i Image) Blobs() []v1.Hash {
 	return list
 }
 
-// Parse reads and checks the manifest of an image.
+// Parse parses and checks the manifest of an image.
 func Parse(raw []byte) (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
@@ -65,9 +65,9 @@ func Parse(raw []byte) (*v1.Manifest, error) {
 	case !m.Config.MediaType.IsConfig():
 		return nil, invalid("it holds %.100q, which is not an image that programs run in", string(m.Config.MediaType))
 	case len(m.Layers) > maxLayers:
-		return nil, invalid("it has %d layers, and %d is the most", len(m.Layers), maxLayers)
+		return nil, invalid("it has %d layers, above the limit of %d", len(m.Layers), maxLayers)
 	case m.Config.Size <= 0 || m.Config.Size > MaxManifest:
-		return nil, invalid("its configuration has %d bytes, and %d is the most", m.Config.Size, MaxManifest)
+		return nil, invalid("its configuration has %d bytes, above the limit of %d", m.Config.Size, MaxManifest)
 	}
 	for _, l := range m.Layers {
 		if !l.MediaType.IsLayer() {
@@ -87,7 +87,7 @@ func invalid(format string, args ...any) error {
 // IsIndex reports whether a document lists images of several platforms.
 func IsIndex(mediaType types.MediaType) bool { return mediaType.IsIndex() }
 
-// Load reads an image whose blobs the store has.
+// Load reads an image whose blobs are in the store.
 func Load(blobs *blob.Store, digest v1.Hash) (Image, error) {
 	raw, err := blobs.Read(digest, MaxManifest)
 	if err != nil {
@@ -133,7 +133,7 @@ func ParsePlatform(text string) (Platform, error) {
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] != "linux" || parts[1] == "" {
-		return Platform{}, fault.Newf(fault.Invalid, "platform_invalid", "%.100q is no platform", text).WithHint("a platform is linux/amd64, linux/arm64 or linux/arm/v7")
+		return Platform{}, fault.Newf(fault.Invalid, "platform_invalid", "%.100q is not a platform", text).WithHint("a platform is linux/amd64, linux/arm64 or linux/arm/v7")
 	}
 	p := Platform{OS: parts[0], Architecture: parts[1]}
 	if len(parts) == 3 {
@@ -142,7 +142,7 @@ func ParsePlatform(text string) (Platform, error) {
 	return p, nil
 }
 
-// Choose returns the image of an index that is for a platform.
+// Choose returns the image of an index for a platform.
 func Choose(raw []byte, want Platform) (v1.Descriptor, error) {
 	index, err := v1.ParseIndexManifest(bytes.NewReader(raw))
 	if err != nil {

@@ -81,7 +81,7 @@ func TestLoadComparesConfigurationAndManifest(t *testing.T) {
 	}
 }
 
-// digestFor is a digest of its own for each architecture.
+// digestFor returns a different digest for each architecture.
 func digestFor(arch string) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%064x", arch)}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// pullFrom fetches an image from one registry. Once the manifest is known, everything is
-// asked for by its digest, so that a tag that moves during the pull changes nothing.
+// pullFrom fetches an image from one registry. Once the manifest is known, everything is requested
+// by its digest, so that a tag that moves during the pull changes nothing.
 func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
 	repo, err := c.open(ctx, ref.Context(), toPull)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 		return Pulled{}, diskError(err)
 	}
 	if pulled.Manifest != found.Digest {
-		return Pulled{}, fault.Newf(fault.Unavailable, blob.CodeWrong, "the registry names the manifest %s, and it is %s", found.Digest, pulled.Manifest)
+		return Pulled{}, fault.Newf(fault.Unavailable, blob.CodeWrong, "the registry states the digest %s for the manifest, and it is %s", found.Digest, pulled.Manifest)
 	}
 	return pulled, nil
 }
@@ -81,8 +81,8 @@ func missing(m *v1.Manifest, blobs *blob.Store) (bytes int64) {
 	return bytes
 }
 
-// manifest fetches a manifest or an index. The library compares the digest of one that is
-// named by its digest.
+// manifest fetches a manifest or an index. If it is requested by its digest, the library compares
+// the digest.
 func (r *repository) manifest(ctx context.Context, ref name.Reference) (*remote.Descriptor, error) {
 	own := name.Reference(r.Tag(ref.Identifier()))
 	if _, digest := ref.(name.Digest); digest {
@@ -95,7 +95,7 @@ func (r *repository) manifest(ctx context.Context, ref name.Reference) (*remote.
 	return d, nil
 }
 
-// fetch fetches one blob, continuing what an earlier attempt has of it.
+// fetch fetches one blob, continuing an earlier attempt.
 func (c *Client) fetch(ctx context.Context, repo *repository, d v1.Descriptor, blobs *blob.Store, report func(Event)) error {
 	draft, err := blobs.Begin(ctx, d.Digest, d.Size)
 	if err != nil {
@@ -118,17 +118,17 @@ func (c *Client) fetch(ctx context.Context, repo *repository, d v1.Descriptor, b
 		if draft.At() > before {
 			try = 0 // it makes progress
 		}
-		c.o.Log.Warn("an image layer broke off and is continued", "blob", d.Digest.String(), "at", draft.At(), "err", err)
+		c.o.Log.Warn("an image layer was interrupted and is continued", "blob", d.Digest.String(), "at", draft.At(), "err", err)
 	}
 	return diskError(draft.Commit())
 }
 
-// retryable reports whether asking the same registry again may help.
+// retryable reports whether another try with the same registry may succeed.
 func retryable(err error) bool {
 	return fault.KindOf(err) == fault.Unavailable && fault.CodeOf(err) != blob.CodeWrong
 }
 
-// transfer asks for a blob from where the draft is, and copies what comes.
+// transfer requests a blob from the draft's position on, and copies the data.
 func (r *repository) transfer(ctx context.Context, d v1.Descriptor, draft *blob.Draft, report func(Event)) error {
 	if draft.At() == d.Size {
 		return nil // a crash came just before the commit
@@ -149,7 +149,7 @@ func (r *repository) transfer(ctx context.Context, d v1.Descriptor, draft *blob.
 	if err := transport.CheckError(resp, http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable); err != nil {
 		return err
 	}
-	// A server that does not continue where it was asked to begins anew.
+	// A server that ignores the requested position starts from the beginning.
 	if resp.StatusCode != http.StatusPartialContent || !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", draft.At())) {
 		if err := draft.Reset(); err != nil {
 			return err
@@ -187,7 +187,7 @@ func copyReporting(draft *blob.Draft, from io.Reader, d v1.Descriptor, report fu
 	}
 }
 
-// diskError gives a full disk its own kind, because asking again does not help.
+// diskError classifies a full disk, because another try does not help.
 func diskError(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "the disk is full: the image could not be stored").WithHint("free some: crannog image prune")

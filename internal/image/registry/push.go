@@ -50,7 +50,7 @@ func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Imag
 	return nil
 }
 
-// Stored returns an image of the store in the form that the library takes.
+// Stored returns an image of the store in the form for the library.
 func Stored(img manifest.Image, blobs *blob.Store) (v1.Image, error) {
 	return partial.CompressedToImage(storedImage{img, blobs})
 }

@@ -1,6 +1,5 @@
-// Package registry owns the traffic with image registries: which ones may be asked, how
-// their blobs are fetched in parallel and continued after an interruption, and how images
-// are sent to them.
+// Package registry owns the traffic with image registries: which ones may be used, fetching blobs
+// in parallel and continuing them after an interruption, and pushing images.
 package registry
 
 import (
@@ -22,23 +21,23 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// CodeBudget is the code of the error for which Options.Room is asked.
+// CodeBudget is the code of the error that Options.Room returns if there is no room.
 const CodeBudget = "image_budget"
 
-// Options say how registries are asked. Zero in a field is the default.
+// Options configure a client. A zero field stands for the default.
 type Options struct {
 	Rules Rules
-	// Keychain finds credentials; nil is Docker's configuration and its helpers.
+	// Keychain finds credentials; nil uses Docker's configuration and its helpers.
 	Keychain authn.Keychain
-	// Transport is for tests; nil is a transport of our own.
+	// Transport is for tests; nil uses a transport of our own.
 	Transport http.RoundTripper
 	// Stall is how long a registry may send nothing.
 	Stall time.Duration
-	// Tries is how often a blob is asked for, continuing where it broke off.
+	// Tries is how often a blob is requested, continuing where it was interrupted.
 	Tries int
-	// Parallel bounds how many blobs are fetched at once.
+	// Parallel limits how many blobs are fetched at once.
 	Parallel int
-	// Room is asked before blobs of so many bytes are fetched; nil is no limit.
+	// Room is called with the number of bytes before blobs are fetched; nil is no limit.
 	Room func(bytes int64) error
 	Log  *slog.Logger
 }
@@ -79,7 +78,7 @@ type Event struct {
 	Present bool
 }
 
-// Parse reads a reference as Docker does: "python" is docker.io/library/python:latest.
+// Parse parses a reference like Docker: "python" is docker.io/library/python:latest.
 func Parse(ref string) (name.Reference, error) {
 	const longest = 512
 	if len(ref) > longest {
@@ -94,20 +93,20 @@ func Parse(ref string) (name.Reference, error) {
 	return r, nil
 }
 
-// repository is one repository on one host, with what opens it.
+// repository is one repository on one host, with its credentials.
 type repository struct {
 	name.Repository
 	transport http.RoundTripper
 	client    *http.Client
 }
 
-// Actions that credentials are asked for.
+// Actions for which credentials are requested.
 const (
 	toPull = transport.PullScope
 	toPush = transport.PushScope
 )
 
-// open asks a registry how it wants to be opened, and finds the credentials.
+// open asks a registry how to authenticate, and finds the credentials.
 func (c *Client) open(ctx context.Context, repo name.Repository, action string) (*repository, error) {
 	if c.o.Rules.insecure(repo.RegistryStr()) {
 		r, err := name.NewRepository(repo.Name(), name.Insecure)
@@ -132,16 +131,16 @@ func (c *Client) open(ctx context.Context, repo name.Repository, action string) 
 	return &repository{Repository: repo, transport: rt, client: &http.Client{Transport: rt, CheckRedirect: checkRedirect}}, nil
 }
 
-// Pulled names what a pull has brought.
+// Pulled identifies the result of a pull.
 type Pulled struct {
 	Manifest v1.Hash // of the image for the platform
 	Resolved v1.Hash // what the reference led to: the image, or an index of several
 	Source   string  // the registry that answered
 }
 
-// Pull fetches an image and all of its blobs into a store. Each registry that may answer
-// is asked in turn: the mirrors, and the one that the reference names. Blobs are fetched
-// in parallel, and report is called by one of them at a time.
+// Pull fetches an image and all of its blobs into a store. It tries each registry that may have it
+// in turn: the mirrors, and the one in the reference. Blobs are fetched in parallel, and report is
+// called by one of them at a time.
 func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
 	report = oneAtATime(report)
 	if err := c.o.Rules.check(ref.Context()); err != nil {
@@ -158,12 +157,12 @@ func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platf
 			return Pulled{}, err
 		}
 		c.o.Log.Warn("a registry did not serve an image", "registry", source.Context().RegistryStr(), "image", ref.String(), "err", err)
-		first = err // the last one is the registry that the reference names
+		first = err // the last one is the registry in the reference
 	}
 	return Pulled{}, first
 }
 
-// oneAtATime lets several goroutines report without a lock of the receiver's own.
+// oneAtATime lets several goroutines report without a lock of the receiver.
 func oneAtATime(report func(Event)) func(Event) {
 	var mu sync.Mutex
 	return func(e Event) {

@@ -203,7 +203,7 @@ func TestABrokenOffBlobIsContinued(t *testing.T) {
 			if first {
 				w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
 				_, _ = w.Write(whole[:len(whole)/2])
-				return true // the server closes a connection that is short of its length
+				return true // the server closes a connection before its announced length
 			}
 			if !ranges {
 				return false
@@ -303,7 +303,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
 		t.Errorf("control: the tag did not move: %v %v", now, err)
 	}
-	// What is pinned by its digest and answered with something else is refused.
+	// An image that is pinned by its digest is rejected if something else arrives.
 	other := publish(t, h, "other:1")
 	raw, err := other.RawManifest()
 	if err != nil {
@@ -318,11 +318,11 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 		return true
 	})
 	if _, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app@"+want.String()), manifest.Host(), store(t), ignore); err == nil {
-		t.Error("another manifest was taken for the pinned one")
+		t.Error("another manifest was accepted for the pinned one")
 	}
 }
 
-// P55: a registry that the rules do not allow is not asked at all.
+// P55: a registry that the rules do not allow is not contacted at all.
 func TestRulesComeBeforeAnyRequest(t *testing.T) {
 	h := newHost(t)
 	publish(t, h, "org/app:1")

@@ -11,17 +11,17 @@ import (
 
 // Rules are an organisation's rules for registries.
 type Rules struct {
-	// Allow lists what images may come from and go to: a registry, such as ghcr.io, a
-	// repository, or all below a path, such as docker.io/library/*. Empty is any.
+	// Allow lists the sources and destinations of images: a registry, such as ghcr.io, a
+	// repository, or everything below a path, such as docker.io/library/*. Empty allows all.
 	Allow []string
-	// Mirrors are registries to ask before another one, by the name of that.
+	// Mirrors are registries to try before another one, by the name of the latter.
 	Mirrors map[string][]string
 	// Insecure lists the registries that may be reached without TLS, or with a
 	// certificate that no authority has signed.
 	Insecure []string
 }
 
-// dockerHub is the name by which people write it. It is not that of its server.
+// dockerHub is the name that people write. Its server has another name.
 const dockerHub = "docker.io"
 
 // plain returns a repository's or registry's name as people write it.
@@ -43,7 +43,7 @@ func Familiar(ref name.Reference) string {
 	return text + ":" + ref.Identifier()
 }
 
-// check refuses a repository that the rules do not allow. It comes before any request.
+// check rejects a repository that the rules do not allow. It is called before any request.
 func (r Rules) check(repo name.Repository) error {
 	full := plain(repo.Name())
 	if len(r.Allow) == 0 || slices.ContainsFunc(r.Allow, func(rule string) bool { return covers(rule, full) }) {
@@ -69,14 +69,14 @@ func covers(rule, repo string) bool {
 // insecure reports whether a registry may be reached without TLS.
 func (r Rules) insecure(registry string) bool { return slices.Contains(r.Insecure, plain(registry)) }
 
-// sources returns the references under which an image may be found, in the order in which
-// they are asked.
+// sources returns the references under which an image may be found, in the order in which they are
+// tried.
 func (r Rules) sources(ref name.Reference) []name.Reference {
 	var list []name.Reference
 	for _, mirror := range r.Mirrors[plain(ref.Context().RegistryStr())] {
 		repo, err := name.NewRepository(mirror + "/" + ref.Context().RepositoryStr())
 		if err != nil {
-			continue // a mirror whose name is none is refused with the settings
+			continue // the settings were checked, so the mirror has a valid name
 		}
 		if _, digest := ref.(name.Digest); digest {
 			list = append(list, repo.Digest(ref.Identifier()))
@@ -87,7 +87,7 @@ func (r Rules) sources(ref name.Reference) []name.Reference {
 	return append(list, ref)
 }
 
-// ParseList reads names apart by commas.
+// ParseList parses names that are separated by commas.
 func ParseList(text string) (list []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -95,14 +95,14 @@ func ParseList(text string) (list []string, err error) {
 			continue
 		}
 		if strings.ContainsAny(part, " =;@") || strings.Contains(strings.TrimSuffix(part, "/*"), "*") {
-			return nil, fault.Newf(fault.Invalid, "registry_invalid", "%.200q names no registry or repository", part)
+			return nil, fault.Newf(fault.Invalid, "registry_invalid", "%.200q is not the name of a registry or repository", part)
 		}
 		list = append(list, part)
 	}
 	return list, nil
 }
 
-// ParseMirrors reads REGISTRY=MIRROR pairs apart by commas.
+// ParseMirrors parses REGISTRY=MIRROR pairs that are separated by commas.
 func ParseMirrors(text string) (map[string][]string, error) {
 	mirrors := map[string][]string{}
 	for part := range strings.SplitSeq(text, ",") {

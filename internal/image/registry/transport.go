@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// newTransport returns a transport for one registry. Proxies of the environment are used,
-// as all other clients of registries do.
+// newTransport returns a transport for one registry. Like other clients of registries, it uses the
+// environment's proxies.
 func (c *Client) newTransport(registry string) http.RoundTripper {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -35,8 +35,8 @@ func (c *Client) newTransport(registry string) http.RoundTripper {
 	return t
 }
 
-// guard refuses requests without TLS to hosts that the rules do not name. The library
-// would try it for each name that looks like one of this network.
+// guard refuses requests without TLS to hosts that the rules do not list. The library would make
+// them for each name that looks like one of the local network.
 type guard struct {
 	inner http.RoundTripper
 	rules Rules
@@ -57,8 +57,8 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// stallReader fails when nothing arrives for a while. Closing the body from another
-// goroutine ends a blocked read.
+// stallReader fails when nothing arrives for a while. Closing the body in another goroutine ends a
+// blocked read.
 type stallReader struct {
 	io.ReadCloser
 	timer *time.Timer
@@ -97,9 +97,9 @@ func (s *stallReader) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// checkRedirect refuses a redirection to an address of a private network: a registry
-// would have this host's services asked, such as the one that hands out a cloud's
-// credentials. Blobs are often served by another host, which has a name.
+// checkRedirect refuses a redirection to an address of a private network: with it a registry could
+// reach services of this host, such as the one that provides a cloud's credentials. Blobs are often
+// served by another host, which has a name.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > 5 {
 		return errors.New("more than 5 redirections")
@@ -118,7 +118,7 @@ func publicAddress(ip netip.Addr) bool {
 	return !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
-// explain turns an error of a registry into one that a person can act on.
+// explain converts an error of a registry into one that a person can act on.
 func explain(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -135,10 +135,10 @@ func explain(ctx context.Context, what string, err error) error {
 	case http.StatusNotFound:
 		return fault.Wrap(err, fault.NotFound, "image_not_found", fmt.Sprintf("the registry has no image %s", what))
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fault.Wrap(err, fault.Denied, "registry_denied", fmt.Sprintf("the registry does not hand out %s: it does not exist, or it needs other credentials", what)).
+		return fault.Wrap(err, fault.Denied, "registry_denied", fmt.Sprintf("the registry does not serve %s: it does not exist, or it needs other credentials", what)).
 			WithHint("docker login, or a credential helper in ~/.docker/config.json")
 	case http.StatusTooManyRequests:
-		return fault.Wrap(err, fault.Exhausted, "registry_rate_limit", "the registry takes no more requests from this address for now").
+		return fault.Wrap(err, fault.Exhausted, "registry_rate_limit", "the registry accepts no more requests from this address for now").
 			WithHint("log in, or name a mirror with image_mirrors")
 	}
 	return fault.Wrap(err, fault.Unavailable, "registry_failed", fmt.Sprintf("the registry of %s answers with status %d", what, refusal.StatusCode))

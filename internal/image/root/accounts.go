@@ -10,15 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// sandboxUser is the number of the user that a workspace belongs to inside.
+// sandboxUser is the user ID that owns a workspace inside.
 const sandboxUser = engine.UserID
 
-// maxAccounts bounds what is read of an image's user database.
+// maxAccounts limits how much is read of an image's user database.
 const maxAccounts = 4 << 20
 
-// accounts gives the image the account "user", to which the workspace belongs and which
-// clients name, and the files of /etc that the guest writes. An image from nothing gets a
-// user database.
+// accounts adds the account "user" to the image, which owns the workspace and which clients name,
+// and the files of /etc that the guest writes. An image without a user database gets one.
 func accounts(t *layer.Tree) error {
 	for _, f := range []struct{ name, line, none string }{
 		{"etc/passwd", fmt.Sprintf("user:x:%d:%d:user:/home/user:/bin/sh\n", sandboxUser, sandboxUser), "root:x:0:0:root:/root:/bin/sh\n"},
@@ -38,7 +37,7 @@ func accounts(t *layer.Tree) error {
 		if text != "" && !strings.HasSuffix(text, "\n") {
 			text += "\n"
 		}
-		// Behind the image's own: another account with this number keeps its name.
+		// After the image's own: another account with this number keeps its name.
 		if err := t.WriteFile(f.name, []byte(text+f.line), 0o644); err != nil {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
@@ -63,7 +62,7 @@ func accounts(t *layer.Tree) error {
 	for name, content := range map[string]string{
 		"etc/hosts":    "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
 		"etc/hostname": "crannog\n", "etc/resolv.conf": "",
-		// git refuses to work on files of another user, and the workspace is not root's.
+		// git refuses to work on files of another user, and the workspace does not belong to root.
 		"etc/gitconfig": "[safe]\n\tdirectory = *\n",
 	} {
 		if err := fileOf(t, name, content); err != nil {
@@ -73,8 +72,8 @@ func accounts(t *layer.Tree) error {
 	return nil
 }
 
-// fileOf writes a file unless the image has it. A link, as many systems have for
-// resolv.conf, may lead nowhere and is replaced.
+// fileOf writes a file unless the image has it. A link, as many systems have for resolv.conf, may
+// be broken and is replaced.
 func fileOf(t *layer.Tree, name, content string) error {
 	if kept, err := t.IsFile(name); err != nil || kept {
 		return err

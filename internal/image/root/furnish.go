@@ -11,33 +11,32 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// GuestTarget is where the guest's program is inside.
+// GuestTarget is the path of the guest's program inside.
 const GuestTarget = "/.crannog/crannog-guest"
 
-// furnished counts the changes of what furnish makes. Trees of another number are made
-// anew, and stay for the sandboxes that began with them.
+// furnished is the version of what furnish does. Trees of another version are made
+// again, and stay for the sandboxes that started with them.
 const furnished = 2
 
-// own are directories on which something is mounted: no link of the image may be in their
-// place, or it would decide where the mount is.
+// own are mount points: no link of the image may be in their place, or it would decide where the
+// mount is.
 var own = []string{
 	layer.Reserved, strings.TrimPrefix(rootfs.ProgramsDir, "/"), strings.TrimPrefix(rootfs.ToolsDir, "/"), ".crannog/bin",
 	strings.TrimPrefix(sandbox.WorkspaceDir, "/"), "dev", "proc", "sys",
 }
 
-// usual are directories that programs and the guest expect, by their modes. Those that
-// the image has stay as they are.
+// usual are directories that programs and the guest expect, with their modes. Those that the image
+// has are not changed.
 var usual = []struct {
 	name string
 	mode uint32
 }{
 	{"etc", 0o755}, {"home", 0o755}, {"root", 0o700}, {"run", 0o755}, {"tmp", 0o1777}, {"var", 0o755}, {"var/tmp", 0o1777},
-	// gVisor mounts a file system in memory on a /tmp that is empty, which the disk limit
-	// would not reach.
+	// gVisor mounts a memory file system on an empty /tmp, to which the disk limit would not apply.
 	{"tmp/.X11-unix", 0o1777}, {"home/user", 0o755},
 }
 
-// furnish adds to an unpacked image what a sandbox needs of its root.
+// furnish adds to an unpacked image what a sandbox needs in its root.
 func furnish(t *layer.Tree, workingDir string) error {
 	for _, dir := range own {
 		if err := t.MakeOwn(dir, 0o755); err != nil {
@@ -53,8 +52,8 @@ func furnish(t *layer.Tree, workingDir string) error {
 		return err
 	}
 	if dir := strings.TrimPrefix(path.Clean("/"+workingDir), "/"); dir != "" {
-		// An image may name one that it does not have. Where a file of it is in the way,
-		// the first command says so.
+		// An image may name one that it does not have. If a file is in the way, the first command
+		// reports it.
 		_ = t.MakeUsual(dir, 0o755)
 	}
 	files := map[string]string{strings.TrimPrefix(GuestTarget, "/"): ""}

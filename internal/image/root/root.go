@@ -1,5 +1,5 @@
-// Package root owns the directory trees that sandboxes of images start from: each is
-// unpacked once, whole or not at all, and shared by all sandboxes of the image.
+// Package root owns the directory trees that sandboxes of images start from: each is unpacked once,
+// completely or not at all, and shared by all sandboxes of the image.
 package root
 
 import (
@@ -30,7 +30,7 @@ import (
 
 // Root is an unpacked image.
 type Root struct {
-	Config  v1.Hash // digest of the image's configuration, which names its content
+	Config  v1.Hash // digest of the image's configuration, which identifies its content
 	Image   v1.Hash // digest of a manifest with that configuration
 	Bytes   int64
 	Entries int64
@@ -45,7 +45,7 @@ type Root struct {
 	home string // its directory in the store
 }
 
-// Tree is the directory that sandboxes are shown.
+// Tree returns the directory that sandboxes see.
 func (r Root) Tree() string { return filepath.Join(r.home, "tree") }
 
 // Owners is the file with the table of owners and set-id bits (internal/filetree/fileowners),
@@ -77,9 +77,9 @@ const (
 	ownersName  = "owners.json"
 )
 
-// Open makes the directory of a store if it does not exist.
+// Open opens a store, and creates its directory if it does not exist.
 func Open(dir string) (*Store, error) {
-	// No other user of the host may reach files that images give any owner and mode.
+	// No other user of the host may reach the files of images, which may have any owner and mode.
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("roots of images: %w", err)
 	}
@@ -90,7 +90,7 @@ func (s *Store) home(config v1.Hash) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", config.Hex, furnished))
 }
 
-// Find returns the root of an image that is unpacked.
+// Find returns the root of an unpacked image.
 func (s *Store) Find(config v1.Hash) (Root, bool) {
 	r, err := read(s.home(config))
 	return r, err == nil
@@ -109,15 +109,15 @@ func read(home string) (Root, error) {
 	return r, nil
 }
 
-// Make unpacks an image unless it is unpacked already. report is told how many of the
-// layers' bytes are done.
+// Make unpacks an image unless it is unpacked already. report is called with the number of the
+// layers' bytes that are done.
 func (s *Store) Make(ctx context.Context, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64)) (Root, error) {
 	config := img.Manifest.Config.Digest
 	if r, ok := s.Find(config); ok {
 		return r, nil
 	}
 	made := s.making.DoChan(config.String(), func() (any, error) {
-		// Other callers wait for the same: one that goes away does not stop it.
+		// Other callers wait for the same: a caller that leaves does not stop it.
 		return s.make(context.WithoutCancel(ctx), img, blobs, limits, report)
 	})
 	select {
@@ -145,7 +145,7 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 			err = gone
 		}
 	}()
-	// As long as the draft is locked, no other process removes it as a leftover.
+	// While the draft is locked, no other process removes it as a leftover.
 	held, err := os.Open(draft)
 	if err != nil {
 		return Root{}, err
@@ -192,7 +192,7 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 	return r, nil
 }
 
-// describe takes over what of an image's configuration sandboxes need.
+// describe copies what sandboxes need of an image's configuration.
 func describe(img manifest.Image) Root {
 	c := img.Config.Config
 	r := Root{Config: img.Manifest.Config.Digest, Image: img.Digest, User: c.User, Dir: c.WorkingDir, Env: map[string]string{}, Made: time.Now().UTC().Round(0)}
@@ -247,8 +247,8 @@ func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs 
 	return owners.Text()
 }
 
-// apply unpacks one layer and compares what it unpacks to with the image's configuration:
-// a layer that does not belong to the image is found here.
+// apply unpacks one layer and compares the digest of its content with the image's configuration, so
+// that a layer of another image is noticed here.
 func apply(ctx context.Context, tree *layer.Tree, digest, content v1.Hash, blobs *blob.Store, progress *counter) error {
 	f, err := blobs.Open(digest)
 	if err != nil {
@@ -287,7 +287,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Touch notes that a root is about to be used, for Used.
+// Touch records that a root is about to be used, for Used.
 func (s *Store) Touch(r Root) error {
 	now := time.Now()
 	return os.Chtimes(filepath.Join(r.home, metaName), now, now)
@@ -302,7 +302,7 @@ func (s *Store) Used(r Root) time.Time {
 	return info.ModTime()
 }
 
-// List returns all roots, also those that an earlier version made.
+// List returns all roots, including those that an earlier version made.
 func (s *Store) List() ([]Root, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -325,8 +325,8 @@ func (s *Store) List() ([]Root, error) {
 	return list, nil
 }
 
-// Remove removes a root. It loses its name first, so that a crash leaves nothing that
-// looks like a whole one.
+// Remove removes a root. It is renamed first, so that after a crash nothing looks like a complete
+// one.
 func (s *Store) Remove(r Root) error {
 	gone, err := os.MkdirTemp(s.dir, gonePrefix)
 	if err != nil {
@@ -348,8 +348,7 @@ func (s *Store) Remove(r Root) error {
 	return layer.RemoveTree(gone)
 }
 
-// Sweep removes what crashes left that is older than olderThan: a draft that was just made
-// has no lock yet.
+// Sweep removes what crashes left that is older than olderThan: a new draft has no lock yet.
 func (s *Store) Sweep(olderThan time.Duration) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -379,7 +378,7 @@ func sweepOne(dir string, olderThan time.Duration) error {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil // another process makes it
+		return nil // another process is making it
 	}
 	if err != nil {
 		return err
@@ -387,8 +386,8 @@ func sweepOne(dir string, olderThan time.Duration) error {
 	return layer.RemoveTree(dir)
 }
 
-// TemplateID is the name for good of an image as the template of sandboxes: 20 characters
-// of [a-z0-9].
+// TemplateID returns the permanent ID of an image as the template of sandboxes: 20 characters of
+// [a-z0-9].
 func TemplateID(config v1.Hash) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	sum := sha256.Sum256([]byte("crannog image " + config.String()))

@@ -121,7 +121,7 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	}
 }
 
-// P54: no link of an image decides where a mount of ours is, or what we write.
+// P54: no link of an image decides where one of our mounts is, or what we write.
 func TestLinksInThePlaceOfMountPointsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")
@@ -215,7 +215,7 @@ func TestRemoveAndSweepLeaveNothing(t *testing.T) {
 	}
 }
 
-// A process that is killed before any step leaves no root, or a whole one.
+// A process that is killed before any step leaves no root, or a complete one.
 func TestAKilledUnpackingLeavesNoPart(t *testing.T) {
 	make := func(dir, dieBefore string) error {
 		s, blobs := stores(t, dir)

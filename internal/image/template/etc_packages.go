@@ -1,17 +1,16 @@
 package template
 
-// shipped are files of /etc that a package brings, without which its programs
-// do not start or do not do what they do elsewhere.
+// shipped lists files of /etc in a package, without which its programs do not start or behave
+// differently.
 type shipped struct {
 	pkg   string   // Debian's name
 	paths []string // patterns below /etc
 }
 
-// packageEtc is what of /etc is shown beside etcDirs and etcFiles: from what
-// the packages of Debian 12 ship. Of each a file is shown only with the very
-// content that its package ships, so nothing that this machine's administrator
-// has written is. Files for keys are not here, though a package ships them
-// (chromium.d/apikeys), nor what is not for everybody to read (redis.conf).
+// packageEtc lists what else of /etc is shown beside etcDirs and etcFiles, from the packages of
+// Debian 12. A file is shown only if its content is exactly the package's, so nothing that this
+// machine's administrator has written is shown. Files for keys are left out, although a package
+// ships them (chromium.d/apikeys), and so are files that not everybody may read (redis.conf).
 var packageEtc = []shipped{
 	{"adduser", []string{"adduser.conf", "deluser.conf"}},
 	{"apache2", []string{
@@ -62,9 +61,8 @@ var packageEtc = []shipped{
 	{"xml-core", []string{"sgml/xml-core.cat"}},
 }
 
-// neverNames are names of files and directories of /etc that no sandbox sees,
-// whatever a setting says: accounts, keys, credentials, and what names this
-// machine.
+// neverNames are names of files and directories of /etc that no sandbox sees, whatever a setting
+// says: accounts, keys, credentials, and the identity of this machine.
 var neverNames = []string{
 	"*shadow*", "passwd*", "sudoers*", "opasswd", "machine-id", "fstab", "crypttab", "environment", "*.key", "*.pem", "*.p12", "*.pfx", "*.jks",
 	"*.keytab", "*.kdbx", "*.ovpn", "*htpasswd*", "*secret*", "*password*", "*credential*", "*apikey*", "*api_key*", "*token*", "ssh_host_*", "private",

@@ -14,16 +14,16 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Bounds of what a setting may add.
+// Limits of what a setting may add.
 const (
 	mostEtcBytes = 1 << 20
 	mostEtcFiles = 1000
 )
 
-// dpkgStatus is the file in which dpkg lists what it has installed.
+// dpkgStatus is the file in which dpkg lists the installed packages.
 const dpkgStatus = "/var/lib/dpkg/status"
 
-// showShipped adds files of packages that are as their package ships them.
+// showShipped adds files of packages that are unchanged since their installation.
 func (p *plan) showShipped(root string) error {
 	var found []string
 	for _, s := range packageEtc {
@@ -59,8 +59,8 @@ func (p *plan) showShipped(root string) error {
 	return nil
 }
 
-// shippedSums are the sums of the files of /etc that packages have brought,
-// where dpkg has installed them. Elsewhere there are none.
+// shippedSums returns the checksums of the files of /etc in packages that dpkg has installed. There
+// are none without dpkg.
 func shippedSums(root string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(root, dpkgStatus))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func shippedSums(root string) (map[string]string, error) {
 	}
 	sums := map[string]string{}
 	for line := range bytes.Lines(data) {
-		// " /etc/nanorc 0123…", below Conffiles. One that is obsolete has a word more.
+		// " /etc/nanorc 0123…", below Conffiles. An obsolete one has a third word.
 		if !bytes.HasPrefix(line, []byte(" /etc/")) {
 			continue
 		}
@@ -82,7 +82,7 @@ func shippedSums(root string) (map[string]string, error) {
 	return sums, nil
 }
 
-// showMore adds files and directories that a setting names.
+// showMore adds files and directories that a setting lists.
 func (p *plan) showMore(root string, names []string) error {
 	files := 0
 	for _, name := range names {
@@ -94,7 +94,7 @@ func (p *plan) showMore(root string, names []string) error {
 				WithHint("copy what a program needs of it, without accounts, keys and credentials, into the workspace")
 		}
 		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
-			return fault.Wrap(err, fault.Invalid, "host_etc_invalid", "host_etc names "+name+", which is not there or cannot be read")
+			return fault.Wrap(err, fault.Invalid, "host_etc_invalid", "host_etc names "+name+", which does not exist or cannot be read")
 		}
 		err := filepath.WalkDir(filepath.Join(root, name), func(match string, d fs.DirEntry, err error) error {
 			at := inside(root, match)
@@ -120,9 +120,8 @@ func (p *plan) showMore(root string, names []string) error {
 	return nil
 }
 
-// copyEtc adds one file that everybody on the host may read and whose content
-// is wanted, or a link, which leads only to what is shown inside. What the
-// template has of its own stays.
+// copyEtc adds one file that everybody on the host may read and whose content is wanted, or a link
+// whose target is shown inside. The template's own files stay.
 func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 	if _, own := p.files[name]; own {
 		return nil
@@ -149,7 +148,7 @@ func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 	}
 	data, err := os.ReadFile(full)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil // a directory above is closed to this user
+		return nil // this user may not enter a directory above
 	}
 	if err != nil {
 		return err
@@ -160,8 +159,7 @@ func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 	return nil
 }
 
-// never reports whether a path below /etc, or a directory on the way to it, has
-// one of neverNames.
+// never reports whether a path below /etc, or a directory on the way to it, has one of neverNames.
 func never(name string) bool {
 	for part := range strings.SplitSeq(strings.TrimPrefix(name, "/etc/"), "/") {
 		for _, pattern := range neverNames {
@@ -176,7 +174,7 @@ func never(name string) bool {
 	return false
 }
 
-// inside is a path of the host's as it is inside.
+// inside returns a path of the host as it is inside.
 func inside(root, match string) string {
 	return "/" + strings.TrimPrefix(strings.TrimPrefix(match, root), "/")
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fakeEtc is a host with files of /etc, and a dpkg that has brought those of
-// shipped as they are there.
+// fakeEtc is a host with files of /etc, and a dpkg that has installed those in shipped unchanged.
 func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -45,11 +44,10 @@ func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 	return root
 }
 
-// example is a name that a pattern matches.
+// example returns a name that a pattern matches.
 func example(pattern string) string { return "/etc/" + strings.ReplaceAll(pattern, "*", "example") }
 
-// F30: each entry is shown as its package ships it, and not once somebody has
-// changed it.
+// F30: each entry is shown if it is unchanged, and not once somebody has changed it.
 func TestF30EachEntry(t *testing.T) {
 	for _, s := range packageEtc {
 		t.Run(s.pkg, func(t *testing.T) {
@@ -82,7 +80,7 @@ func TestF30EachEntry(t *testing.T) {
 	}
 }
 
-// What this machine's packages say that they bring is what the list says.
+// The list agrees with the packages of this machine.
 func TestF30EntriesAreWhatPackagesShip(t *testing.T) {
 	checked := 0
 	for _, s := range packageEtc {
@@ -95,7 +93,7 @@ func TestF30EntriesAreWhatPackagesShip(t *testing.T) {
 		checked++
 		for _, pattern := range s.paths {
 			if strings.Contains(pattern, "enabled/") || strings.Contains(pattern, "rt_*.d") {
-				continue // links that a package's installation makes, or of other versions
+				continue // links that a package's installation makes, or files of other versions
 			}
 			if !slices.ContainsFunc(strings.Fields(string(list)), func(name string) bool {
 				matched, _ := path.Match("/etc/"+pattern, name)
@@ -116,8 +114,8 @@ func dpkgArchitecture() string {
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(matches[0]), "libc6:"), ".list")
 }
 
-// secretEtc are files of /etc that no sandbox sees, each of them readable by
-// everybody here, as a careless administrator leaves them.
+// secretEtc are files of /etc that no sandbox sees. All users can read each of them here, as a
+// careless administrator may leave them.
 var secretEtc = []string{
 	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/passwd-", "/etc/sudoers", "/etc/sudoers.d/admin", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssl/private/x.crt",
 	"/etc/nginx/tls.key", "/etc/nginx/cert.pem", "/etc/nginx/.htpasswd", "/etc/apache2/htpasswd.users", "/etc/wireguard/wg0.conf", "/etc/openvpn/client.conf",
@@ -131,7 +129,7 @@ func TestF30NeverShown(t *testing.T) {
 		files[name] = "canary-30"
 	}
 	root := fakeEtc(t, files, slices.Concat(secretEtc, []string{"/etc/nginx/nginx.conf"})...)
-	// By no entry, though a package ships each, nor by a directory above.
+	// Not through any entry, although a package ships each, nor through a directory above.
 	p, err := planHost(root, "/etc/nginx", "/etc/apache2", "/etc/app", "/etc/ssl", "/etc/ssh", "/etc/mysql", "/etc/chromium.d")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +140,7 @@ func TestF30NeverShown(t *testing.T) {
 		}
 	}
 	if string(p.files["/etc/nginx/nginx.conf"].data) != "daemon off;" || string(p.files["/etc/app/plain"].data) != "x" {
-		t.Error("control: what is no secret is not shown")
+		t.Error("control: a file without secrets is not shown")
 	}
 	// Nor by name.
 	for _, name := range secretEtc {
@@ -157,7 +155,7 @@ func TestF30NeverShown(t *testing.T) {
 	}
 }
 
-// The setting shows what is changed, and nothing that is not for everybody.
+// The setting shows changed files, and none that not everybody may read.
 func TestF30Setting(t *testing.T) {
 	root := fakeEtc(t, map[string]string{
 		"/etc/nginx/nginx.conf": "changed", "/etc/nginx/conf.d/a.conf": "a", "/etc/nginx/closed": "canary-30", "/etc/nginx/inline": "x\n-----BEGIN RSA PRIVATE KEY-----\ncanary-30",
@@ -174,7 +172,7 @@ func TestF30Setting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(p.files["/etc/nginx/nginx.conf"].data) != "changed" || string(p.files["/etc/nginx/conf.d/a.conf"].data) != "a" || p.links["/etc/nginx/conf.d/link"] != "../closed" {
-		t.Error("what the setting names is not shown")
+		t.Error("a file in the setting is not shown")
 	}
 	for name, f := range p.files {
 		if strings.Contains(string(f.data), "canary-30") {

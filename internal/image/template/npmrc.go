@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// npmConfigs are where the npm of a host has its configuration for all users: beside the prefix
-// that it is installed in, or in /etc.
+// npmConfigs are where a host's npm has its configuration for all users: beside its installation
+// prefix, or in /etc.
 var npmConfigs = []string{"/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc"}
 
-// npmConfig is the sandbox's configuration of npm for all users. Global packages go to the user's
-// home, as /usr is root's. Of the host's it keeps where packages come from.
+// npmConfig returns the sandbox's configuration of npm for all users. Global packages go to the
+// user's home, because /usr belongs to root. Of the host's configuration it keeps the registries.
 func npmConfig(root string) []byte {
 	text := []byte("prefix=${HOME}/.local\nupdate-notifier=false\n")
 	for _, name := range npmConfigs {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
-			continue // it is not there, or is not for everybody to read
+			continue // it does not exist, or not everybody may read it
 		}
 		for line := range strings.Lines(string(data)) {
 			key, value, ok := strings.Cut(line, "=")
@@ -32,9 +32,9 @@ func npmConfig(root string) []byte {
 	return text
 }
 
-// kept reports whether a setting of the host's npm may be seen inside. Tokens, passwords and client
-// keys may not, and are not: only registries without credentials in their address are, and the
-// path of a list of authorities.
+// kept reports whether a setting of the host's npm may be shown inside. Tokens, passwords and
+// client keys are not: only registries without credentials in their URL are, and the path of a list
+// of authorities.
 func kept(key, value string) bool {
 	switch {
 	case key == "registry", strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry"):

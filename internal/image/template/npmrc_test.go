@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// F7: npm installs for all of a user's directories in the user's home. Of the host's configuration
-// only where packages come from is seen inside.
+// F7: a user's npm installs global packages in the user's home. Of the host's configuration only
+// the registries are visible inside.
 func TestF7NpmConfig(t *testing.T) {
 	root := t.TempDir()
 	own := "prefix=${HOME}/.local\nupdate-notifier=false\n"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A host that has python3 alone gets a python inside, in our own directory;
-// one that has its own keeps it.
+// A host that has only python3 gets a python inside, in our own directory; one that has its own
+// keeps it.
 func TestBareNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string

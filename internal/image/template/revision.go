@@ -15,9 +15,9 @@ import (
 	"syscall"
 )
 
-// What tells that the host's programs have changed: what packages say that
-// they have installed, and the directories that programs and their libraries
-// lie in. A package manager replaces files by renaming, which shows there.
+// Changes of the host's programs are noticed by dpkg's list of installed packages, and by the
+// directories of programs and libraries. A package manager replaces files by renaming, which
+// changes these.
 var (
 	packageFiles = []string{
 		"/var/lib/dpkg/status", "/lib/apk/db/installed", "/var/lib/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages", "/etc/ld.so.cache",
@@ -30,25 +30,25 @@ var (
 	}
 )
 
-// ownProgram begins the names of programs that may change without a change of
-// what runs inside: an upgrade of crannog keeps its snapshots.
+// ownProgram begins the names of programs that may change without a change of what runs inside: an
+// upgrade of crannog keeps its snapshots.
 const ownProgram = "crannog"
 
-// revision follows the host's programs below a root. It reads what has
-// changed since the last look, and only that.
+// revision follows the host's programs below a root. It reads only what has changed since the last
+// call.
 type revision struct {
 	root string
-	self string // the guest's program where it is this one, or ""
+	self string // the guest's program if it is this program, or ""
 
 	mu   sync.Mutex
 	seen map[string]glimpse
-	// dirs are what programDirs matched when the directories that the patterns
-	// are of were as within says.
+	// dirs is what programDirs matched when the directories of the patterns had the identities in
+	// within.
 	dirs   []string
 	within [5]identity
 }
 
-// glimpse is what a file or directory came to when it was as it was.
+// glimpse is the cached result for a file or directory with its identity.
 type glimpse struct {
 	was identity
 	sum string
@@ -61,7 +61,7 @@ type identity struct {
 	nsec      int64
 }
 
-// look names the state of all programs.
+// look returns a digest of the state of all programs.
 func (v *revision) look() (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -94,8 +94,7 @@ func (v *revision) look() (string, error) {
 	return shortDigest(all), nil
 }
 
-// match finds the directories of programs, if there may be others than at the
-// last look.
+// match finds the directories of programs, if they may have changed since the last call.
 func (v *revision) match() error {
 	var within [5]identity
 	for i, dir := range []string{"/usr", "/usr/lib", "/usr/local", "/usr/local/lib", "/var/lib"} {
@@ -120,7 +119,8 @@ func (v *revision) match() error {
 	return nil
 }
 
-// glance reads a path unless it is as it was. What is not there is "".
+// glance returns the checksum of a path, from the cache if the path is unchanged. A missing path
+// gives "".
 func (v *revision) glance(path string, read func(string) (string, error)) (string, error) {
 	is, err := identify(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -134,7 +134,7 @@ func (v *revision) glance(path string, read func(string) (string, error)) (strin
 	}
 	sum, err := read(path)
 	if errors.Is(err, fs.ErrPermission) {
-		sum, err = is.String(), nil // as much as this user can tell
+		sum, err = is.String(), nil // as far as this user can see
 	}
 	if err != nil {
 		return "", err
@@ -171,8 +171,8 @@ func readSum(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// listSum names what is in a directory: what each entry is, and when it was
-// changed. Directories among them count by their names alone.
+// listSum returns a checksum of a directory: of each entry, and when it was changed. Of directories
+// in it only the names count.
 func listSum(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -185,7 +185,7 @@ func listSum(dir string) (string, error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone since, and the directory has changed again
+			continue // removed since, and the directory has changed again
 		}
 		if err != nil {
 			return "", err

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The revision changes with the programs, however they change, and with
-// nothing else: an upgrade of crannog keeps it, and so does a second look.
+// The revision changes with the programs, however they change, and with nothing else: an upgrade of
+// crannog keeps it, and so does a second call.
 func TestRevisionFollowsPrograms(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -17,7 +17,7 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// As a package manager does: a new file takes the old one's place.
+		// Like a package manager: a new file replaces the old one.
 		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -48,9 +48,9 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 	write("usr/local/bin/crannog", "two")
 	write("home/user/note", "two")
 	if got := look(); got != before {
-		t.Error("it changed with what is no program of the box")
+		t.Error("it changed with a file that is not a program of the sandbox")
 	}
-	// The same list of packages, written again, is the same.
+	// The same list of packages, written again, counts as unchanged.
 	write("var/lib/dpkg/status", "1")
 	if err := os.Chtimes(filepath.Join(root, "var/lib/dpkg/status"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
-// Package template owns what a sandbox starts from. The host template needs
-// no download: it shows the host's programs and the few files of /etc that
-// they need, and nothing else of the host.
+// Package template owns the template that a sandbox starts from. The host template needs no
+// download: it shows the host's programs and the few files of /etc that they need, and nothing else
+// of the host.
 package template
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// GuestTarget is where the guest's program is inside.
+// GuestTarget is the path of the guest's program inside.
 const GuestTarget = "/.crannog/crannog-guest"
 
-// Names that resolve to the host template.
+// Names of the host template.
 var hostNames = []string{"base", "code-interpreter-v1"}
 
 // Known are the templates that every host has, by ID and name.
@@ -34,8 +34,7 @@ func Known() [][2]string {
 	return list
 }
 
-// Host is the set of templates that are made from this host. It implements
-// sandbox.Templates.
+// Host is the set of templates that are made from this host. It implements sandbox.Templates.
 type Host struct {
 	dir      string
 	guest    string
@@ -46,13 +45,13 @@ type Host struct {
 	image *engine.Image
 }
 
-// NewHost keeps its files below dir. guest is the host path of the program
-// that runs as PID 1 inside. more are files and directories of /etc that are
-// shown besides those that hold no secret by themselves.
+// NewHost returns a Host that keeps its files below dir. guest is the host path of the program that
+// runs as PID 1 inside. more are files and directories of /etc that are shown in addition to those
+// without secrets.
 func NewHost(dir, guest string, more ...string) *Host {
 	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/"}}
-	// A guest's program of its own is named by its content and stays when
-	// another takes its place. This program does not.
+	// A separate guest program is named by its content and stays when another one is installed.
+	// This program itself does not.
 	if self, err := os.Executable(); err == nil && self == guest {
 		h.revision.self = self
 	}
@@ -81,8 +80,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
 
-// templateID derives the 20 characters of [a-z0-9] that name a template for
-// good.
+// templateID returns the 20 characters of [a-z0-9] that permanently identify a template.
 func templateID(name string) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	sum := sha256.Sum256([]byte("crannog template " + name))
@@ -93,8 +91,8 @@ func templateID(name string) string {
 	return string(id)
 }
 
-// Image returns the template's image, made once per server and only if what it
-// is made of has changed since the last.
+// Image returns the template's image, made once per server and again only if the host's files have
+// changed.
 func (h *Host) Image() (engine.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,8 +117,8 @@ func (h *Host) Image() (engine.Image, error) {
 	return *h.image, nil
 }
 
-// materialize writes the plan's directory, named by its content. Another process may do the
-// same at the same time: the first rename wins, and both directories are the same.
+// materialize writes the plan's directory, named by its content. If another process does the same
+// at the same time, the first rename wins, and both directories are equal.
 func (h *Host) materialize(p *plan) (string, error) {
 	final := filepath.Join(h.dir, "host-"+p.digest())
 	if _, err := os.Stat(final); err == nil {

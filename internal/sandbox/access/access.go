@@ -1,6 +1,6 @@
-// Package access owns what the server knows of sandboxes' networks and secrets: it
-// compiles their policies, resolves what these bind, attaches sandboxes to the egress
-// gateway, asks people, and knows which values to redact in what a sandbox returns.
+// Package access owns the server's view of sandboxes' networks and secrets: it compiles their
+// policies, resolves the bindings, attaches sandboxes to the egress gateway, asks for approvals,
+// and knows which values to redact in a sandbox's output.
 package access
 
 import (
@@ -18,16 +18,16 @@ type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 }
 
-// Deps is what a Service is made of. Without Gateway, Sealed or Questions, what needs
-// them is refused.
+// Deps is what a Service needs. Without Gateway, Sealed or Questions, requests that need them are
+// refused.
 type Deps struct {
 	Settings  sandbox.Settings
 	Rows      Rows
 	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
 	Questions sandbox.Questions
-	// Known returns the digest of the policy of a sandbox that runs or is being made
-	// here, "" if it is not known yet, and whether there is such a sandbox.
+	// Known returns the digest of the policy of a sandbox that runs or is being created here, "" if
+	// it is not known yet, and whether there is such a sandbox.
 	Known func(id string) (digest string, ok bool)
 	Log   *slog.Logger
 }
@@ -37,12 +37,12 @@ type Service struct {
 	deps Deps
 
 	mu    lockorder.Mutex[rank]
-	masks map[string]*sandbox.Mask // of sandboxes that run or are being made
-	// ended are the masks of ended sandboxes whose events are not in the audit log yet.
+	masks map[string]*sandbox.Mask // by sandboxes that run or are being created
+	// ended holds the redactors of ended sandboxes whose events are not in the audit log yet.
 	ended map[string]*sandbox.Mask
 }
 
-// rank is below the locks of package lifecycle, which ask while they hold theirs.
+// rank is below the locks of package lifecycle, which calls this package while it holds them.
 type rank struct{}
 
 func (rank) Rank() (int, string) { return 7, "access.Service.mu" }
@@ -52,14 +52,14 @@ func New(d Deps) *Service {
 	return &Service{deps: d, masks: make(map[string]*sandbox.Mask), ended: make(map[string]*sandbox.Mask)}
 }
 
-// Compile makes the policy of an access, without regard to an engine.
+// Compile compiles the policy of an access, without regard to an engine.
 func (s *Service) Compile(a sandbox.Access) (*policy.Policy, error) {
 	p, _, err := a.Compile(s.deps.Settings)
 	return p, err
 }
 
-// Document is the policy of an access as one document for the audit log, or "" if it
-// is too long or cannot be compiled any more.
+// Document returns the policy of an access as one document for the audit log, or "" if it is too
+// long or cannot be compiled any more.
 func (s *Service) Document(a sandbox.Access) string {
 	p, err := s.Compile(a)
 	if err != nil {

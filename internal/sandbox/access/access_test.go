@@ -61,8 +61,8 @@ func newService(t *testing.T, known func(string) (string, bool), row sandbox.Row
 	})
 }
 
-// What a policy binds is redacted before anything else gets it, and in the events of a
-// sandbox also after its end.
+// The values that a policy binds are redacted before anything else gets them, and also in events
+// that are read after the sandbox's end.
 func TestBoundValuesAreRedacted(t *testing.T) {
 	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
 	known := true
@@ -91,7 +91,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	known = false
 	seen("while it ends")
 	s.Release("one")
-	seen("by its row alone") // as another process does
+	seen("by its row alone") // like another process does
 	if _, err := s.Unseen(t.Context(), "other"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("of an unknown sandbox: %v", err)
 	}
@@ -100,7 +100,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	}
 }
 
-// A sandbox that ends while its values are found out leaves no mask.
+// If a sandbox ends while its values are being resolved, no redactor is left.
 func TestAnEndLeavesNoMask(t *testing.T) {
 	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
 	var gone atomic.Bool
@@ -123,7 +123,7 @@ func TestAnEndLeavesNoMask(t *testing.T) {
 		})
 		group.Wait()
 		if s.Mask("one") != nil {
-			t.Fatal("the mask of an ended sandbox is left")
+			t.Fatal("the redactor of an ended sandbox is left")
 		}
 	}
 	gone.Store(false)
@@ -132,7 +132,7 @@ func TestAnEndLeavesNoMask(t *testing.T) {
 	}
 }
 
-// Without a gateway, a vault or people to ask, what needs them is refused.
+// Without a gateway, a secret store or approvers, requests that need them are refused.
 func TestWhatIsNotThereIsRefused(t *testing.T) {
 	s := access.New(access.Deps{Known: func(string) (string, bool) { return "", true }, Log: slog.New(slog.DiscardHandler)})
 	linked := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}

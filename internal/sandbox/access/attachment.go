@@ -15,8 +15,8 @@ import (
 // Connects reports whether sandboxes can have a network at all.
 func (s *Service) Connects() bool { return s.deps.Gateway != nil }
 
-// Resolve returns the attachment of a sandbox with all values that its policy binds.
-// These are redacted in what the sandbox returns from then on.
+// Resolve returns the attachment of a sandbox with all values that its policy binds. From then on
+// they are redacted in the sandbox's output.
 func (s *Service) Resolve(ctx context.Context, r sandbox.Row, p *policy.Policy) (sandbox.Attachment, error) {
 	a := sandbox.Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
 	if len(p.Document().Secrets.Bind) == 0 {
@@ -32,7 +32,7 @@ func (s *Service) Resolve(ctx context.Context, r sandbox.Row, p *policy.Policy) 
 	return a, s.Redact(r.ID, p, a.Secrets)
 }
 
-// holder is whose bindings are resolved for a sandbox.
+// holder returns the holder whose secrets a sandbox's bindings may name.
 func holder(r sandbox.Row) sandbox.Holder {
 	return sandbox.Holder{Owner: r.Owner, Local: r.Owner == "", Sandbox: r.ID, Own: r.Access.Own}
 }
@@ -54,7 +54,7 @@ func (s *Service) Plan(ctx context.Context, r sandbox.Row, p *policy.Policy) (*s
 	return &a, err
 }
 
-// Attach connects a sandbox to the egress gateway; nil is no network.
+// Attach connects a sandbox to the egress gateway. A nil attachment means no network.
 func (s *Service) Attach(ctx context.Context, a *sandbox.Attachment) (sandbox.Link, error) {
 	if a == nil {
 		return sandbox.Link{}, nil
@@ -101,13 +101,13 @@ func (s *Service) Adopt(ctx context.Context, ids []string) (lost []string, err e
 	return lost, nil
 }
 
-// Variables are the variables of an attachment, and one for each secret: programs
-// refuse to start without their keys. The value inside is no key, and says so.
+// Variables returns the environment variables of an attachment, and one for each secret, because
+// programs refuse to start without their keys. The value is a placeholder that says so.
 func Variables(secrets []egress.Secret, attached map[string]string) map[string]string {
 	all := make(map[string]string, len(secrets)+len(attached))
 	for _, secret := range secrets {
 		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
-			continue // no program knows it
+			continue // programs do not know this secret
 		}
 		all[secret.Name] = Placeholder(secret.Name)
 	}
@@ -115,7 +115,7 @@ func Variables(secrets []egress.Secret, attached map[string]string) map[string]s
 	return all
 }
 
-// Placeholder is the value inside of a secret's variable.
+// Placeholder is the value of a secret's variable inside the sandbox.
 func Placeholder(secret string) string { return "sealed-by-crannog-" + secret }
 
 func noNetwork() error {

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Question is what people are asked, or says that it is allowed already.
+// Question returns the question for approvers, or reports that the host is allowed already.
 func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.Wanted) (egress.Question, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
@@ -39,20 +39,20 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.Wante
 		return egress.Question{}, true, nil
 	}
 	if d := verdict(after, w); d.Effect != egress.Allow {
-		return egress.Question{}, false, fault.Newf(fault.Denied, "not_grantable", "no answer could allow %s: %s", endpoint, d.Reason).
-			WithHint("rule " + d.Rule + " of the " + d.Layer + " stands above what can be asked for")
+		return egress.Question{}, false, fault.Newf(fault.Denied, "not_grantable", "no approval could allow %s: %s", endpoint, d.Reason).
+			WithHint("rule " + d.Rule + " of the " + d.Layer + " has precedence over every approval")
 	}
 	quorum, expiry := before.Approval(w.Host, w.Port)
 	asker := "local"
 	if !who.Local {
 		asker = approval.AskerKey(who.KeyID)
 		if s.deps.Settings.AgentsAnswer {
-			asker = "an agent's key, which may answer"
+			asker = "an agent's key, which may decide requests"
 		}
 	}
 	summary := "let the sandbox reach " + endpoint + " from now on"
 	if w.Reason != "" {
-		// Not among the facts: the grant is for the host, whatever was said.
+		// The reason is not among the facts: the grant is for the host, whatever was said.
 		summary += ". The agent says (unchecked): " + text.Strict(w.Reason, 400)
 	}
 	return egress.Question{
@@ -64,17 +64,17 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.Wante
 	}, false, nil
 }
 
-// Ask asks people, and waits as long as the context lets it.
+// Ask requests an approval, and waits as long as the context allows.
 func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
 	if s.deps.Questions == nil {
-		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "this server asks no one")
+		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "this server has no approvers")
 	}
 	return s.deps.Questions.Ask(ctx, q)
 }
 
-// Retire ends questions that nothing can come of any more, except those that the policy
-// with the digest keep has asked. One that stays open is ended by its own time, and a
-// grant for another policy cannot be spent, so a failure fails nothing else.
+// Retire ends open questions whose answer would have no effect any more, except those that the
+// policy with the digest keep has asked. A failure is harmless: an open question expires, and a
+// grant for another policy cannot be used.
 func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
 	if s.deps.Questions == nil {
 		return
@@ -84,7 +84,7 @@ func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
 	}
 }
 
-// verdict is what a policy says of a first request to a host.
+// verdict returns what a policy decides for a first request to a host.
 func verdict(p *policy.Policy, w sandbox.Wanted) egress.Decision {
 	c := p.Connect(w.Host, w.Port)
 	if c.Effect != egress.Allow || !c.Inspect {

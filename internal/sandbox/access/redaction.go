@@ -16,12 +16,12 @@ func maskOptions(p *policy.Policy) sandbox.MaskOptions {
 	return sandbox.MaskOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
 }
 
-// maskValues are all values that a sandbox's requests carry or have carried.
+// maskValues returns all values that a sandbox's requests carry or have carried.
 func maskValues(secrets []egress.Secret) []redact.Value {
 	var values []redact.Value
 	for _, s := range secrets {
 		if s.Plain {
-			continue // no secret, and too plain to be redacted
+			continue // not secret, and too common to be redacted
 		}
 		for _, v := range append([]string{s.Value}, s.Old...) {
 			values = append(values, redact.Value{Name: s.Name, Data: []byte(v)})
@@ -30,15 +30,14 @@ func maskValues(secrets []egress.Secret) []redact.Value {
 	return values
 }
 
-// Redact adds to what is redacted of a sandbox, before its gateway gets the values.
-// What was redacted stays redacted.
+// Redact adds values to a sandbox's redactor, before the gateway gets them. Values that are
+// redacted already stay so.
 func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) error {
 	added, err := s.add(id, maskValues(secrets), maskOptions(p))
 	if err != nil {
 		return fmt.Errorf("redaction of %s: %w", id, err)
 	}
-	// Asked only now: a sandbox that ends in between has its mask dropped either by
-	// its end or here.
+	// Only now: if the sandbox ends in between, either its end or this call drops the redactor.
 	if _, known := s.deps.Known(id); added && !known {
 		s.Forget(id)
 	}
@@ -59,22 +58,22 @@ func (s *Service) add(id string, values []redact.Value, options sandbox.MaskOpti
 	return added, nil
 }
 
-// Mask returns what is redacted of a sandbox, or nil if that is not known.
+// Mask returns the redactor of a sandbox, or nil if it is not known.
 func (s *Service) Mask(id string) *sandbox.Mask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.masks[id]
 }
 
-// Forget drops what is redacted of a sandbox that has gone.
+// Forget drops the redactor of a sandbox that was removed.
 func (s *Service) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.masks, id)
 }
 
-// Retain keeps the mask of a sandbox that is about to end, for events that are still to
-// be read; Release drops it.
+// Retain keeps the redactor of a sandbox that is about to end, for events that are still to be
+// read; Release drops it.
 func (s *Service) Retain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,15 +82,14 @@ func (s *Service) Retain(id string) {
 	}
 }
 
-// Release drops the mask of an ended sandbox.
+// Release drops the redactor of an ended sandbox.
 func (s *Service) Release(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ended, id)
 }
 
-// Recall finds out what to redact of a sandbox, unless it is known. The lock of the ID
-// must be held.
+// Recall creates the redactor of a sandbox if there is none. The lock of the ID must be held.
 func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 	if s.Mask(r.ID) != nil {
 		return nil
@@ -103,8 +101,9 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 	return s.learn(ctx, r, p)
 }
 
-// Relearn takes over a policy that another process has put into force. While its values
-// cannot be found out nothing of the sandbox passes, so that none is shown.
+// Relearn creates the redactor again after another process has put another policy into force. While
+// the values cannot be resolved, all output of the sandbox is withheld, so that none of them is
+// shown.
 func (s *Service) Relearn(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
 	p, err := s.Compile(r.Access)
 	if err == nil {
@@ -124,8 +123,8 @@ func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) er
 	return err
 }
 
-// Settle follows a policy that redacts less, once it is in force. Streams that run
-// keep what they had.
+// Settle switches to a policy that redacts less, once it is in force. Open streams keep their
+// redactor.
 func (s *Service) Settle(id string, p *policy.Policy) {
 	m := s.Mask(id)
 	if m == nil {
@@ -136,18 +135,17 @@ func (s *Service) Settle(id string, p *policy.Policy) {
 	}
 }
 
-// Unavailable is the error for data of a sandbox for which it is not known what to
-// redact.
+// Unavailable is the error for data of a sandbox whose secrets are not known.
 func (s *Service) Unavailable(id string, err error) error {
-	s.deps.Log.Warn("data of a sandbox refused: what to redact is not known", "sandbox", id, "err", err)
+	s.deps.Log.Warn("data of a sandbox refused: its secrets cannot be redacted", "sandbox", id, "err", err)
 	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
-		"what must be masked in this sandbox's data cannot be found out, so that none of it is passed on").
+		"the secrets in this sandbox's data cannot be redacted, so that none of it is passed on").
 		WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
 }
 
-// Unseen is what must not be seen in lines of a sandbox that the audit log holds. It
-// takes no lock of the ID: it is asked for while the sandbox is being ended. After an
-// error nothing that its programs choose may be written.
+// Unseen returns the redactor for a sandbox's lines in the audit log. It does not take the lock of
+// the ID, because it is called while the sandbox is being ended. After an error nothing that the
+// sandbox's programs choose may be written.
 func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
 	digest, _ := s.deps.Known(id)
 	s.mu.Lock()
@@ -161,7 +159,7 @@ func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, e
 	if err != nil && (m == nil || fault.KindOf(err) != fault.NotFound) {
 		return nil, err
 	}
-	// Another process may have made it, or have changed what it may use.
+	// Another process may have created the sandbox, or changed its policy.
 	if m == nil || digest != "" && digest != r.PolicyDigest {
 		fresh, err := s.MaskOf(ctx, r)
 		if err != nil {
@@ -177,7 +175,7 @@ func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, e
 	}, nil
 }
 
-// MaskOf finds what to redact of a sandbox by its row, whether it runs or not.
+// MaskOf returns the redactor of a sandbox from its row, whether the sandbox runs or not.
 func (s *Service) MaskOf(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
 	p, err := s.Compile(r.Access)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// NameValues gives the values of a sandbox's own a name that was never used: a row that
-// names them can then never mean others, whenever a process dies.
+// NameValues stores a sandbox's own values under a name that was never used before. So a row that
+// has the name can never refer to other values, whenever a process dies.
 func NameValues(a sandbox.Access) sandbox.Access {
 	a.Own = ""
 	if len(a.Values) > 0 {
@@ -17,8 +17,7 @@ func NameValues(a sandbox.Access) sandbox.Access {
 	return a
 }
 
-// Reseal keeps the values of an access that replaces another, and returns it without
-// them.
+// Reseal seals the values of an access that replaces another, and returns it without them.
 func (s *Service) Reseal(ctx context.Context, id string, before, next sandbox.Access) (sandbox.Access, error) {
 	if len(next.Values) == 0 {
 		if next.Own != before.Own {
@@ -34,7 +33,7 @@ func (s *Service) Reseal(ctx context.Context, id string, before, next sandbox.Ac
 	return next, nil
 }
 
-// Seal keeps the values of an access.
+// Seal seals the values of an access.
 func (s *Service) Seal(ctx context.Context, id string, a sandbox.Access) error {
 	if len(a.Values) == 0 {
 		return nil
@@ -45,7 +44,7 @@ func (s *Service) Seal(ctx context.Context, id string, a sandbox.Access) error {
 	return s.deps.Sealed.Keep(ctx, id, a.Own, a.Values)
 }
 
-// DropValues forgets the values of a sandbox's own, except those of one name.
+// DropValues removes a sandbox's own values, except those under one name.
 func (s *Service) DropValues(ctx context.Context, id, except string) error {
 	if s.deps.Sealed == nil {
 		return nil

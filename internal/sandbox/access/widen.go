@@ -12,16 +12,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// widenHold is how long a change that needs a person waits for one.
+// widenHold is how long a change that needs an approval waits for it.
 const widenHold = 20 * time.Second
 
-// CarefulLevel is the level under which a running sandbox's policy is not
-// made wider by one person alone.
+// CarefulLevel is the level under which one person alone cannot make a running sandbox's policy
+// wider.
 const CarefulLevel = "strict"
 
-// MayWiden asks people about a change that would let a strict sandbox do what
-// its policy does not let it do now. What is asked is bound to the very
-// policy that the change comes to, so that nothing else can be slipped in.
+// MayWiden asks for approval of a change that lets a strict sandbox do what its policy does not
+// allow now. The approval is bound to the resulting policy, so that no other change can use it.
 func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
 	if r.PolicyLevel != CarefulLevel {
 		return nil
@@ -43,7 +42,7 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		return nil
 	}
 	if s.deps.Questions == nil {
-		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server asks no one")
+		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server has no approvers")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)

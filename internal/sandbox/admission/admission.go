@@ -1,12 +1,11 @@
-// Package admission owns the order in which sandboxes are started: how many may
-// start at once on this machine, who is next, how long the wait will be, and
-// which requests are refused because it would be too long.
+// Package admission owns the order in which sandboxes are started: how many may start at once on
+// this machine, which is next, how long the wait will be, and which requests are refused because it
+// would be too long.
 //
-// Starting a sandbox keeps a processor busy. If a hundred start at once, each
-// takes a hundred times as long, and all of them reach their time limits
-// together. In a queue the same work takes the same time in total, the first
-// caller is served at once, and a request that cannot be served in time is
-// refused before it has cost anything.
+// Starting a sandbox keeps a processor busy. If a hundred start at once, each takes a hundred times
+// as long, and all of them reach their time limits together. In a queue the same work takes the
+// same time in total, the first caller is served at once, and a request that cannot be served in
+// time is refused before it has cost anything.
 package admission
 
 import (
@@ -26,9 +25,8 @@ const (
 	// for each processor leaves some of their time unused; beyond four, starts
 	// only make each other slower.
 	slotsPerProcessor = 4
-	// backgroundLeast is how much background work may be done at once beside no
-	// caller: with one piece, loading a language would keep the pool from anything
-	// else for seconds.
+	// backgroundLeast is how many pieces of background work may run at once while no caller waits.
+	// With only one, loading a language would block the pool for seconds.
 	backgroundLeast = 2
 )
 
@@ -39,27 +37,27 @@ type Options struct {
 	AtOnce int
 	// MaxWaiting bounds how many callers may wait. One key may have half of them.
 	MaxWaiting int
-	// MaxWait is the longest expected wait with which a caller is queued.
+	// MaxWait is the longest expected wait at which a caller is still queued.
 	MaxWait time.Duration
-	// Machine limits the starts of all processes on this machine together. Nil
-	// limits those of this Queue alone.
+	// Machine limits the starts of all processes on this machine together. If it is nil, only those
+	// of this Queue are limited.
 	Machine *Machine
-	// Log is told when the number of starts at once changes.
+	// Log receives a message when the number of starts at once changes.
 	Log *slog.Logger
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
 
-// Ask describes the work that asks to be admitted.
+// Ask describes the work to be admitted.
 type Ask struct {
-	// Key is who asks. Keys take turns, so that none waits for all that another
-	// has asked for.
+	// Key identifies the caller. Keys take turns, so that one does not wait for everything that
+	// another has requested.
 	Key string
-	// Label is what the caller calls its request, and Sandbox what is started.
-	// Both are only shown.
+	// Label is the caller's name for the request, and Sandbox is the sandbox to start. Both are for
+	// display.
 	Label, Sandbox string
-	// Always queues the request whatever the expected wait: a refusal would cost
-	// more than a wait, because what is to be started would be lost.
+	// Always queues the request whatever the expected wait is: a refusal would lose what is to be
+	// started, which is worse than a wait.
 	Always bool
 }
 
@@ -73,9 +71,9 @@ type Queue struct {
 
 	mu      sync.Mutex
 	limit   limit
-	service average // time of one start
+	service average // duration of one start
 	lines   rotation
-	others  map[*entry]int // starts of other processes that an admitted caller waits for
+	others  map[*entry]int // starts of other processes ahead of an admitted caller
 	running int            // callers that were admitted and are not done
 	spare   int            // background work that was admitted and is not done
 	totals  Totals
@@ -119,9 +117,9 @@ type Turn struct {
 	queue   *Queue
 	began   time.Time
 	caller  bool
-	release func()      // of the machine's slot
-	late    *time.Timer // gives the place away
-	passed  sync.Once   // the place is the next one's
+	release func()      // releases the machine's slot
+	late    *time.Timer // gives the turn's place to the next caller
+	passed  sync.Once   // the place belongs to the next caller
 	once    sync.Once
 }
 
@@ -141,7 +139,7 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 		if q.leave(e) {
 			return nil, context.Cause(ctx)
 		}
-		// Admitted at the same moment: the turn passes on.
+		// Admitted at the same moment: pass the turn on.
 	}
 	t := &Turn{queue: q, caller: true, release: func() {}}
 	if err := context.Cause(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// begin admits one, which must be at once.
+// begin admits one caller, which must not have to wait.
 func begin(t *testing.T, q *Queue, key string) *Turn {
 	t.Helper()
 	turn, err := q.Admit(t.Context(), Ask{Key: key})
@@ -23,11 +23,11 @@ func begin(t *testing.T, q *Queue, key string) *Turn {
 	return turn
 }
 
-// served has one start that takes that long.
+// served runs one start of that duration.
 func serve(t *testing.T, q *Queue, d time.Duration) {
 	t.Helper()
 	turn := begin(t, q, "first")
-	time.Sleep(d) // of the bubble's clock
+	time.Sleep(d) // of the synctest bubble's clock
 	turn.Done(true)
 }
 
@@ -67,8 +67,8 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 	})
 }
 
-// order admits callers of these keys, one after the other, while the queue is
-// busy, and returns in which order they are served.
+// order admits callers of these keys, one after the other, while the queue is busy, and returns the
+// order in which they are served.
 func order(t *testing.T, q *Queue, keys ...string) (served []string) {
 	t.Helper()
 	busy := begin(t, q, "busy")
@@ -140,7 +140,7 @@ func TestPlaces(t *testing.T) {
 		if own := q.Places("b", false); len(own) != 2 {
 			t.Errorf("b sees %d places, want its own 2", len(own))
 		}
-		// A new key comes after the first caller of each other one: third place.
+		// A new key comes after the first caller of each other key: third place.
 		if s := q.Status(); s.Waiting != 5 || s.Starting != 2 || s.AtOnce != 2 || s.Wait != 1500*time.Millisecond {
 			t.Errorf("status %+v", s)
 		}
@@ -165,7 +165,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 			group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: key}) })
 			synctest.Wait()
 			if key == "b" {
-				// One key has no more than half, so that others find room.
+				// One key may fill at most half of the queue, so that others find room.
 				overloaded(t.Context(), t, q, "a")
 			}
 		}
@@ -239,7 +239,7 @@ func TestBackgroundWorkComesLast(t *testing.T) {
 			t.Error("more background work than there are places")
 		}
 		second.Done(true)
-		// What is under way in the background keeps no caller waiting.
+		// Running background work does not delay a caller.
 		a, b := begin(t, q, "a"), begin(t, q, "a")
 		pool.Done(true)
 		if q.Try() != nil {

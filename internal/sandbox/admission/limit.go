@@ -3,12 +3,11 @@ package admission
 import "time"
 
 const (
-	// windowLeast is how many starts are counted at least before the number of
-	// starts at once is changed, and windowRounds how many for each of them: fewer
-	// would measure chance.
+	// windowLeast is the least number of starts that are counted before the limit changes, and
+	// windowRounds the number of starts per place: fewer would measure chance.
 	windowLeast  = 12
 	windowRounds = 4
-	// better is by how much the rate must have changed to count as a difference.
+	// better is the least relative change of the rate that counts as a difference.
 	better = 0.05
 )
 
@@ -21,7 +20,7 @@ type limit struct {
 	now, least, most int
 
 	direction int
-	rate      float64 // starts per second of the window before, or 0
+	rate      float64 // starts per second in the previous window, or 0
 	began     time.Time
 	finished  int
 }
@@ -67,7 +66,7 @@ func (l *limit) completed(now time.Time, waiting bool) bool {
 	before := l.now
 	l.now = min(max(l.now+l.direction, l.least), l.most)
 	if l.now == before {
-		// At an end: the next step, if any, leads away from it.
+		// At an end of the range: the next step leads away from it.
 		l.direction = -l.direction
 	}
 	l.rate, l.began, l.finished = rate, now, 0

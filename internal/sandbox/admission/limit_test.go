@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// climb feeds a limit with a machine that makes rate(limit) starts per second and
-// returns the limits that it had for its last windows.
+// climb simulates a machine that makes rate(limit) starts per second, and returns the limits of the
+// last windows.
 func climb(l *limit, rate func(int) float64) (lowest, highest int) {
 	now := time.Unix(1e9, 0)
 	lowest = 1 << 30

@@ -13,23 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine limits how many sandboxes the processes of one user start at once on
-// this machine: servers, commands and tests. It is a directory with a file for
-// each slot, which a process locks while it starts a sandbox, and a file for each
-// ticket, which one locks while it waits. The kernel drops the locks of a process
-// that dies, so none of them is ever left behind.
+// Machine limits how many sandboxes the processes of one user start at once on this machine:
+// servers, commands and tests. It is a directory with a file for each slot, which a process locks
+// while it starts a sandbox, and a file for each ticket, which a process locks while it waits. The
+// kernel drops the locks of a process that dies, so none is left behind.
 type Machine struct {
 	dir   string
 	slots int
-	still time.Duration // with no progress of others for so long, none is expected
+	still time.Duration // after so long without progress of others, none is expected
 	drawn atomic.Int64  // tickets of this process
 }
 
 const (
 	slotPrefix   = "slot-"
 	ticketPrefix = "ticket-"
-	// A process that waits looks again after pollLeast, and less and less often
-	// down to pollMost.
+	// A waiting process polls after pollLeast, and less and less often down to pollMost.
 	pollLeast = 2 * time.Millisecond
 	pollMost  = 20 * time.Millisecond
 	// standstill is longer than a start may take.
@@ -47,13 +45,13 @@ func MachineDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("crannog-%d-starts", os.Geteuid()))
 }
 
-// OpenMachine opens a directory, which it makes if it is not there.
+// OpenMachine opens a Machine's directory, and creates it if it does not exist.
 func OpenMachine(dir string, slots int) (*Machine, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("slots for starts: %w", err)
 	}
-	// Where the parent is writable for all, another user could have made it and
-	// could hold every slot for ever.
+	// If the parent is writable for all, another user could have created the directory and could
+	// hold every slot for ever.
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
 		return nil, fmt.Errorf("slots for starts: %w", err)
@@ -126,7 +124,7 @@ func (m *Machine) take() (release func()) {
 			return nil
 		}
 		if lock(fd) == nil {
-			return func() { _ = unix.Close(fd) } // which drops the lock
+			return func() { _ = unix.Close(fd) } // this drops the lock
 		}
 		_ = unix.Close(fd)
 	}
@@ -141,8 +139,8 @@ type ticket struct {
 	fd        int
 }
 
-// draw makes a ticket. It is locked before it has a name, so that no other
-// process takes it for one whose process is dead.
+// draw creates a ticket. It locks the file before the file has a name, so that no other process
+// takes it for a dead process's ticket.
 func (m *Machine) draw() (*ticket, error) {
 	fd, err := unix.Open(m.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -169,8 +167,8 @@ func (t *ticket) end() {
 	_ = unix.Close(t.fd)
 }
 
-// ahead counts the processes' tickets that are older than this one, or all if
-// this is "". It removes tickets of dead processes.
+// ahead counts the tickets that are older than this one, or all if this is "". It removes tickets
+// of dead processes.
 func (m *Machine) ahead(own string) (int, error) {
 	dir, err := os.Open(m.dir)
 	if err != nil {

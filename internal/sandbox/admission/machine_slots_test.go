@@ -37,13 +37,13 @@ func hold(what, dir string) int {
 		return 3
 	}
 	_, _ = os.Stdout.WriteString("held\n")
-	// Until it is killed or the test has gone. With select{} the runtime would end the
-	// process as one that can never go on.
+	// It holds it until it is killed or the test has ended. With select{} the runtime would report
+	// a deadlock.
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
-// other starts another process that holds something, and returns how to kill it.
+// other starts another process that holds something, and returns a function that kills it.
 func other(t *testing.T, what, dir string) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -186,8 +186,7 @@ func TestTicketsAreServedInOrderAndGoWithTheirProcess(t *testing.T) {
 	}
 }
 
-// A process that is stopped with a slot, or with the oldest ticket, keeps others
-// waiting for a while only.
+// A process that is stopped with a slot, or with the oldest ticket, delays others only for a while.
 func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
 	for _, what := range []string{"slot", "ticket"} {
 		t.Run(what, func(t *testing.T) {

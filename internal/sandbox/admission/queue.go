@@ -45,7 +45,7 @@ func (q *Queue) Check(ctx context.Context, key string) error {
 // held.
 func (q *Queue) refuse(ctx context.Context, key string) error {
 	if q.lines.count >= q.maxWaiting {
-		return q.overloaded(fmt.Sprintf("%d sandboxes wait to be started, and more may not wait", q.lines.count), q.lines.count/4)
+		return q.overloaded(fmt.Sprintf("%d sandboxes wait to be started, which is the most that may wait", q.lines.count), q.lines.count/4)
 	}
 	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
 		return q.overloaded(fmt.Sprintf("%d sandboxes of this key wait to be started, which is the most that one key may have", own), own/4)
@@ -69,8 +69,8 @@ func (q *Queue) refuse(ctx context.Context, key string) error {
 	return nil
 }
 
-// overloaded is a refusal that a later try may escape: when so many of those
-// that wait have been started.
+// overloaded returns the error of a refusal with the time after which a retry may succeed: when
+// excess waiting callers have been served.
 func (q *Queue) overloaded(text string, ahead int) error {
 	after, known := q.expected(max(ahead, 1))
 	if !known || after < time.Second {
@@ -81,7 +81,7 @@ func (q *Queue) overloaded(text string, ahead int) error {
 		WithHint(fmt.Sprintf("try again in %s, or raise max_queued or max_queue_wait", after)).WithRetryAfter(after)
 }
 
-// excess is how many starts take that long. q.mu must be held.
+// excess returns how many starts take that long. q.mu must be held.
 func (q *Queue) excess(d time.Duration) int {
 	if q.service.value <= 0 {
 		return 1
@@ -102,9 +102,8 @@ func (q *Queue) leave(e *entry) bool {
 	return true
 }
 
-// dispatch admits those that are next while there is room for them. q.mu must be
-// held. Background work that has begun does not keep a caller waiting: it cannot
-// be interrupted, and may take seconds.
+// dispatch admits the next callers while there are free places. q.mu must be held. Running
+// background work does not delay a caller: it cannot be interrupted, and may take seconds.
 func (q *Queue) dispatch() {
 	for q.running < q.limit.now {
 		e := q.lines.next()
@@ -117,8 +116,8 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// behind notes how many starts of other processes come before that of an admitted
-// caller; a negative number ends its wait.
+// behind records how many starts of other processes come before that of an admitted caller; a
+// negative number ends its wait.
 func (q *Queue) behind(e *entry, ahead int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,9 +136,9 @@ const (
 	patienceUnknown = time.Minute
 )
 
-// patience is how long a start keeps its place. Without it, an attacker could
-// resume a few snapshots whose guest stands still and keep all other keys from
-// starting anything until their time limits are reached, again and again.
+// patience returns how long a start keeps its place. Without a limit, an attacker could resume a
+// few snapshots whose guest hangs, and keep all other keys from starting anything until the time
+// limits are reached, again and again.
 func (q *Queue) patience() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +148,7 @@ func (q *Queue) patience() time.Duration {
 	return max(patienceFactor*q.service.value, patienceLeast)
 }
 
-// served notes a start that succeeded.
+// served records a successful start.
 func (q *Queue) served(began time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -39,7 +39,7 @@ func (r *rotation) add(e *entry) {
 	r.lines = append(r.lines, &line{key: e.ask.Key, entries: []*entry{e}})
 }
 
-// next takes out the caller whose turn it is, or returns nil.
+// next removes and returns the caller whose turn it is, or returns nil.
 func (r *rotation) next() *entry {
 	if len(r.lines) == 0 {
 		return nil
@@ -55,7 +55,7 @@ func (r *rotation) next() *entry {
 	return e
 }
 
-// remove takes out a caller, and reports whether it was there.
+// remove removes a caller, and reports whether it was there.
 func (r *rotation) remove(e *entry) bool {
 	at := r.find(e.ask.Key)
 	if at < 0 {
@@ -80,8 +80,8 @@ func (r *rotation) waiting(key string) int {
 	return 0
 }
 
-// place returns the place of the caller at an index of the line at another: 1 is
-// the next.
+// place returns the overall place of the caller at an index of the line at another index: 1 is the
+// next.
 func (r *rotation) place(at, index int) int {
 	ahead := index
 	for i, l := range r.lines {

@@ -4,11 +4,11 @@ import "time"
 
 // Status describes a Queue at one moment.
 type Status struct {
-	AtOnce      int           // how many may start at once now
+	AtOnce      int           // greatest number of starts at once now
 	Starting    int           // callers whose sandbox is being started
 	Background  int           // background work that is being done
 	Waiting     int           // callers that wait
-	MaxWaiting  int           // how many may
+	MaxWaiting  int           // greatest number that may wait
 	ServiceTime time.Duration // of one start, averaged; 0 before the first
 	// Wait is the expected wait of a caller that comes now with a key that has
 	// none waiting; 0 before the first start has been measured.
@@ -16,7 +16,7 @@ type Status struct {
 	Totals Totals
 }
 
-// Place is where one caller stands in a Queue.
+// Place is a caller's place in a Queue.
 type Place struct {
 	Label, Sandbox string
 	Place          int           // 1 is the next
@@ -24,8 +24,7 @@ type Place struct {
 	Expected       time.Duration // from now on; 0 before the first start has been measured
 }
 
-// expected returns how long the caller at a place has to wait, if that can be
-// said. q.mu must be held.
+// expected returns how long the caller at a place will wait, if that is known. q.mu must be held.
 func (q *Queue) expected(place int) (time.Duration, bool) {
 	if q.service.value == 0 {
 		return 0, false
@@ -47,8 +46,8 @@ func (q *Queue) Status() Status {
 	return s
 }
 
-// Places returns where the callers of a key stand, or with all those of every
-// key: first those that wait only for other processes, then the queue.
+// Places returns the places of the callers of a key, or of all keys if all is set: first those that
+// only wait for other processes, then the queue.
 func (q *Queue) Places(key string, all bool) []Place {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package audited carries out callers' requests with an entry of each in the audit log.
+// Package audited executes callers' requests and writes an audit entry for each.
 package audited
 
 import (
@@ -11,15 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// Service is a lifecycle.Service for callers: each request that changes something, and
-// each that is refused, has one entry that names who made it. What a request shows
-// without changing anything has none.
+// Service is a lifecycle.Service for callers: each request that changes something, and each that is
+// refused, gets one audit entry that names the caller. Requests that only read get none.
 type Service struct {
 	*lifecycle.Service
 	log *auditlog.Log
 }
 
-// NewService makes a lifecycle.Service that writes into the same audit log.
+// NewService wraps a lifecycle.Service that writes into the same audit log.
 func NewService(d lifecycle.Deps) (*Service, error) {
 	s, err := lifecycle.NewService(d)
 	if err != nil {
@@ -28,53 +27,53 @@ func NewService(d lifecycle.Deps) (*Service, error) {
 	return &Service{s, d.Audit}, nil
 }
 
-// AuditLog is where the service writes. Requests that are not of sandboxes write there too,
-// so that one bound holds for all refused ones.
+// AuditLog returns the service's audit log. Requests that are not about sandboxes are written there
+// too, so that one limit applies to all refused requests.
 func (s *Service) AuditLog() *auditlog.Log { return s.log }
 
-// Refused writes that a request was refused before it reached the service, at most so
-// many a minute.
+// Refused writes an entry for a request that was refused before it reached the service, up to a
+// limit per minute.
 func (s *Service) Refused(actor, what, outcome string) { s.log.Refused(actor, what, outcome) }
 
 func (s *Service) begin(ctx context.Context, who sandbox.Principal, name, ref string) (context.Context, *auditlog.Action) {
 	return s.log.Begin(ctx, who.Actor(), name, ref)
 }
 
-// Create makes a sandbox and returns when it is ready.
+// Create creates a sandbox and returns when it is ready.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, auditlog.Create, req.Name)
 	sb, err := s.Service.Create(ctx, who, req)
 	return sb, a.Commit(ctx, err)
 }
 
-// Remove ends a sandbox and keeps its row; of one that had ended before, or is paused,
-// it drops everything.
+// Remove ends a sandbox and keeps its row. For one that has ended or is paused, it removes
+// everything.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
 	ctx, a := s.begin(ctx, who, "remove", ref)
 	return a.Finish(ctx, s.Service.Remove(ctx, who, ref))
 }
 
-// Forget ends a sandbox, if it runs, and drops its row.
+// Forget ends a sandbox, if it runs, and removes its row.
 func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
 	ctx, a := s.begin(ctx, who, "forget", ref)
 	return a.Finish(ctx, s.Service.Forget(ctx, who, ref))
 }
 
-// Prune drops what has ended and what nothing refers to.
+// Prune removes ended sandboxes and what nothing refers to.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error) {
 	ctx, a := s.begin(ctx, who, "prune", "")
 	out, err := s.Service.Prune(ctx, who)
 	return out, a.Finish(ctx, err)
 }
 
-// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+// SetTimeout sets a sandbox's end to d from now. Zero ends it now.
 func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "timeout", ref)
 	sb, err := s.Service.SetTimeout(ctx, who, ref, d)
 	return sb, a.Finish(ctx, err)
 }
 
-// Extend lets a sandbox end after d from now if that is later than its end.
+// Extend sets a sandbox's end to d from now, unless that is earlier than its present end.
 func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "extend", ref)
 	sb, err := s.Service.Extend(ctx, who, ref, d)

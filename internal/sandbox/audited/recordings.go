@@ -13,10 +13,10 @@ type Recordings struct {
 	audited *Service
 }
 
-// Recordings decides about recordings of what commands printed.
+// Recordings manages recordings of the output of commands.
 func (s *Service) Recordings() *Recordings { return &Recordings{s.Service.Recordings(), s} }
 
-// KeepRecordings keeps what was recorded of a sandbox beyond its end.
+// KeepRecordings keeps a sandbox's recordings beyond its end.
 func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
 	ctx, a := r.audited.begin(ctx, who, "recordings.keep", ref)
 	out, err := r.Service.KeepRecordings(ctx, who, ref)
@@ -26,7 +26,7 @@ func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, 
 	return out, a.Commit(ctx, err)
 }
 
-// DiscardRecordings drops recordings that were kept.
+// DiscardRecordings removes recordings that were kept.
 func (r *Recordings) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
 	ctx, a := r.audited.begin(ctx, who, "recordings.discard", id)
 	return a.Finish(ctx, r.Service.DiscardRecordings(ctx, who, id))

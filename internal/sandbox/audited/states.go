@@ -14,14 +14,14 @@ func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, 
 	return sb, a.Finish(ctx, err)
 }
 
-// Resume lets a paused sandbox go on for d.
+// Resume resumes a paused sandbox for d.
 func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	ctx, a := s.begin(ctx, who, "resume", ref)
 	sb, resumed, err := s.Service.Resume(ctx, who, ref, d)
 	return sb, resumed, a.Finish(ctx, err)
 }
 
-// ResumeFiles boots a paused sandbox anew, with its files.
+// ResumeFiles boots a paused sandbox anew with its files.
 func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	ctx, a := s.begin(ctx, who, "resume", ref)
 	sb, resumed, err := s.Service.ResumeFiles(ctx, who, ref, d)
@@ -35,14 +35,14 @@ func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, r
 	return forks, a.Commit(ctx, err)
 }
 
-// Rollback puts a sandbox back to a snapshot.
+// Rollback returns a sandbox to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "rollback", ref)
 	sb, err := s.Service.Rollback(ctx, who, ref, snapshot)
 	return sb, a.Finish(ctx, err)
 }
 
-// Reset puts a sandbox back to its start.
+// Reset returns a sandbox to its start.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "reset", ref)
 	sb, err := s.Service.Reset(ctx, who, ref)

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Create is the name of the action that makes a sandbox. Its entry is written together
-// with that of the start, so that creating waits for the disk once.
+// Create is the name of the action that creates a sandbox. Its entry is written together with that
+// of the start, so that creating waits for the disk only once.
 const Create = "create"
 
-// Action is one request of a caller. It has one entry, whatever comes of it.
+// Action is one request of a caller. It has one entry, whatever its outcome.
 type Action struct {
 	log     *Log
 	actor   string
@@ -22,27 +22,27 @@ type Action struct {
 	ref     string
 	sandbox string
 	began   time.Time
-	written bool // that it succeeded
+	written bool // whether it succeeded
 }
 
-// actionKey carries the action to where it is found out which sandbox it is about, and
-// where other entries name their actor. Nothing is decided by it.
+// actionKey is the context key of the action. Through it the code that finds the sandbox tells the
+// action which one it is, and other entries get their actor. No decision depends on it.
 type actionKey struct{}
 
-// Begin begins a caller's request. ref is what the caller calls the sandbox.
+// Begin starts the action of a caller's request. ref is the caller's name for the sandbox.
 func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Context, *Action) {
 	a := &Action{log: l, actor: actor, name: name, ref: ref, began: time.Now()}
 	return context.WithValue(ctx, actionKey{}, a), a
 }
 
-// About notes which sandbox the action of a context is about.
+// About records which sandbox the action of a context is about.
 func About(ctx context.Context, id string) {
 	if a := of(ctx); a != nil && a.sandbox == "" {
 		a.sandbox = id
 	}
 }
 
-// Actor returns who acts in a context.
+// Actor returns the actor of a context.
 func Actor(ctx context.Context) string {
 	if a := of(ctx); a != nil {
 		return a.actor
@@ -56,8 +56,8 @@ func of(ctx context.Context) *Action {
 	return a
 }
 
-// Commit writes the entry of the action that the context carries, if it has none yet,
-// so that what it did can be undone if the audit log refuses the entry.
+// Commit writes the entry of the context's action, if it has none yet, so that the action can be
+// undone if the audit log refuses the entry.
 func Commit(ctx context.Context) error {
 	if a := of(ctx); a != nil {
 		return a.Commit(ctx, nil)
@@ -65,8 +65,8 @@ func Commit(ctx context.Context) error {
 	return nil
 }
 
-// AppendStart writes the entries of a sandbox's start, and with them that of the action
-// that creates it. A fork is one action of many sandboxes and has an entry of its own.
+// AppendStart writes the entries of a sandbox's start, together with that of the action that
+// creates it. A fork is one action for many sandboxes and gets an entry of its own.
 func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft) error {
 	a := of(ctx)
 	if a == nil || a.name != Create {
@@ -80,8 +80,8 @@ func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft)
 	return nil
 }
 
-// Commit writes what came of an action. It returns the action's error, or that of the
-// audit log, in which case the caller takes back what it did.
+// Commit writes the outcome of an action. It returns the action's error, or that of the audit log;
+// in the latter case the caller undoes what it did.
 func (a *Action) Commit(ctx context.Context, err error) error {
 	if err != nil {
 		a.failed(err)
@@ -99,7 +99,7 @@ func (a *Action) Commit(ctx context.Context, err error) error {
 	return nil
 }
 
-// Finish is Commit for what stays done whether or not the audit log takes the entry.
+// Finish is Commit for an action that is not undone if the audit log refuses the entry.
 func (a *Action) Finish(ctx context.Context, err error) error {
 	if err != nil {
 		a.failed(err)
@@ -111,7 +111,7 @@ func (a *Action) Finish(ctx context.Context, err error) error {
 	return nil
 }
 
-// failed writes that the action failed. What anybody can cause is bounded.
+// failed writes that the action failed. Failures that any client can cause are limited.
 func (a *Action) failed(err error) {
 	if common(err) {
 		a.log.refuse(a.draft(err))
@@ -122,7 +122,7 @@ func (a *Action) failed(err error) {
 	}
 }
 
-// maxRef bounds how much of a caller's words an entry holds.
+// maxRef limits how much of the caller's text an entry holds.
 const maxRef = 100
 
 func (a *Action) draft(err error) audit.Draft {

@@ -18,7 +18,7 @@ func newLog(t *testing.T) (*auditlog.Log, *audittest.Record) {
 	return auditlog.New(r, slog.New(slog.NewTextHandler(t.Output(), nil))), r
 }
 
-// actions returns the actions of a kind of outcome, by their names.
+// actions returns the actions with an outcome, by their names.
 func actions(t *testing.T, r *audittest.Record) (list []payload.Action) {
 	t.Helper()
 	for _, e := range r.Entries() {
@@ -34,7 +34,7 @@ func actions(t *testing.T, r *audittest.Record) (list []payload.Action) {
 	return list
 }
 
-// An action has one entry, also if what carries it out has committed it already.
+// An action has one entry, even if its implementation has committed it already.
 func TestAnActionHasOneEntry(t *testing.T) {
 	l, r := newLog(t)
 	ctx, a := l.Begin(t.Context(), "alice", "fork", "web")
@@ -58,8 +58,8 @@ func TestAnActionHasOneEntry(t *testing.T) {
 	}
 }
 
-// The entry of a creation is written in one piece with that of the start; of any other
-// action it is not, since a fork starts many sandboxes.
+// The entry of a creation is written together with that of the start. The entry of another action
+// is not, since a fork starts many sandboxes.
 func TestACreationIsWrittenWithItsStart(t *testing.T) {
 	for name, want := range map[string]int{auditlog.Create: 2, "fork": 1} {
 		l, r := newLog(t)
@@ -76,8 +76,8 @@ func TestACreationIsWrittenWithItsStart(t *testing.T) {
 	}
 }
 
-// What the audit log refuses does not happen, unless it must; then what is missing is
-// counted, and the count is written as soon as the log works again.
+// If the audit log refuses an entry, the action does not happen, unless it must. Then the missing
+// entry is counted, and the count is written as soon as the log works again.
 func TestARefusalStopsOrIsCounted(t *testing.T) {
 	l, r := newLog(t)
 	r.Fail(func(audit.Draft) bool { return true })
@@ -101,7 +101,7 @@ func TestARefusalStopsOrIsCounted(t *testing.T) {
 	}
 }
 
-// Anybody can be refused as often as they like: it costs at most so many entries a minute.
+// Any client can be refused any number of times: it costs at most so many entries a minute.
 func TestRefusalsAreBounded(t *testing.T) {
 	l, r := newLog(t)
 	for range 500 {

@@ -1,6 +1,6 @@
-// Package auditlog writes what a service does, and what its callers ask of it, into the
-// audit log: entries that must be durable before something happens, entries that must
-// not stop it, and at most so many a minute of requests that are refused.
+// Package auditlog writes what a service does, and what its callers request, into the audit log:
+// entries that must be durable before something happens, entries that must not stop it, and a
+// limited number of entries per minute about refused requests.
 package auditlog
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Server is the actor of what happens without a caller.
+// Server is the actor of events without a caller.
 const Server = "server"
 
-// finishTimeout bounds an entry that is written even if the caller goes away.
+// finishTimeout limits the time for an entry that is written even if the caller goes away.
 const finishTimeout = 30 * time.Second
 
 // Log writes the entries of one service. It is safe for concurrent use.
@@ -27,7 +27,7 @@ type Log struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// lost counts entries of what had to happen although the audit log refused them.
+	// lost counts the entries of actions that had to happen although the audit log refused them.
 	lost    uint64
 	refused refused
 }
@@ -38,10 +38,10 @@ func New(to audit.Recorder, log *slog.Logger) *Log { return &Log{recorder: to, l
 // Recorder is the audit log itself.
 func (l *Log) Recorder() audit.Recorder { return l.recorder }
 
-// Note writes before something happens that need not wait for the disk.
+// Note writes an entry before something happens, without waiting for the disk.
 func (l *Log) Note(drafts ...audit.Draft) error { return l.recorder.Note(drafts...) }
 
-// Append writes before something happens that must not happen without an entry.
+// Append writes an entry, durably, before something happens that must not happen without it.
 func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
 	if err := l.recorder.Append(ctx, drafts...); err != nil {
 		return err
@@ -50,9 +50,9 @@ func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
 	return nil
 }
 
-// AppendAnyway writes about what happens whether the audit log takes the entry or not:
-// a full disk must not keep a dangerous sandbox alive. Entries that it does not take
-// are counted, and the count is written when it works again.
+// AppendAnyway writes an entry about something that happens even if the audit log refuses the
+// entry: a full disk must not keep a dangerous sandbox alive. Refused entries are counted, and the
+// count is written when the log works again.
 func (l *Log) AppendAnyway(ctx context.Context, drafts ...audit.Draft) {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
@@ -85,7 +85,7 @@ func (l *Log) reportLost(ctx context.Context) {
 	}
 }
 
-// Tick writes what has waited for its time.
+// Tick writes entries that are due.
 func (l *Log) Tick(ctx context.Context) {
 	l.mu.Lock()
 	over := l.refused.over(time.Now())
@@ -99,7 +99,7 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 }
 
-// common reports whether anybody can cause a failure as often as they like.
+// common reports whether any client can cause a failure any number of times.
 func common(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Invalid:
@@ -114,8 +114,8 @@ func Entry(ctx context.Context, kind audit.Kind, sandbox string, data any) audit
 	return audit.Draft{Kind: kind, Sandbox: sandbox, Actor: Actor(ctx), Data: data}
 }
 
-// Refused writes that a request was refused before it reached the service, at most so
-// many a minute.
+// Refused writes an entry for a request that was refused before it reached the service, up to a
+// limit per minute.
 func (l *Log) Refused(actor, what, outcome string) {
 	const most = 200
 	if len(what) > most {

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 )
 
-// Bounds of the entries about refused requests. Without them, a client that has no key
-// could fill the disk.
+// Limits of the entries about refused requests. Without them, a client without a key could fill the
+// disk.
 const (
 	refusedEvery = time.Minute
 	refusedMost  = 60
@@ -20,7 +20,7 @@ type refused struct {
 	count int64
 }
 
-// over begins a new minute and returns how many of the last had no entry.
+// over begins a new minute and returns how many refusals of the last one had no entry.
 func (r *refused) over(now time.Time) int64 {
 	if now.Sub(r.since) < refusedEvery {
 		return 0
@@ -30,7 +30,7 @@ func (r *refused) over(now time.Time) int64 {
 	return over
 }
 
-// refuse writes about a request that was refused, or counts it.
+// refuse writes an entry about a refused request, or counts it.
 func (l *Log) refuse(d audit.Draft) {
 	now := time.Now()
 	l.mu.Lock()
@@ -57,7 +57,7 @@ func (l *Log) reportOver(over int64) {
 	d := audit.Draft{Kind: audit.Action, Actor: Server, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}}
 	if err := l.recorder.Note(d); err != nil {
 		l.mu.Lock()
-		l.refused.count += over // reported with the next
+		l.refused.count += over // reported with the next one
 		l.lost++
 		l.mu.Unlock()
 	}

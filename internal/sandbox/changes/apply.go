@@ -15,11 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Apply brings changes of the workspace into the host directory that the
-// sandbox shows.
+// Apply writes changes of the workspace into the host directory that it was made from.
 func (s *Service) Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error) {
 	if req.DryRun {
-		return s.apply(ctx, who, ref, req) // a look
+		return s.apply(ctx, who, ref, req) // only a comparison
 	}
 	ctx, d := s.audit.Begin(ctx, who, "apply", ref)
 	out, err := s.apply(ctx, who, ref, req)
@@ -31,8 +30,9 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 		return sandbox.Applied{}, err
 	}
 	if !who.Local {
-		// A key is for sandboxes. The directory is the machine's user's.
-		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine bring changes into its directories").
+		// A key gives access to sandboxes. The directory belongs to the user of the server's
+		// machine.
+		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine apply changes to its directories").
 			WithHint("export them instead: crannog export")
 	}
 	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
@@ -41,7 +41,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	if o.base.Outside == nil {
-		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that changes could come out to").
+		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory, so that changes cannot be applied").
 			WithHint("crannog export writes them to a file")
 	}
 	set, err := o.compare(ctx, true, false)
@@ -65,8 +65,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 		return sandbox.Applied{}, err
 	}
 	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
-		// Before they are there, so that what cannot be recorded or signed for
-		// does not come.
+		// Before the files are written, so that nothing comes out without an entry and a signature.
 		c.chosen, out.Applied = come, come
 		err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
 		if err == nil && req.Provenance {
@@ -76,7 +75,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	})
 	if err != nil {
 		if len(now) > 0 && !o.kept {
-			// The files of the workspace came, and the repository's did not.
+			// The files of the workspace were written, and those of the repository were not.
 			err = errors.Join(err, s.manifests.Amend(o.record.ID, now))
 		}
 		return sandbox.Applied{}, err
@@ -89,15 +88,15 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	} else {
 		s.source.Log(ctx, o.record.ID, "changes applied")
 	}
-	// They are there. If that cannot be noted, the next look takes them for
-	// somebody else's.
+	// The files are written. If that cannot be recorded, the next comparison takes them for another
+	// process's changes.
 	if err := s.manifests.Amend(o.record.ID, now); err != nil {
-		s.log.Warn("what was applied is not noted", "sandbox", o.record.ID, "err", err)
+		s.log.Warn("applied changes not recorded", "sandbox", o.record.ID, "err", err)
 	}
 	return out, nil
 }
 
-// Export writes changes to a file that has no name.
+// Export writes changes to an unnamed file.
 func (s *Service) Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
 	ctx, d := s.audit.Begin(ctx, who, "export", ref)
 	out, err := s.export(ctx, who, ref, req)
@@ -109,7 +108,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
 	}
 	if s.kept == nil {
-		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service exports nothing")
+		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service has no exports")
 	}
 	o, err := s.open(ctx, who, ref, req.ChangesRequest)
 	if err != nil {
@@ -127,7 +126,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 		return nil, err
 	}
 	if len(c.chosen) == 0 {
-		return nil, fault.New(fault.NotFound, "nothing_to_export", "nothing that may come out is changed")
+		return nil, fault.New(fault.NotFound, "nothing_to_export", "there are no changes that may come out")
 	}
 	if c.decision.Effect == egress.Deny {
 		return nil, exportDenied(c.decision)
@@ -137,8 +136,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 			return nil, err
 		}
 	}
-	// A grant is not spent on what cannot be written. Until it is, the file is
-	// ours alone.
+	// A grant is not used for what cannot be written. Until then the file is not shared.
 	out, err := s.write(ctx, o, &c, req.Format)
 	if err != nil {
 		return nil, err
@@ -161,8 +159,8 @@ const (
 	formatPatch = "patch"
 )
 
-// write stages what was chosen and makes the file of it. What is chosen then
-// has the sums of what is in the file.
+// write stages the choice and writes the file from it. Afterwards the choice has the checksums of
+// the file's content.
 func (s *Service) write(ctx context.Context, o *comparison, c *choice, format string) (_ *sandbox.Exported, err error) {
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {
@@ -171,7 +169,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 	defer func() { err = errors.Join(err, draft.Abort()) }()
 	list := c.chosen
 	if format == formatPatch {
-		// A patch knows directories only by what is in them.
+		// A patch contains directories only by their files.
 		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
 	}
 	list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, changeset.Bounds{})
@@ -189,7 +187,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	// Whatever happens, the bytes go with the last descriptor.
+	// Whatever happens, the content goes with the last descriptor.
 	if err := draft.Files.Remove(name); err != nil {
 		return nil, err
 	}
@@ -215,7 +213,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 	}, nil
 }
 
-// staged are changes as they were staged, where they were.
+// staged returns the changes as they were staged, under their own paths.
 func staged(all, some []changeset.Change) []changeset.Change {
 	by := make(map[string]changeset.Change, len(some))
 	for _, c := range some {
@@ -238,12 +236,12 @@ func onlyDirectory(c changeset.Change) bool {
 	return e.Type == changeset.Dir
 }
 
-// patch is whole or an error: what does not fit into one is named.
+// patch returns an error if not all changes fit into a patch, and names those that do not.
 func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
 	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changeset.Bounds{})
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, held a sealed secret before, or whose earlier content is not known", len(left), left[0].Path).
+	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: files that are binary or very large, that contained a secret before, or whose earlier content is not known", len(left), left[0].Path).
 		WithHint("export a tar, or name the other paths")
 }

@@ -1,6 +1,6 @@
-// Package changes compares the files of a sandbox with what they were, and brings what
-// it changed out: into the host's directory, as an export, with a signed statement,
-// or beyond the sandbox's end as retained changes.
+// Package changes compares the files of a sandbox with an earlier state, and brings the changes
+// out: into the host's directory, as an export, with a signed statement, or as retained changes
+// beyond the sandbox's end.
 package changes
 
 import (
@@ -20,15 +20,15 @@ import (
 
 // Source finds sandboxes and opens their files for reading.
 type Source interface {
-	// Resolve returns the row of the sandbox that a caller means and may see.
+	// Resolve returns the row of the sandbox that a caller names and may see.
 	Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
-	// Snapshot returns the snapshot that a caller means and may use.
+	// Snapshot returns the snapshot that a caller names and may use.
 	Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error)
 	// Policy compiles the policy that is in force under an access.
 	Policy(a sandbox.Access) (*policy.Policy, error)
-	// HostBinds returns what of the host a sandbox's instance shows.
+	// HostBinds returns the files of the host that a sandbox's instance shows.
 	HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error)
-	// Open makes the files of a sandbox readable. A paused one is read in a copy.
+	// Open makes the files of a sandbox readable. For a paused sandbox it opens a copy.
 	Open(ctx context.Context, r sandbox.Row) (Opened, error)
 	// OpenSnapshot makes the files of a snapshot readable in a copy.
 	OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (Opened, error)
@@ -41,21 +41,21 @@ type Source interface {
 	Unchanged(ctx context.Context, r sandbox.Row) bool
 	// Log adds to the sandbox's own log.
 	Log(ctx context.Context, id, message string)
-	// Forget drops what an ended sandbox's retained changes were compared with, unless
-	// something else needs it.
+	// Forget removes the earlier state that an ended sandbox's retained changes were compared with,
+	// unless it is still needed.
 	Forget(id, copied string) error
-	// DropRecording drops what the commands of an ended sandbox printed.
+	// DropRecording removes the recordings of an ended sandbox.
 	DropRecording(ctx context.Context, id string) error
 }
 
-// Opened is a sandbox whose guest answers about its files.
+// Opened is a sandbox whose guest answers requests about its files.
 type Opened struct {
 	Row   sandbox.Row
-	Mask  *sandbox.Mask // what must not come out; nil masks nothing
+	Mask  *sandbox.Mask // redacts what comes out; nil redacts nothing
 	Close func() error  // nil if there is nothing to close
 }
 
-// Audit writes the audit entries of what comes out.
+// Audit writes the audit entries about changes that come out.
 type Audit interface {
 	// Begin starts the entry of a caller's request.
 	Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, Action)
@@ -71,26 +71,26 @@ type Audit interface {
 type Action interface {
 	// Commit writes the outcome, and returns an error if it cannot be written.
 	Commit(ctx context.Context, err error) error
-	// Finish writes the outcome of what stays done whether or not it can be written.
+	// Finish writes the outcome of an action that is not undone if it cannot be written.
 	Finish(ctx context.Context, err error) error
 }
 
-// Deps is what a Service is made of. Source, Audit and Log are required.
+// Deps is what a Service needs. Source, Audit and Log are required.
 type Deps struct {
 	Source Source
 	Audit  Audit
 	Log    *slog.Logger
-	// Approvals decides where a policy asks people. Without it that is Denied.
+	// Approvals decides where a policy requires approval. Without it such requests are Denied.
 	Approvals sandbox.Questions
-	// Manifests note what workspaces were, Copies holds copies of workspaces, Retained
-	// what ended sandboxes have changed, and Journals is a directory for what is being
-	// applied. Without them nothing is compared, retained or applied.
+	// Manifests record the initial state of workspaces, Copies holds copies of workspaces, Retained
+	// holds what ended sandboxes have changed, and Journals is a directory for applies in progress.
+	// Without them nothing is compared, retained or applied.
 	Manifests *workspace.Manifests
 	Copies    *workspace.Copies
 	Retained  *retained.Store
 	Journals  string
-	// Provenance signs for what comes out, and Version is what it then says of this
-	// program. Without it nothing is signed for.
+	// Provenance signs statements about what comes out, with Version as this program's version.
+	// Without it nothing is signed.
 	Provenance *provenance.Keys
 	Version    string
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Bounds of one answer. The digest is over all changes.
+// Limits of one answer. The digest covers all changes.
 const (
 	maxShown     = 20_000
 	maxShownText = 32 << 20
 )
 
-// Changes compares the files of a sandbox with what they were.
+// Changes compares the files of a sandbox with an earlier state.
 func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ sandbox.ChangeSet, err error) {
 	in, err := policy.Chosen(req.Paths)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 		list, out.Truncated = list[:maxShown], true
 	}
 	if slices.ContainsFunc(list, func(c changeset.Change) bool { return c.Text != "" }) {
-		// What is in files is out once somebody has read it.
+		// Showing the content of files is an export too.
 		if err := s.audit.Note(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
 			return sandbox.ChangeSet{}, err
 		}
@@ -62,9 +62,9 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	return out, nil
 }
 
-// shows reports whether the text of a file may appear in a diff. A file that the
-// policy denies to export does not leave as a diff either. A file that needs an
-// approval does, because the approver has to see it.
+// shows reports whether the text of a file may appear in a diff. A file that the policy denies to
+// export must not leave as a diff either. A file that needs an approval may appear, because the
+// approver has to see it.
 func (o *comparison) shows(path string) bool {
 	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
 }
@@ -79,7 +79,7 @@ func (o *comparison) takes(path string) bool {
 	return o.policy.Takes(path)
 }
 
-// choice is what of the changes somebody wants, and may have.
+// choice is the part of the changes that a caller wants and may have.
 type choice struct {
 	chosen, left []changeset.Change
 	digest       string
@@ -87,8 +87,8 @@ type choice struct {
 	decision     egress.Decision
 }
 
-// choose finds what may come out of all that is changed: the floor first, then
-// what the policy names, then what is wanted.
+// choose selects what may come out of all changes: first by the rules that always hold, then by the
+// policy, then by the request.
 func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
 	in, err := policy.Chosen(paths)
 	if err != nil {
@@ -100,8 +100,8 @@ func (o *comparison) choose(all []changeset.Change, paths []string, protected, o
 		return inside(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
 	})
 	for _, c := range chosen {
-		// A directory that is taken along for what is in it is wanted as well,
-		// and its flags count as much.
+		// A directory that is included because of its files counts as requested, and so do its
+		// flags.
 		if !protected && (c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)) || c.Refused() {
 			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
 		}
@@ -111,7 +111,7 @@ func (o *comparison) choose(all []changeset.Change, paths []string, protected, o
 	return out, nil
 }
 
-// choiceOf is a choice of exactly these changes.
+// choiceOf returns a choice of exactly these changes.
 func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	out := choice{chosen: chosen, digest: digest}
 	for _, c := range chosen {
@@ -123,11 +123,11 @@ func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	return out
 }
 
-// settleExport has the policy's word on a choice: it returns the approval that was
-// spent, or why nothing comes out. What comes is to be recorded first.
+// settleExport applies the policy to a choice: it returns the approval that was used, or why
+// nothing comes out. The caller writes the audit entry before anything comes out.
 func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
-		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not those that were shown any more").
+		return "", fault.New(fault.Conflict, "changes_moved", "the changes have changed since they were shown").
 			WithHint("look at them again: crannog diff")
 	}
 	switch c.decision.Effect {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sinceStart is what changes are compared with if nothing else is named.
+// sinceStart is the default state that changes are compared with.
 const sinceStart = "start"
 
 // comparison is the source of a sandbox's changes: its current files, their earlier
@@ -25,21 +25,21 @@ type comparison struct {
 	dir    string
 	since  string
 	kept   bool
-	// git is the repository that the workspace shares, or nil. Its files are among the
-	// changes under the name of a repository of the workspace's own.
+	// git is the comparison of the repository that the workspace shares, or nil. Its files appear
+	// among the changes as if the repository were the workspace's own .git.
 	git *comparison
-	// mask is of what comes out of a sandbox that there is. In what was kept of
-	// one, all is masked already; masked are the files in which something was.
+	// mask redacts what comes out of an existing sandbox. Retained changes are redacted already;
+	// masked lists the files that were.
 	mask   *sandbox.Mask
 	masked map[string]changeset.Conflict
 	undo   []func() error
-	// Of the turn to compare: when it ends, and how it is given back.
+	// The end of this comparison's turn, and the function that gives the turn back.
 	until   time.Time
 	done    func() error
 	service *Service
 }
 
-// close lets go of everything, the last first.
+// close closes everything, the last first.
 func (o *comparison) close() error {
 	var errs []error
 	for _, f := range slices.Backward(o.undo) {
@@ -48,16 +48,16 @@ func (o *comparison) close() error {
 	return errors.Join(errs...)
 }
 
-// compare is called once and ends the comparison's turn, so that no other export waits
-// while a person decides about what it found.
+// compare is called once. It ends the comparison's turn, so that no other export waits while a
+// person decides about this one.
 func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changeset.Set, err error) {
 	defer func() { err = errors.Join(err, o.done()) }()
 	ctx, cancel := inTime(ctx, o.until)
 	defer cancel()
 	opts := changeset.Options{Dir: o.dir, Lines: lines, Text: text}
 	if o.showsHost() {
-		// What is hidden was covered or removed before any program ran: the sandbox did
-		// not remove it, and its text is none that comes out.
+		// Hidden files were masked or removed before any program ran, so the sandbox did not remove
+		// them, and their text must not come out.
 		match := o.policy.Files().Matcher()
 		opts.Protected = func(name string) bool { return match.Protected(path.Join(o.dir, name)) }
 		paths := match.ProtectedPaths()
@@ -90,12 +90,12 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 	return set, err
 }
 
-// showsHost reports whether the directory is the workspace, or holds or is in a mount.
+// showsHost reports whether the directory is the workspace, or contains or is within a mount.
 func (o *comparison) showsHost() bool {
 	return o.dir == sandbox.WorkspaceDir || slices.ContainsFunc(o.record.Base.Mounts, func(m sandbox.Mount) bool { return sandbox.Overlap(o.dir, m.Target) })
 }
 
-// remember marks what was masked when it was kept.
+// remember marks the files that were redacted when they were retained.
 func (o *comparison) remember(list []changeset.Change) {
 	for i := range list {
 		c := &list[i]
@@ -110,7 +110,7 @@ func (o *comparison) remember(list []changeset.Change) {
 	}
 }
 
-// shown is what a caller may see of changes.
+// shown returns changes as a caller may see them.
 func (o *comparison) shown(list []changeset.Change) []changeset.Change {
 	out := make([]changeset.Change, len(list))
 	for i, c := range list {

@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxComparing bounds how many comparisons of files go on at once: each holds
-// the lists of several trees, which a sandbox may make as long as it can.
+// maxComparing is how many comparisons may run at once. Each holds the lists of several trees,
+// which a sandbox can make very long.
 const maxComparing = 2
 
-// comparingTime bounds one, or sandboxes that tell of their files a byte at a time
-// would keep everybody else from theirs for ever.
+// comparingTime limits one comparison. Otherwise sandboxes that list their files a byte at a time
+// would block everyone else's comparisons for ever.
 const comparingTime = 5 * time.Minute
 
 // turns are what comparisons wait for.
 type turns chan struct{}
 
-// await waits for a turn, of which the context tells the end, and returns how
-// to give it back.
+// await waits for a turn, and returns a function that gives it back. The context ends with the
+// turn's time.
 func (t turns) await(ctx context.Context) (until time.Time, done func() error, err error) {
 	select {
 	case t <- struct{}{}:
@@ -40,18 +40,18 @@ func (t turns) await(ctx context.Context) (until time.Time, done func() error, e
 	}, nil
 }
 
-// inTime is a context that ends with the time of a comparison.
+// inTime returns a context that ends with the time of a comparison.
 func inTime(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, until,
 		fault.Newf(fault.Timeout, "comparison_timeout", "the sandbox's files could not be compared within %s", comparingTime))
 }
 
-// guestPatience is how long a guest may say nothing in the middle of its files.
-// It is silent while it sums up what is large.
+// guestPatience is how long a guest may be silent while it sends its files. It is silent while it
+// computes checksums of large files.
 const guestPatience = 2 * time.Minute
 
-// errGuestSilent is why its stream was cut.
-var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest said nothing of its files for %s", guestPatience)
+// errGuestSilent is the reason for cutting the guest's stream.
+var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent nothing about its files for %s", guestPatience)
 
 // awaited sends a request to the guest and cancels it when the next piece of the
 // answer takes longer than guestPatience. A program with root inside may have
@@ -74,7 +74,7 @@ func awaited(ctx context.Context, ask func(context.Context) (*http.Response, err
 	return res, nil
 }
 
-// silenceOr is err, or that it comes of the guest's silence.
+// silenceOr returns err, or errGuestSilent if that is the cause.
 func silenceOr(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errGuestSilent) {
 		return errGuestSilent

@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// spell is a body of whose pieces each comes after a time, until the request
-// ends.
+// spell is a body that yields each piece after a delay, until the request ends.
 type spell struct {
 	ctx    context.Context
 	pauses []time.Duration
@@ -35,9 +34,9 @@ func (s *spell) Read(b []byte) (int, error) {
 
 func (*spell) Close() error { return nil }
 
-// A guest that says nothing more of its files is not waited for, whether before
-// its answer or in the middle of it. One that says a little at a time is, while
-// its caller is, and a reader may take its time.
+// A guest that stops sending is not waited for, neither before its answer nor in the middle of it.
+// A guest that sends a little at a time is waited for as long as its caller waits, and a reader may
+// take its time.
 func TestSilentGuestsAreNotAwaited(t *testing.T) {
 	const little = guestPatience - time.Second
 	for name, c := range map[string]struct {
@@ -72,7 +71,7 @@ func TestSilentGuestsAreNotAwaited(t *testing.T) {
 			}
 		})
 	}
-	// A caller that goes away is no silence of the guest's.
+	// A caller that goes away does not count as the guest's silence.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -91,7 +90,7 @@ func TestSilentGuestsAreNotAwaited(t *testing.T) {
 	})
 }
 
-// A comparison has its time, of which its context tells the end.
+// A comparison has a time limit, which its context enforces.
 func TestComparisonsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := make(turns, 1)
@@ -110,7 +109,7 @@ func TestComparisonsEnd(t *testing.T) {
 		if _, _, err := all.await(short); fault.CodeOf(err) != "timeout" {
 			t.Error(err)
 		}
-		// Given back twice, it is one turn.
+		// Giving a turn back twice frees only one.
 		if err := errors.Join(done(), done()); err != nil || len(all) != 0 {
 			t.Error(err, len(all))
 		}

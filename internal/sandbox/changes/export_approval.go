@@ -23,17 +23,17 @@ import (
 // later.
 const exportHold = time.Second
 
-// Bounds of what a question lists. The digest is over all of it.
+// Limits of what a question lists. The digest covers everything.
 const (
 	askedPaths = 100
 	askedBytes = 1800
 )
 
-// askExport asks people about exactly these changes. A grant is bound to what
-// the digest names and to where it goes, and is spent here.
+// askExport asks for approval of exactly these changes. A grant is bound to the digest and the
+// destination, and is used up here.
 func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
 	if s.questions == nil {
-		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server asks no one")
+		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server has no approvers")
 	}
 	doc := o.policy.Document().Approvals
 	kind, verb := egress.AskExport, "bring"
@@ -73,8 +73,8 @@ func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to str
 	return "", e
 }
 
-// namesOf names changes for a person: removals first, then what is flagged, as
-// many as fit.
+// namesOf lists the names of changes for a person: removals first, then flagged files, as many as
+// fit.
 func namesOf(all []changeset.Change) string {
 	var b strings.Builder
 	shown := 0
@@ -104,7 +104,7 @@ func namesOf(all []changeset.Change) string {
 	return b.String()
 }
 
-// plainName quotes a name that could pass for more than one.
+// plainName quotes a name that could be read as more than one.
 func plainName(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == ';' || r == '"' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return strconv.QuoteToASCII(name)
@@ -118,14 +118,14 @@ func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *co
 	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
 
-// flaggedBytes bounds the paths that an entry names, which a sandbox chooses: with
-// too many of its longest ones, the entry could not be written.
+// flaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with too
+// many of the longest ones the entry could not be written.
 const flaggedBytes = 32 << 10
 
-// toDiff is the target of an export that was shown as text.
+// toDiff is the destination of an export that was shown as text.
 const toDiff = "diff"
 
-// exportDraft is the entry of what comes out.
+// exportDraft returns the entry of an export.
 func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) audit.Draft {
 	e := payload.Export{
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
@@ -145,16 +145,15 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
 }
 
-// nameRedactor returns how file names, which a sandbox chooses, are written into the
-// audit log and shown to approvers: without values of secrets, even where the policy
-// shows those.
+// nameRedactor returns the redactor for file names, which a sandbox chooses, in the audit log and
+// for approvers: it removes secrets even if the policy shows them inside.
 func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
 	mask := o.mask
 	if o.kept {
 		var err error
 		if mask, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
-			s.log.Warn("names left out: what to mask in them is not known", "sandbox", o.record.ID, "err", err)
-			return func(string) string { return "(left out: what must be masked in it is not known)" }
+			s.log.Warn("file names left out: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
+			return func(string) string { return "(left out: its secrets cannot be redacted)" }
 		}
 	}
 	return mask.Record().String

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
-// gitVerdict is the first hidden and the first protected file that a commit changes.
+// gitVerdict holds the first hidden and the first protected file that a commit changes.
 type gitVerdict struct{ hidden, protected string }
 
 func (v gitVerdict) none() bool { return v == gitVerdict{} }
@@ -20,8 +20,8 @@ func (v *gitVerdict) add(o gitVerdict) {
 	}
 }
 
-// brings finds what the commits of a name change of what is hidden and protected,
-// against what they were made upon; old is what the name meant before.
+// brings returns which hidden and protected files the commits of a reference change, compared with
+// the commits they are based on; old is the reference's earlier target.
 func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
 	if r.err != nil {
 		return gitVerdict{}, r.err
@@ -30,7 +30,7 @@ func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
 	if err != nil || v.none() || r.history.Whole() {
 		return v, err
 	}
-	// Before a reference is held back, it is certain what is new.
+	// Before a reference is held back, the set of new commits must be exact.
 	if err := r.history.Complete(); err != nil {
 		return gitVerdict{}, err
 	}
@@ -49,7 +49,7 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	}
 	if len(bases) == 0 {
 		if old == "" {
-			return gitVerdict{}, nil // a history of its own, which takes nothing's place
+			return gitVerdict{}, nil // an unrelated history, which replaces nothing
 		}
 		was, err := r.history.Find(old)
 		if err != nil {
@@ -65,8 +65,8 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	if err != nil || v.hidden != "" {
 		return v, err
 	}
-	// A commit in between that loses a hidden file loses it where that commit is
-	// checked out, picked, reverted or bisected, whatever a later one puts back.
+	// An intermediate commit that loses a hidden file loses it where that commit is checked out,
+	// picked, reverted or bisected, even if a later commit restores it.
 	made, err := r.history.New(tip)
 	if err != nil {
 		return gitVerdict{}, err
@@ -81,8 +81,8 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	return v, nil
 }
 
-// judgeCommit judges one commit. Only what it changes against a parent is compared with
-// what it was made upon: a merge may take one side's file, and so may what follows it.
+// judgeCommit checks one commit. Only files that differ from a parent are compared with the bases:
+// a merge may take one side's file, and so may later commits.
 func (j *gitJudge) judgeCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
 	if v, ok := r.looked[c]; ok {
 		return v, nil
@@ -120,8 +120,7 @@ func (j *gitJudge) compareCommit(r *judged, inside string, c *objects.Commit) (g
 
 func (j *gitJudge) guarded(inside string) bool { return j.hides(inside) || j.match.Protected(inside) }
 
-// against compares a tree with those that it was made upon. A file that is what it was
-// in one of them is not changed.
+// against compares a tree with its bases. A file that equals that of one base is not changed.
 func (j *gitJudge) against(r *judged, inside string, bases []string, tree string) (v gitVerdict, err error) {
 	changed := map[string]int{}
 	for _, base := range bases {
@@ -147,7 +146,7 @@ func (j *gitJudge) against(r *judged, inside string, bases []string, tree string
 	return v, nil
 }
 
-// first is the one that comes first of two names, of which the one may be none.
+// first returns the alphabetically first of two names, ignoring empty ones.
 func first(a, b string) string {
 	if a == "" || b < a {
 		return b

@@ -20,11 +20,11 @@ func sumOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// maxAlternates bounds the directories that repositories borrow objects from.
+// maxAlternates limits the number of object directories that repositories borrow from.
 const maxAlternates = 16
 
-// hostObjects opens the objects of a repository of the host's, and of those that it
-// borrows from. What is not there is left out.
+// hostObjects opens the objects of a host repository, and of those that it borrows from. Missing
+// ones are left out.
 func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() error, err error) {
 	var open []*os.Root
 	undo = func() error {
@@ -64,7 +64,7 @@ func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() e
 	return found, undo, nil
 }
 
-// knownNames are the commits that references of a repository of the host's name.
+// knownNames returns the commits that the references of a host repository name.
 func knownNames(was *os.Root, dir string) ([]string, error) {
 	var known []string
 	add := func(file, text string) {
@@ -90,7 +90,7 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 		case err != nil:
 			return err
 		case len(known) > maxKnownNames:
-			return fault.New(fault.Exhausted, "git_too_many_refs", "the repository has more references than are looked at")
+			return fault.New(fault.Exhausted, "git_too_many_refs", "the repository has more references than the limit")
 		case d.Type().IsRegular():
 			if text, err := gitfile.Read(was, name, gitfile.MaxLink); err == nil {
 				add(name, string(text))

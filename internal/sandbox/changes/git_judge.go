@@ -17,12 +17,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// scratch makes a private directory for files of a sandbox that are only looked at. If
-// the process is killed, a later start removes it.
+// scratch creates a private directory for files of a sandbox that are only inspected. If the
+// process is killed, a later start removes it.
 func (o *comparison) scratch() (*os.Root, func() error, error) {
 	kept := o.service.kept
 	if kept == nil {
-		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
 	}
 	draft, err := kept.Begin(o.record.ID)
 	if err != nil {
@@ -31,7 +31,7 @@ func (o *comparison) scratch() (*os.Root, func() error, error) {
 	return draft.Files, draft.Abort, nil
 }
 
-// Bounds of what is fetched to be looked into. Beyond, references stay inside.
+// Limits of what is fetched for inspection. References beyond them stay inside.
 const (
 	maxLooked     = 1 << 30
 	maxLookedAt   = 200_000
@@ -39,36 +39,34 @@ const (
 	maxKnownNames = 100_000
 )
 
-// gitJudge looks at what a sandbox changed in git repositories: what comes out as a
-// reference brings commits, and a commit that lacks a hidden file removes it wherever
-// it is checked out or merged.
+// gitJudge inspects what a sandbox changed in git repositories: a reference that comes out brings
+// commits, and a commit that lacks a hidden file removes it wherever it is checked out or merged.
 type gitJudge struct {
 	o       *comparison
 	was     *os.Root // the directory as the sandbox got it
 	match   policy.Matcher
 	hidden  func(inside string) string
 	deny    bool
-	guards  bool // something is hidden or protected
+	guards  bool // the policy hides or protects something
 	set     *changeset.Set
 	byPath  map[string]int
-	files   *os.Root          // what was fetched
-	fetched map[string]string // its names there
+	files   *os.Root          // changes whose content was fetched
+	fetched map[string]string // file names of the fetched content
 	repos   map[string]*judged
 }
 
 // judged is a repository.
 type judged struct {
 	reader  *objects.Reader
-	history *objects.History // of commits that were there
+	history *objects.History // names of commits that existed before
 	known   []string         // their names
 	looked  map[*objects.Commit]gitVerdict
 	err     error
 	undo    []func() error
 }
 
-// judgeGit flags the references whose commits change what the policy hides or
-// protects, and gives indexes what they are to be outside: without marks, and with
-// the hidden files as they are there.
+// judgeGit flags the references whose commits change what the policy hides or protects. It rewrites
+// indexes for the outside: without marks, and with the outside's entries for hidden files.
 func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
 	j := &gitJudge{
@@ -152,8 +150,8 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	return nil
 }
 
-// wanted are the changes whose contents are to be looked at, and whether these are
-// all that is needed: references, indexes, and where there are references, objects.
+// wanted returns the changes whose content has to be inspected, and whether these suffice:
+// references, indexes, and, if there are references, objects.
 func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
@@ -174,13 +172,12 @@ func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole b
 	return list, whole
 }
 
-// objectFile reports whether a path may be one of a repository's objects.
+// objectFile reports whether a path may be an object of a repository.
 func objectFile(name string) bool {
 	return strings.Contains("/"+name, "/objects/")
 }
 
-// place finds the repository of which a path is an index or a reference, and what it
-// is called there. "" is none.
+// place returns the repository to which an index or a reference belongs, and its path there, or "".
 func (j *gitJudge) place(name string) (dir, rest string) {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
@@ -204,8 +201,8 @@ func (j *gitJudge) place(name string) (dir, rest string) {
 	return "", ""
 }
 
-// isRepository reports whether git takes a directory for a repository, or for the
-// part of one that a further work tree has.
+// isRepository reports whether git takes a directory for a repository, or for the private part of a
+// linked work tree.
 func (j *gitJudge) isRepository(dir string) bool {
 	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
 		return true
@@ -226,8 +223,8 @@ func (j *gitJudge) isRepository(dir string) bool {
 	return head
 }
 
-// top is the work tree of a repository, by its path inside. Where that is set
-// elsewhere, patterns that begin with ** match all the same.
+// top returns the work tree of a repository, by its path inside. If core.worktree names another
+// one, patterns that begin with ** match all the same.
 func top(dir string) string {
 	dir = gitfile.Common(dir)
 	if path.Base(dir) == ".git" {
@@ -238,8 +235,8 @@ func top(dir string) string {
 
 func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || j.hidden(inside) != "" }
 
-// unchecked flags a Git reference whose contents cannot be determined. It is denied,
-// or needs an approval, as the policy has it.
+// unchecked flags a git reference whose content cannot be determined. The policy either denies it
+// or requires approval.
 func (j *gitJudge) unchecked(c *changeset.Change) {
 	if j.deny {
 		c.Flags = append(c.Flags, changeset.GitUnchecked)
@@ -254,7 +251,7 @@ func (j *gitJudge) protect(c *changeset.Change, name string) {
 	}
 }
 
-// text is what was fetched of a file.
+// text returns the fetched content of a file.
 func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
 	name, ok := j.fetched[c.Path]
 	if !ok {

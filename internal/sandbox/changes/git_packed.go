@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// unjudged are changes without what was found out about references of git.
+// unjudged returns changes without the flags of git references.
 func unjudged(list []changeset.Change) []changeset.Change {
 	out := slices.Clone(list)
 	for i := range out {
@@ -21,9 +21,9 @@ func unjudged(list []changeset.Change) []changeset.Change {
 	return out
 }
 
-// packed judges references that are gone as files. One that is in the file of packed
-// references with what it was is not gone, and where that file stays inside, neither
-// does its removal come out: the branch would be lost. What is the same is dropped.
+// packed checks references whose files were removed. If packed-refs has the same reference, it
+// still exists; and if packed-refs itself stays inside, the removal must not come out either,
+// because the branch would be lost. Unchanged references are dropped.
 func (j *gitJudge) packed(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]

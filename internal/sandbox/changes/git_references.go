@@ -44,7 +44,7 @@ func (j *gitJudge) reference(c *changeset.Change) {
 	}
 }
 
-// names are the references that a file had.
+// names returns the references that a file contained.
 func (j *gitJudge) names(file string) map[string]string {
 	text, err := gitfile.Read(j.was, file, maxRefFile)
 	if err != nil {
@@ -72,7 +72,7 @@ func refNames(file, text string) map[string]string {
 	return all
 }
 
-// repository opens the objects of a repository, as they were and as they came.
+// repository opens the objects of a repository, the earlier and the fetched ones.
 func (j *gitJudge) repository(dir string) *judged {
 	if r := j.repos[dir]; r != nil {
 		return r
@@ -101,7 +101,7 @@ func (j *gitJudge) repository(dir string) *judged {
 	return r
 }
 
-// cameFiles are objects that came out of the sandbox.
+// cameFiles are object files that were fetched from the sandbox.
 type cameFiles struct {
 	root  *os.Root
 	names map[string]string
@@ -127,8 +127,9 @@ func (f cameFiles) Names() ([]string, error) {
 	return out, nil
 }
 
-// index finds what an index is to be outside. equal says that it tracks what is
-// tracked there, whatever it remembers of the files inside; nil that it stays as it is.
+// index returns the index for the outside. equal reports that it tracks the same files as the
+// outside's, whatever it records about the files inside. A nil index means that the file stays
+// unchanged.
 func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	dir, _ := j.place(c.Path)
 	inside := top(dir)
@@ -136,7 +137,7 @@ func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	data, ok := j.text(c, index.MaxBytes)
 	var mine, theirs *index.Index
 	if ok {
-		mine, _ = index.Parse(data) // what is none is nil
+		mine, _ = index.Parse(data) // malformed data is nil
 	}
 	if j.o.base.Outside != nil {
 		theirs, _ = gitfile.ReadIndex(j.o.base.Outside, c.Path)
@@ -152,7 +153,7 @@ func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	if mine.Same(theirs) {
 		return nil, true
 	}
-	// The next commit outside would bring what is staged there.
+	// The next commit outside would include what is staged there.
 	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
 		j.protect(c, name)
 	}

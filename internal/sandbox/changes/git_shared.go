@@ -29,8 +29,8 @@ func ofGit(name string) (string, bool) { return strings.CutPrefix(name, sandbox.
 // notGit returns the path of a file that is not below .git.
 func notGit(name string) (string, bool) { return name, !isGit(name) }
 
-// splitGit parts entries into those of the work tree and those of the repository, which
-// get their paths there.
+// splitGit separates the entries of the work tree from those of the repository, which get paths
+// relative to the repository.
 func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 	for _, e := range all {
 		if rest, ok := ofGit(e.Path); ok {
@@ -43,13 +43,12 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 	return tree, git
 }
 
-// objectName are the files of objects that come out: loose ones and packs, which are
-// named by what they hold. All else there says how they are to be read.
+// objectName matches the object files that come out: loose ones and packs, which are named by their
+// content. Other files there control how objects are read.
 var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
-// comesOut reports whether a file of a shared repository may come out at all. Other
-// work trees have theirs there, and the main one its own: those are not this
-// sandbox's to change.
+// comesOut reports whether a file of a shared repository may come out at all. The files of other
+// work trees, and of the main one, are not this sandbox's to change.
 func comesOut(g *sandbox.Shared, name string) bool {
 	top, rest, below := strings.Cut(name, "/")
 	switch top {
@@ -57,7 +56,7 @@ func comesOut(g *sandbox.Shared, name string) bool {
 		dir := !below || rest == "pack" || len(rest) == 2
 		return dir || objectName.MatchString(name)
 	case "refs":
-		// References of one work tree only, where it is not this one.
+		// References that belong to another work tree.
 		own, _, _ := strings.Cut(rest, "/")
 		return g.Worktree == "" || own != "bisect" && own != "worktree" && own != "rewritten"
 	case "logs":
@@ -74,7 +73,7 @@ func comesOut(g *sandbox.Shared, name string) bool {
 	return g.Worktree == "" && top != "modules"
 }
 
-// openShared makes the repository that a workspace shares a part of what is compared.
+// openShared adds the repository that a workspace shares to the comparison.
 func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	g := o.record.Base.Git
 	if g == nil || o.dir != sandbox.WorkspaceDir || sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))(g.Target) != "" {
@@ -83,7 +82,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	host, err := os.OpenRoot(g.Source)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Wrap(err, fault.NotFound, "repository_gone", "the repository that the workspace belongs to is not there any more")
+		return fault.Wrap(err, fault.NotFound, "repository_gone", "the repository of the workspace does not exist any more")
 	case err != nil:
 		return fmt.Errorf("open the repository: %w", err)
 	}
@@ -105,7 +104,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	return err
 }
 
-// part is a comparison of a repository's files.
+// part is the comparison of a repository's files.
 func (o *comparison) part(g *sandbox.Shared) *comparison {
 	return &comparison{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
 }
@@ -132,8 +131,8 @@ func (s *Service) copyOf(o *comparison, g *sandbox.Shared) (*os.Root, error) {
 	return top.OpenRoot(rest)
 }
 
-// addRepository adds what is changed in a shared repository to what is changed in its
-// work tree, with the same checks as for a .git of the workspace's own.
+// addRepository adds the changes in a shared repository to those in its work tree, with the same
+// checks as for the workspace's own .git.
 func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, lines, text bool) error {
 	g, shared := o.git, o.record.Base.Git
 	match := o.policy.Files().Matcher()
@@ -152,12 +151,12 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 		return err
 	}
 	part.Changes = slices.DeleteFunc(part.Changes, func(c changeset.Change) bool {
-		// Objects are only added: other work trees may need by now what git took for
-		// needless inside, and a pack that was made anew has what the old ones had.
+		// Objects are only added, never removed: other work trees may need what git removed as
+		// unused inside, and a repacked pack contains what the old ones did.
 		return c.New == nil && (strings.HasPrefix(c.Path, "objects/") || c.Path == path.Join("worktrees", shared.Worktree, "HEAD"))
 	})
 	for i := range part.Changes {
-		// An object has the name of its content, so another content is none of git's.
+		// An object is named by its content, so a changed object is not valid.
 		if c := &part.Changes[i]; c.Op == changeset.Changed && c.New.Type == changeset.Regular && objectName.MatchString(c.Path) {
 			c.Flags = append(c.Flags, changeset.GitUnchecked)
 		}
@@ -175,9 +174,9 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	return nil
 }
 
-// bring applies changes to the workspace, and to the repository that it shares. All
-// that can fail before something is there is done first for both, and ready is called
-// once, with all. It returns what is there now, also with an error.
+// bring applies changes to the workspace and to the repository that it shares. Everything that can
+// fail early is done first for both, and ready is called once, with all changes. It returns the new
+// entries outside, also with an error.
 func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
 	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// guestFiles reads a running sandbox's files through its guest. What leaves it by
-// what is read here passes its mask.
+// guestFiles reads a running sandbox's files through its guest. Data that leaves the sandbox this
+// way is redacted.
 type guestFiles struct {
 	source Source
 	row    sandbox.Row
@@ -41,7 +41,7 @@ func (b guestFiles) Pack(ctx context.Context, req changeset.PackRequest) (io.Rea
 	return b.ask(ctx, guest.PathPack, req)
 }
 
-// maxComplaint bounds what a guest may say about why it cannot.
+// maxComplaint limits the length of a guest's error message.
 const maxComplaint = 4 << 10
 
 func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadCloser, error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// open opens the files that a request is about, and their earlier state. The result must be closed.
+// open opens the files that a request is about, and their earlier state. The caller must close the
+// result.
 func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ *comparison, err error) {
 	o := &comparison{dir: req.Dir, since: req.Since, service: s}
 	if o.dir == "" {
@@ -30,8 +31,8 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 		return nil, fault.New(fault.Invalid, "dir_invalid", "dir is an absolute path inside, without . and .., and not / itself")
 	}
 	if strings.HasPrefix(o.dir, sandbox.WorkspaceDir+"/") {
-		// What is protected, named or run by itself is told by paths from the
-		// workspace on, and the template knows nothing of what began there.
+		// Rules about protected, exported and executed files use paths relative to the workspace,
+		// and the template has no earlier state of the workspace.
 		return nil, fault.New(fault.Invalid, "dir_invalid", "what is below "+sandbox.WorkspaceDir+" is compared as a part of it").
 			WithHint("leave the directory out, and name paths: crannog diff SANDBOX src/")
 	}
@@ -53,7 +54,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	ctx, cancel := inTime(ctx, o.until)
 	defer cancel()
 	if maybeKept {
-		// One that is not forgotten is meant by its name too.
+		// The sandbox's row exists, so it can also be found by its name.
 		if found, keptErr := s.openRetained(who, cmp.Or(r.ID, ref), o); found || keptErr != nil {
 			return o, keptErr
 		}
@@ -91,7 +92,7 @@ func (s *Service) openBox(ctx context.Context, o *comparison) error {
 	return nil
 }
 
-// openSnapshot makes a snapshot what the files are compared with.
+// openSnapshot compares the files with a snapshot.
 func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *comparison) error {
 	n, err := s.source.Snapshot(ctx, who, o.since)
 	if err != nil {
@@ -113,19 +114,19 @@ func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *co
 	return err
 }
 
-// openStart makes the sandbox's start what its files are compared with.
+// openStart compares the sandbox's files with its start.
 func (s *Service) openStart(ctx context.Context, o *comparison) error {
 	if o.dir != sandbox.WorkspaceDir {
 		return s.openTemplate(ctx, o)
 	}
 	r := o.record
 	if r.Workspace == "" {
-		return nil // it began empty
+		return nil // it started empty
 	}
 	host, err := os.OpenRoot(r.Workspace)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Wrap(err, fault.NotFound, "workspace_gone", "the directory that the sandbox shows is not there any more")
+		return fault.Wrap(err, fault.NotFound, "workspace_gone", "the host directory of the sandbox does not exist any more")
 	case err != nil:
 		return fmt.Errorf("open the workspace: %w", err)
 	}
@@ -153,8 +154,8 @@ func (s *Service) openStart(ctx context.Context, o *comparison) error {
 	return s.openShared(ctx, o)
 }
 
-// openTemplate compares a directory other than the workspace with what the
-// template has there. What is mounted below it on either side is left out.
+// openTemplate compares a directory other than the workspace with the template. Mounts below it on
+// either side are left out.
 func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 	if err := o.record.Base.CheckRebuildable(); err != nil {
 		return err
@@ -183,9 +184,9 @@ func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 		return fmt.Errorf("open the template: %w", err)
 	}
 	o.undo = append(o.undo, top.Close)
-	was, err := top.OpenRoot(path.Join(".", rest)) // a mount of a file is none
+	was, err := top.OpenRoot(path.Join(".", rest)) // a mounted file is left out
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is all new
+		return nil // all of it is new
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unsupported, "dir_not_comparable", "the template's directory cannot be compared")
@@ -196,14 +197,14 @@ func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 	return err
 }
 
-// openManifest reads what the workspace was when the sandbox began.
+// openManifest reads the manifest of the workspace as it was at the sandbox's start.
 func (s *Service) openManifest(o *comparison) error {
 	if s.manifests == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no workspaces")
 	}
 	m, err := s.manifests.Find(o.record.ID)
 	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {
-		return nil // the copy itself is its earlier state
+		return nil // the copy itself is the earlier state
 	}
 	if err != nil {
 		return err

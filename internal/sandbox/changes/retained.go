@@ -14,12 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// keptBounds are what one run may leave: what is larger is for a sandbox that
-// is kept itself.
+// keptBounds limit what one run may leave. For larger changes the sandbox itself has to be kept.
 var keptBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
-// KeepChanges keeps what is changed below the workspace beyond the sandbox's
-// end.
+// KeepChanges retains the changes below the workspace beyond the sandbox's end.
 func (s *Service) KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
 	ctx, d := s.audit.Begin(ctx, who, "changes.keep", ref)
 	out, err := s.keepChanges(ctx, who, ref)
@@ -40,7 +38,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	defer func() { err = errors.Join(err, o.close()) }()
 	r := o.record
 	if o.kept || r.Workspace == "" {
-		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that its changes could come out to")
+		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory to which its changes could be applied")
 	}
 	if s.source.Unchanged(ctx, r) {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
@@ -63,10 +61,9 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	// What never comes out is kept as a line and not as content, and what is
-	// called after a secret not even so. What may be seen of the rest is known
-	// now: later, values may be gone.
-	// References of git are judged again when they are to come out.
+	// A change that is never exported is kept as a line without content, and a file whose name
+	// contains a secret not at all. The rest is redacted now, because the values may be gone later.
+	// References of git are checked again when they are exported.
 	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
 	if list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
@@ -74,7 +71,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	}
 	files := len(list) + len(refused)
 	if left := len(set.Changes) - files; left > 0 {
-		s.log.Warn("not kept: what has a secret's value in its name", "sandbox", r.ID, "files", left)
+		s.log.Warn("not kept: files with a secret in their name", "sandbox", r.ID, "files", left)
 	}
 	if files == 0 {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
@@ -95,8 +92,8 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	return toKept(m), s.Sweep()
 }
 
-// maskedOf are the files in which something was masked. One that was too large to
-// be looked into before may stand for a file with the same secret outside.
+// maskedOf returns the files in which something was redacted. A file that was too large to be
+// inspected before may replace a file with the same secret outside.
 func maskedOf(list []changeset.Change) []retained.Masked {
 	var out []retained.Masked
 	for _, c := range list {
@@ -108,7 +105,7 @@ func maskedOf(list []changeset.Change) []retained.Masked {
 			m.Conflict = changeset.SecretOutside
 		}
 		if m.Conflict != changeset.SecretOutside {
-			m.Conflict = "" // what else there is, a comparison finds again
+			m.Conflict = "" // a comparison finds the others again
 		}
 		out = append(out, m)
 	}
@@ -121,21 +118,22 @@ func toKept(m retained.Meta) sandbox.KeptChanges {
 	}
 }
 
-// mayKeep: what is kept is for the host's directories, and takes its disk.
+// mayKeep refuses callers that may not retain changes: these are for the host's directories, and
+// use its disk.
 func (s *Service) mayKeep(who sandbox.Principal) error {
 	if err := who.Check(); err != nil {
 		return err
 	}
 	if !who.Local {
-		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine keep changes of ended sandboxes")
+		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine retain changes of ended sandboxes")
 	}
 	if s.kept == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
 	}
 	return nil
 }
 
-// ListChanges returns what was kept, newest first.
+// ListChanges returns the retained changes, newest first.
 func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error) {
 	if err := s.mayKeep(who); err != nil {
 		return nil, err
@@ -151,13 +149,13 @@ func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandb
 	return out, nil
 }
 
-// DiscardChanges drops what was kept of a sandbox.
+// DiscardChanges removes the retained changes of a sandbox.
 func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error {
 	ctx, d := s.audit.Begin(ctx, who, "changes.discard", id)
 	return d.Finish(ctx, s.discardChanges(ctx, who, id))
 }
 
-// discardChanges drops what commands printed, too: it is of the same run.
+// discardChanges also removes the recordings of the same run.
 func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id string) error {
 	if err := s.mayKeep(who); err != nil {
 		return err
@@ -168,8 +166,8 @@ func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id 
 	return errors.Join(s.dropKept(id), s.source.DropRecording(ctx, id))
 }
 
-// openRetained opens what was kept of a sandbox that is not there any more. It
-// reports whether there is anything.
+// openRetained opens the retained changes of a sandbox that does not exist any more. It reports
+// whether there are any.
 func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) (bool, error) {
 	m, err := s.kept.Meta(id)
 	if fault.KindOf(err) == fault.NotFound || err == nil && !who.Local {
@@ -179,7 +177,7 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		return false, err
 	}
 	if o.dir != m.Dir || o.since != sinceStart {
-		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; what was kept of it is what it changed in %s since its start", id, m.Dir)
+		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only what it changed in %s since its start was kept", id, m.Dir)
 	}
 	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
 	for _, f := range m.Masked {
@@ -217,7 +215,7 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 	return true, err
 }
 
-// dropKept drops what was kept of a sandbox, with what it was compared with,
+// dropKept removes the retained changes of a sandbox, and the state that they were compared with,
 // unless the sandbox itself still needs that.
 func (s *Service) dropKept(id string) error {
 	copied := ""

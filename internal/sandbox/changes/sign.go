@@ -15,20 +15,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// outApply says that files were brought into a directory.
+// outApply is the output format of an apply.
 const outApply = "apply"
 
-// released is how a choice came out.
+// released describes how a choice was exported.
 type released struct {
 	out      string // tar, patch or apply
-	artifact string // SHA-256 of the file that was written, or ""
+	artifact string // SHA-256 of the written file, or ""
 	approval string
 }
 
-// maySign refuses what could not be signed for before anything is spent on it.
+// maySign refuses a request that could not be signed, before an approval is used for it.
 func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
-		return fault.New(fault.Unsupported, "provenance_unavailable", "this service signs for nothing")
+		return fault.New(fault.Unsupported, "provenance_unavailable", "this service does not sign statements")
 	}
 	n := len(filesOf(chosen))
 	if files && n == 0 {
@@ -37,8 +37,7 @@ func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	return provenance.Fits(n)
 }
 
-// filesOf are the regular files that come out, with the sums that each was
-// checked against, or that it has since something was masked in it.
+// filesOf returns the regular files of an export, with the checksums of the written content.
 func filesOf(chosen []changeset.Change) []provenance.File {
 	var out []provenance.File
 	for _, c := range chosen {
@@ -49,9 +48,9 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 	return out
 }
 
-// attest signs for what comes out. Its export is on record, and is covered by
-// the checkpoint that the statement names; that it was signed is durable before
-// anybody has the signature, so the record has all signatures that there are.
+// attest signs a statement about an export. The export has an audit entry, which the signed
+// tree head in the statement covers. An entry about the signature is durable before the caller gets
+// the signature, so the audit log has all signatures that exist.
 func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
 	point, err := s.audit.Checkpoint(ctx)
 	if err != nil {

@@ -10,13 +10,12 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// textSize is the largest file of a snapshot of which more than the sum is
-// fetched: of larger ones no text is shown.
+// textSize is the size of the largest file of a snapshot whose content is fetched. For larger ones
+// no text is shown.
 const textSize = 16 << 20
 
-// fetchOld makes what a snapshot had what o's files are compared with: the
-// list of it, with the sums of files that are not plainly the same now, and
-// their content in a directory of ours.
+// fetchOld makes a snapshot the state that o's files are compared with: the list of its files, with
+// checksums of those that may differ, and their content in a private directory.
 func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Box) error {
 	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
@@ -58,8 +57,7 @@ func treeOf(ctx context.Context, box changeset.Box, req changeset.TreeRequest) (
 	return changeset.ReadTree(r, changeset.Bounds{})
 }
 
-// differing are the regular files of one tree that another does not plainly
-// have too.
+// differing returns the regular files of one tree that another tree may not have unchanged.
 func differing(was, now []changeset.Entry) [][]byte {
 	there := make(map[string]changeset.Entry, len(now))
 	for _, e := range now {

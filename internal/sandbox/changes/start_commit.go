@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxGitFile bounds what is read of a file of git's.
+// maxGitFile limits how much of a git file is read.
 const maxGitFile = 4 << 20
 
 // commit returns the commit that the workspace was at when the sandbox was created.
@@ -44,9 +44,9 @@ func (o *comparison) commit() string {
 	return ""
 }
 
-// unmoved reads a file of the workspace's host directory that is as it was
-// when the sandbox began. there says that it was or is there at all, in which
-// case nothing else may stand for it.
+// unmoved reads a file of the workspace's host directory that is unchanged since the sandbox
+// started. there reports whether it exists or existed then; if so, no other file may be read
+// instead.
 func (o *comparison) unmoved(name string) (text string, there bool) {
 	var was *changeset.Entry
 	for i := range o.base.Start {
@@ -68,13 +68,13 @@ func (o *comparison) unmoved(name string) (text string, there bool) {
 		return "", true
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxGitFile+1))
-	if err != nil || len(data) > maxGitFile { // what is cut off could end in another name
+	if err != nil || len(data) > maxGitFile { // a truncated name could be another valid one
 		return "", true
 	}
 	return string(data), true
 }
 
-// hash is a commit's name if the text is one, and "" otherwise.
+// hash returns the text if it is a commit's name, and "" otherwise.
 func hash(text string) string {
 	text = strings.TrimSpace(text)
 	if len(text) != 40 && len(text) != 64 || strings.Trim(text, "0123456789abcdef") != "" {

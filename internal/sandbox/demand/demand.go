@@ -1,6 +1,6 @@
-// Package demand owns how many sandboxes of each kind are worth having ready:
-// it counts what is asked for, forgets it in time, and divides a budget of
-// memory. It makes nothing and knows no clock.
+// Package demand owns the decision how many sandboxes of each kind are worth keeping ready: it
+// counts requests, forgets them over time, and divides a memory budget. It creates nothing and has
+// no clock.
 package demand
 
 import (
@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// halfLife is how soon half of what was asked for is forgotten.
+	// halfLife is the time in which half of the counted demand is forgotten.
 	halfLife = 5 * time.Minute
-	// burst is the time within which creations count as one burst: about as
-	// long as it takes to make a few more.
+	// burst is the time within which creations count as one burst: about as long as it takes to
+	// make a few more sandboxes.
 	burst = time.Second
-	// regular is how often a kind must have been asked for lately. Once is
-	// nothing: the next may never come.
+	// regular is the least recent demand for a kind to count. A single request is not enough: the
+	// next may never come.
 	regular = 1.5
-	// cold is what counts as forgotten.
+	// cold is the demand below which a kind is forgotten.
 	cold = 0.2
 )
 
-// Bounds of what is kept ready, whatever the budget, and of what is counted:
-// a caller may ask for another kind each time.
+// Limits of what is kept ready, whatever the budget, and of the kinds that are counted: a caller
+// may request another kind each time.
 const (
 	MaxEach  = 32
 	MaxTotal = 128
@@ -41,7 +41,7 @@ type entry struct {
 	at   time.Time
 	heat float64 // creations, fading with halfLife
 	now  float64 // creations, fading with burst
-	peak float64 // the greatest of now, fading with halfLife
+	peak float64 // the greatest value of now, fading with halfLife
 }
 
 func (e *entry) fade(at time.Time) {
@@ -70,10 +70,10 @@ func (b *Book) Ask(kind string, at time.Time) {
 	e.peak = max(e.peak, e.now)
 }
 
-// Floor names the kinds of which one is always worth having, the first first.
+// Floor names the kinds of which at least one is always worth having, in order of priority.
 func (b *Book) Floor(kinds []string) { b.floors = slices.Clone(kinds) }
 
-// Forget drops all that was counted of a kind that will not be asked for again.
+// Forget drops the counts of a kind that will not be requested again.
 func (b *Book) Forget(kind string) { delete(b.kinds, kind) }
 
 // Known reports whether a kind still counts.
@@ -81,7 +81,7 @@ func (b *Book) Known(kind string) bool {
 	return b.kinds[kind] != nil || slices.Contains(b.floors, kind)
 }
 
-// forget drops what has gone cold, and the coldest where there are too many.
+// forget drops cold kinds, and the coldest if there are too many.
 func (b *Book) forget(at time.Time) {
 	var coldest string
 	least := math.Inf(1)
@@ -98,16 +98,15 @@ func (b *Book) forget(at time.Time) {
 	}
 }
 
-// Share is how many of one kind are to be ready.
+// Share is how many sandboxes of one kind should be ready.
 type Share struct {
 	Kind  string
 	Count int
 }
 
-// Want divides a budget: one of each kind first, the floors before the others
-// and these by their demand, then more of those that bursts are likeliest to
-// need. The order is that in which they are to be made. What a kind costs must
-// be more than nothing.
+// Want divides a budget: first one of each kind, the floors before the others and these by their
+// demand, then more of those that bursts are likeliest to need. The result is in the order in which
+// to make them. The cost of a kind must be positive.
 func (b *Book) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
 	b.forget(at)
 	type wish struct {

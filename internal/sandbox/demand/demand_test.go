@@ -54,7 +54,7 @@ func TestBurstsAreRemembered(t *testing.T) {
 	if got := b.counts(start.Add(5*time.Minute), 1000); got["a"] != MaxEach {
 		t.Errorf("after a burst of 1000: %v", got)
 	}
-	// One after the other needs no more than a burst's worth.
+	// Creations one after the other need no more than a burst's worth.
 	var slow Book
 	at := start
 	for range 1000 {
@@ -83,13 +83,13 @@ func TestFloorsComeFirst(t *testing.T) {
 			t.Errorf("with %d: %s, want %s", budget, got, want)
 		}
 	}
-	// What a floor is asked for beside that counts too.
+	// Other demand for a floor kind counts too.
 	b.Ask("first", start)
 	b.Ask("first", start)
 	if got := b.counts(start, 1000); got["first"] != 2 {
 		t.Errorf("a floor that is asked for: %v", got)
 	}
-	// What costs nothing is not counted, and so not made without end.
+	// A kind without cost is not counted, and so not made without limit.
 	if got := b.Want(start, 100, func(string) int64 { return 0 }); len(got) != 0 {
 		t.Errorf("for nothing: %v", got)
 	}

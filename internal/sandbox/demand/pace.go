@@ -3,30 +3,30 @@ package demand
 import "time"
 
 const (
-	// quiet is how long no sandbox must have been created before a warm one is made
-	// in advance or rehearses. Either would take the processors from the first
-	// commands of the last caller. Where callers follow each other within soon, the
-	// next caller matters more, and the shorter Hasty applies.
+	// quiet is how long no sandbox must have been created before a warm one or a template snapshot
+	// is made in advance. Either would take processor time from the first commands of the last
+	// caller. If the next caller is expected within soon, it matters more, and the shorter Hasty
+	// applies.
 	quiet = 150 * time.Millisecond
 	// Hasty is the shortest time without a creation before a warm sandbox is made.
 	Hasty = 20 * time.Millisecond
 	soon  = time.Second
 )
 
-// Pace determines whether callers leave time to make a warm sandbox. The zero value is ready. It
-// is not safe for concurrent use.
+// Pace determines whether callers leave time to make a warm sandbox. The zero value is ready for
+// use. It is not safe for concurrent use.
 type Pace struct {
-	last    time.Time // when a creation was last under way
-	asked   time.Time // when one was last asked for
-	hurried bool      // that one was asked for soon after the one before
+	last    time.Time // when a creation was last in progress
+	asked   time.Time // when a creation was last requested
+	hurried bool      // whether the last request came soon after the one before
 }
 
-// Ask notes that a caller asks for a sandbox.
+// Ask records that a caller requests a sandbox.
 func (p *Pace) Ask(at time.Time) {
 	p.last, p.asked, p.hurried = at, at, at.Sub(p.asked) < soon
 }
 
-// End notes that a creation or a change of state has ended.
+// End records that a creation or a change of state has ended.
 func (p *Pace) End(at time.Time) { p.last = at }
 
 // Left returns how much longer there must be no creation, if positive.
@@ -52,15 +52,15 @@ type Backoff struct {
 	until time.Time
 }
 
-// Fail notes a failure and returns the pause that begins.
+// Fail records a failure and returns the pause that begins.
 func (b *Backoff) Fail(at time.Time) time.Duration {
 	b.pause = min(max(2*b.pause, FailPause), failPauseMax)
 	b.until = at.Add(b.pause)
 	return b.pause
 }
 
-// Succeed notes a success: the pause after the next failure is the shortest again. One
-// that has begun lasts.
+// Succeed records a success: the pause after the next failure is the shortest again. A pause that
+// has begun continues.
 func (b *Backoff) Succeed() { b.pause = 0 }
 
 // Left returns how much of the pause is left, if positive.

@@ -11,15 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Survey lets the engine write down what became of files. It is called before
-// an instance ends, and does not stop it from ending.
+// Survey makes the engine write events about changed files. It is called before an instance ends,
+// and does not stop it from ending.
 func (s *Service) Survey(ctx context.Context, id string) {
 	if s.spools == nil {
 		return
 	}
 	r, err := s.deps.Rows.Get(ctx, id)
 	if err != nil {
-		return // what has no row has no file either
+		return // without a row there is no events file either
 	}
 	o := s.deps.Observer(r.Engine)
 	if o == nil {
@@ -28,15 +28,15 @@ func (s *Service) Survey(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	err = o.Survey(ctx, id)
-	if err == nil || unknown(err) { // it runs no more
+	if err == nil || unknown(err) { // it does not run any more
 		return
 	}
-	s.deps.Log.Warn("files of a sandbox not looked at", "sandbox", id, "err", err)
+	s.deps.Log.Warn("changed files of a sandbox not surveyed", "sandbox", id, "err", err)
 	s.deps.Audit.AppendAnyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: auditlog.Server, Data: ingest.Gap{Of: "events", Reason: "survey"}})
 }
 
-// Drain takes in the rest of what was written down. What the audit log refuses
-// stays in the files, and is taken in when it works again.
+// Drain ingests the remaining events. Events that the audit log refuses stay in the files, and are
+// ingested when it works again.
 func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	if s.spools == nil {
 		return false
@@ -44,7 +44,7 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	if err := errors.Join(s.spools.Drain(ctx, id, last), s.spools.Leave(id)); err != nil {
-		s.deps.Log.Warn("what a sandbox did is not in the audit log yet", "sandbox", id, "err", err)
+		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
 		s.behind.Store(true)
 		return false
 	}
@@ -61,8 +61,8 @@ func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) 
 	return r.ID != "" && s.Drain(ctx, r.ID, true), nil
 }
 
-// Forget removes a sandbox's files, once everything in them is in the audit log. What
-// cannot be taken in now is looked at again by CatchUp.
+// Forget removes a sandbox's files, once everything in them is in the audit log. CatchUp retries
+// what cannot be ingested now.
 func (s *Service) Forget(ctx context.Context, id string) error {
 	if s.spools == nil {
 		return s.Remove(id)
@@ -73,7 +73,7 @@ func (s *Service) Forget(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	if err := s.spools.Drain(ctx, id, true); err != nil {
-		s.deps.Log.Warn("what a sandbox did is not in the audit log yet", "sandbox", id, "err", err)
+		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
 		s.behind.Store(true)
 		return s.spools.Leave(id)
 	}
@@ -92,7 +92,7 @@ func (s *Service) Remove(id string) error {
 	return err
 }
 
-// Retry is CatchUp where something is known to be left.
+// Retry is CatchUp if something is known to be left.
 func (s *Service) Retry(ctx context.Context) error {
 	if !s.behind.Swap(false) {
 		return nil
@@ -143,8 +143,8 @@ func (s *Service) RemoveEvents(id string) error {
 	return s.spools.Remove(id)
 }
 
-// Exclusive runs write while no other process takes in the events of a sandbox. write is
-// told whether another process may have written the same before.
+// Exclusive runs write while no other process ingests the events of a sandbox. It tells write
+// whether another process may have written the same before.
 func (s *Service) Exclusive(ctx context.Context, id string, write func(again bool) error) error {
 	if s.spools == nil {
 		return write(true)
@@ -156,21 +156,22 @@ func (s *Service) Exclusive(ctx context.Context, id string, write func(again boo
 		s.deps.Log.Warn("events not closed", "sandbox", id, "err", left)
 	}
 	if err != nil {
-		// The disk is full, or who holds the file is stuck. Ending goes first.
-		s.deps.Log.Warn("end of sandbox written without its place being held", "sandbox", id, "err", err)
+		// The disk is full, or the process that holds the file hangs. Ending the sandbox has
+		// priority.
+		s.deps.Log.Warn("end of sandbox written without exclusive access to its events", "sandbox", id, "err", err)
 		return write(true)
 	}
 	return nil
 }
 
-// SweepFlows removes records of sandboxes that nothing else knows.
+// SweepFlows removes flow files of sandboxes that do not exist any more.
 func (s *Service) SweepFlows(ctx context.Context) error {
 	if s.deps.Flows == nil {
 		return nil
 	}
 	return sandbox.Sweep(s.deps.Flows, func(id string) (bool, error) {
 		if s.spools != nil {
-			// CatchUp removes it, once it is in the audit log.
+			// CatchUp removes it once it is in the audit log.
 			if left, err := s.spools.Has(id); err != nil || left {
 				return true, err
 			}

@@ -1,5 +1,5 @@
-// Package intake takes what engines and the egress gateway wrote about sandboxes into
-// the audit log, and keeps their files until the log has everything in them.
+// Package intake ingests what engines and the egress gateway wrote about sandboxes into the audit
+// log, and keeps their files until everything in them is in the log.
 package intake
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// surveyTimeout bounds how long an end waits for what became of files, and
-// for the rest of what was written down.
+// surveyTimeout limits how long the end of a sandbox waits for the survey of files and for its
+// remaining events.
 const surveyTimeout = 5 * time.Second
 
-// Deps is what a Service is made of.
+// Deps is what a Service needs.
 type Deps struct {
-	// Dir is where engines write events of sandboxes. Without it nothing is taken in.
+	// Dir is where engines write events of sandboxes. Without it nothing is ingested.
 	Dir string
-	// Flows are the records of network attachments, or nil.
+	// Flows are the flow files of network attachments, or nil.
 	Flows *flows.Dir
 	Audit *auditlog.Log
 	Rows  Rows
 	Masks Masks
 	// Observer returns an engine's ability to write events, or nil.
 	Observer func(engine string) engine.Observer
-	// Live reports whether this process watches a sandbox, whose files are followed then.
+	// Live reports whether this process watches a sandbox, and so follows its files.
 	Live func(id string) bool
-	// Locked runs a function with the lock of the ID.
+	// Locked runs a function with the lock of the ID held.
 	Locked func(ctx context.Context, id string, do func(context.Context, string) error) error
 	Log    *slog.Logger
 }
@@ -46,10 +46,10 @@ type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 }
 
-// Masks knows what must not be seen in events.
+// Masks returns the redactors for events.
 type Masks interface {
 	Unseen(ctx context.Context, id string) (func(string) string, error)
-	// Retain keeps the mask of a sandbox that ends, and Release drops it.
+	// Retain keeps the redactor of a sandbox that ends, and Release drops it.
 	Retain(id string)
 	Release(id string)
 }
@@ -57,8 +57,8 @@ type Masks interface {
 // Service is safe for concurrent use.
 type Service struct {
 	deps   Deps
-	spools *ingest.Spools // nil takes in nothing
-	behind atomic.Bool    // something was not taken in that could have been
+	spools *ingest.Spools // nil ingests nothing
+	behind atomic.Bool    // whether events were left that can be ingested later
 }
 
 // New returns a Service.
@@ -74,12 +74,12 @@ func New(d Deps) (*Service, error) {
 	hide := func(ctx context.Context, id string) (ingest.Hide, error) { return d.Masks.Unseen(ctx, id) }
 	var err error
 	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Hide: hide, Log: d.Log}); err != nil {
-		return nil, fmt.Errorf("open what engines wrote: %w", err)
+		return nil, fmt.Errorf("open the events of engines: %w", err)
 	}
 	return s, nil
 }
 
-// Close takes in what is known to be left, and lets go of the files.
+// Close ingests what is known to be left, and closes the files.
 func (s *Service) Close(ctx context.Context) error {
 	if s.spools == nil {
 		return nil
@@ -87,20 +87,20 @@ func (s *Service) Close(ctx context.Context) error {
 	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.spools.Close())
 }
 
-// Watches reports whether anything is taken in.
+// Watches reports whether anything is ingested.
 func (s *Service) Watches() bool { return s.spools != nil }
 
-// Flows are the records of network attachments, or nil.
+// Flows returns the flow files of network attachments, or nil.
 func (s *Service) Flows() *flows.Dir { return s.deps.Flows }
 
-// Follow takes in what is written about a running sandbox as it comes.
+// Follow ingests the events of a running sandbox as they are written.
 func (s *Service) Follow(id string) {
 	if s.spools != nil {
 		s.spools.Follow(id)
 	}
 }
 
-// Leave stops following a sandbox that another process sees to.
+// Leave stops following a sandbox that another process follows.
 func (s *Service) Leave(id string) error {
 	if s.spools == nil {
 		return nil
@@ -108,8 +108,8 @@ func (s *Service) Leave(id string) error {
 	return s.spools.Leave(id)
 }
 
-// Open opens the file into which the engine writes what programs do; nil is
-// none. The caller closes it.
+// Open opens the file into which the engine writes events, or returns nil if there is none. The
+// caller closes it.
 func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 	if s.spools == nil {
 		return nil, nil
@@ -119,12 +119,12 @@ func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 		return nil, err
 	}
 	if s.deps.Observer(r.Engine) == nil {
-		return nil, f.Close() // an engine that sees nothing takes none
+		return nil, f.Close() // an engine without an observer needs none
 	}
 	return f, nil
 }
 
-// Retain keeps what to redact of a sandbox whose events are still to be read.
+// Retain keeps the redactor of a sandbox whose events are still to be read.
 func (s *Service) Retain(id string) {
 	if s.spools != nil {
 		s.deps.Masks.Retain(id)

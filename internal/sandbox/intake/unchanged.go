@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// unchangedBytes is how many events are read to see that nothing was changed: what
-// did more is compared.
+// unchangedBytes is how many bytes of events are read to find that nothing was changed. If there
+// are more, the files are compared.
 const unchangedBytes = 8 << 20
 
 // Unchanged reports whether the instance's kernel saw no change below the workspace since
@@ -41,7 +41,7 @@ func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
 	return untouched(events.NewReader(f, 0, 0), r.Base)
 }
 
-// untouched reads events.
+// untouched reports whether events show no change.
 func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) bool {
 	began := false
 	for {
@@ -50,7 +50,7 @@ func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) b
 		case errors.Is(err, io.EOF):
 			return began
 		case err != nil, e.Kind == events.Gap:
-			return false // something was not seen
+			return false // some events were not seen
 		case e.Kind == events.File && touches(b, e.Path):
 			return false
 		}
@@ -58,8 +58,8 @@ func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) b
 	}
 }
 
-// touches reports whether a path is the workspace or the repository that it belongs
-// to, is in them or holds them, or whether it is not known where it is.
+// touches reports whether a path is the workspace or its repository, is within or above one of
+// them, or is unknown.
 func touches(b sandbox.Base, path string) bool {
 	if !strings.HasPrefix(path, "/") || path == "/" || sandbox.Overlap(path, sandbox.WorkspaceDir) {
 		return true

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leastWait is long enough to use a decision that is already there: a grant stays for
-// the next try if no caller waits for it.
+// leastWait is long enough to use a decision that exists already: a grant stays for the next try if
+// no caller waits for it.
 const leastWait = 200 * time.Millisecond
 
 // AskAccess requests approval for a sandbox to reach a host for as long as it lives,
@@ -44,14 +44,14 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if err != nil || !answer.Granted {
 		return answer, err
 	}
-	// The grant is spent: what it is for must not depend on who waits.
+	// The grant is used up: its effect must not depend on a waiting caller.
 	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
 		return egress.Answer{}, err
 	}
 	return answer, nil
 }
 
-// Amend adds a host to what a sandbox may reach, because people have said so.
+// Amend adds a host to what a sandbox may reach, after an approval.
 func (s *Service) Amend(ctx context.Context, id, endpoint string) error {
 	_, err := s.setAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
 		if !slices.Contains(a.Allow, endpoint) {

@@ -33,7 +33,7 @@ func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) e
 	return s.audit.AppendStart(ctx, r.ID, auditlog.Entry(ctx, audit.SandboxStarted, r.ID, f))
 }
 
-// stamp is a time as text, or "" for none.
+// stamp formats a time, or returns "" for none.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -41,8 +41,8 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// life is the source of the one entry that ends a sandbox. Its end may be
-// finished by another process than the one that began it, or by both.
+// life is the source of the one entry that ends a sandbox. Another process than the one that began
+// the end may finish it, or both.
 const life = "life/"
 
 // recordEnd writes the end of a sandbox, once.

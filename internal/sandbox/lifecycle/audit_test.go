@@ -22,14 +22,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reads are the methods for callers that change nothing. A new method is either here or
-// in recorded, where it is shown to have an entry.
+// reads are the methods for callers that change nothing. A new method must be either here or in
+// recorded, which checks its audit entry.
 var reads = []string{
 	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot", "Census", "Queue",
-	"AskAccess", // is a question, which the approvals record
+	"AskAccess", // it is a question, which package approval records
 }
 
-// recorded does each thing that a caller can do, with the name of its action.
+// recorded calls every method that changes something, with the name of its action.
 var recorded = []struct {
 	method, do string
 	act        func(ctx context.Context, r *rig, id string) error
@@ -130,8 +130,7 @@ func kinds(r *audittest.Record, id string) map[audit.Kind]int {
 	return n
 }
 
-// P33: all that a caller does is one action with its name, and one entry for
-// what became of the sandbox.
+// P33: each request is one action with its name, and one entry for what happened to the sandbox.
 func TestActionsAreInTheAuditLog(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
@@ -153,7 +152,7 @@ func TestActionsAreInTheAuditLog(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("actions %v, want %v", got, want)
 	}
-	// The fork's copies have theirs.
+	// The copies of the fork have entries of their own.
 	life := kinds(r.record, sb.ID)
 	for kind, n := range map[audit.Kind]int{
 		audit.SandboxStarted: 1, audit.SandboxEnded: 1, audit.SandboxPaused: 1, audit.SandboxResumed: 1, audit.SandboxReplaced: 2,
@@ -168,7 +167,7 @@ func TestActionsAreInTheAuditLog(t *testing.T) {
 	}
 }
 
-// A method that is new is recorded, or somebody has said that it need not be.
+// A new method must either be audited or be listed as one that needs no entry.
 func TestEachMethodIsAnActionOrARead(t *testing.T) {
 	known := slices.Concat(reads, []string{"Create"})
 	for _, d := range recorded {
@@ -194,8 +193,8 @@ func forCaller(method reflect.Type) bool {
 	return false
 }
 
-// What may not happen unrecorded does not, and leaves nothing; what ends a
-// sandbox happens, and a gap is there when the record works again.
+// What may not happen without an entry does not, and leaves nothing; the end of a sandbox happens,
+// and the gap is reported when the audit log works again.
 func TestRecordRefuses(t *testing.T) {
 	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
 		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
@@ -233,7 +232,7 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	sb := r.create(alice)
 	r.record.Fail(func(audit.Draft) bool { return true })
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
-		t.Fatalf("pause while the record refuses: %v", err)
+		t.Fatalf("pause while the audit log refuses: %v", err)
 	}
 	_, _, err := r.Resume(t.Context(), alice, sb.ID, 0)
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
@@ -298,7 +297,7 @@ func TestRefusedRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// told expects that the record tells of each sandbox what the rows say.
+// told checks that the audit log agrees with the rows about each sandbox.
 func (r *rig) told() {
 	r.t.Helper()
 	state := make(map[string]sandbox.State)
@@ -339,7 +338,7 @@ func (r *rig) told() {
 	}
 	for id, s := range state {
 		if !live[id] && s != sandbox.Stopped {
-			r.t.Errorf("%s is gone, and %s in the record", id, s)
+			r.t.Errorf("%s is gone, and %s in the audit log", id, s)
 		}
 	}
 }

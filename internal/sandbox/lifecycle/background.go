@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/host/lockorder"
 )
 
-// background is the work of a Service that no request waits for. Close waits for it.
+// background is work of a Service that no request waits for. Close waits for it.
 type background struct {
 	ctx  context.Context // ends when Close begins to wait
 	stop context.CancelFunc
@@ -22,7 +22,7 @@ func newBackground() *background {
 	return b
 }
 
-// start runs do, unless the context has ended, and reports whether it does.
+// start runs do in the background, unless the context has ended, and reports whether it does.
 func (b *background) start(do func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +36,7 @@ func (b *background) start(do func()) bool {
 // ended reports whether the context has ended.
 func (b *background) ended() bool { return b.ctx.Err() != nil }
 
-// close ends the context and waits for all that runs.
+// close ends the context and waits for all running work.
 func (b *background) close() {
 	b.mu.Lock() // so that nothing starts between here and Wait
 	b.stop()

@@ -17,9 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// boot is one boot of an instance: what it is made of, and what its steps open on the
-// way. A creation, the warm pool, a resumption and a replacement all take its steps, each
-// between others of its own.
+// boot is one boot of an instance: what it is made of, and what its steps open. A creation, the
+// warm pool, a resumption and a replacement all use its steps, between steps of their own.
 type boot struct {
 	s      *Service
 	row    sandbox.Row
@@ -27,14 +26,14 @@ type boot struct {
 	spec   engine.Spec
 	config guest.Config
 	from   source
-	// launch hands over to the engine.
+	// launch is what the engine gets.
 	launch func(ctx context.Context) error
 
 	attachment *sandbox.Attachment // nil is no network
 	env        map[string]string   // of the network
 	state      *savedstate.Opened
-	// lasting replaces the caller's context once the old instance has no network, and
-	// stop ends it.
+	// lasting replaces the caller's context once the old instance has lost its network, and stop
+	// ends it.
 	lasting context.Context
 	stop    func()
 }
@@ -57,9 +56,9 @@ const (
 	stepClose   = "close the saved state"
 )
 
-// steps are the steps of a boot. Whatever can be found out is found out before anything
-// is touched. Undone, they leave nothing of the instance; those of a replacement are not
-// undone, since the old instance may run on.
+// steps returns the steps of a boot. Everything that can fail early comes before anything is
+// changed. Undoing them leaves nothing of the instance. The steps of a replacement are not undone,
+// since the old instance may still run.
 func (b *boot) steps() []steps.Step {
 	list := []steps.Step{
 		{Name: stepFiles, Do: b.showFiles},
@@ -112,8 +111,7 @@ func (b *boot) resolve(ctx context.Context) (err error) {
 	return err
 }
 
-// cut ends what a caller could see of the sandbox. The events of a new one are still to
-// be read.
+// cut ends what a caller could see of the sandbox. The events of a new one are still to be read.
 func (b *boot) cut(context.Context) error {
 	if !b.from.again {
 		b.s.intake.Retain(b.row.ID)
@@ -124,9 +122,9 @@ func (b *boot) cut(context.Context) error {
 
 func (b *boot) attach(ctx context.Context) error {
 	if b.from.replace && b.attachment != nil {
-		// A network attachment has one end: the new instance takes over the old
-		// one's. The old instance has no network from here on, so a caller that goes
-		// away does not stop the replacement.
+		// A network attachment has one end: the new instance takes over that of the old one. The
+		// old instance has no network from here on, so the replacement must not stop if the caller
+		// goes away.
 		ctx, b.stop = unlessRemoved(ctx)
 		b.lasting = ctx
 		if err := b.s.detach(ctx, b.row); err != nil {
@@ -189,15 +187,14 @@ func (b *boot) openEvents(context.Context) (err error) {
 
 func (b *boot) closeEvents(error) { closeFile(b.spec.Events) }
 
-// closeFile closes a descriptor to which this process writes nothing.
+// closeFile closes a descriptor that this process only passes on.
 func closeFile(f *os.File) {
 	if f != nil {
 		_ = f.Close()
 	}
 }
 
-// start has the engine start the instance, whose guest makes all checks before it is
-// ready.
+// start makes the engine start the instance, whose guest makes all checks before it is ready.
 func (b *boot) start(ctx context.Context) (err error) {
 	if b.lasting != nil {
 		ctx = b.lasting
@@ -225,7 +222,7 @@ func (b *boot) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// startBounded starts the instance and compares its limits with those that hold.
+// startBounded starts the instance and checks that its limits hold.
 func (b *boot) startBounded(ctx context.Context) error {
 	if err := b.launch(ctx); err != nil {
 		return err
@@ -247,8 +244,8 @@ func (b *boot) startBounded(ctx context.Context) error {
 
 func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }
 
-// undone is what a caller is told of a sequence that failed: why the context ended, or
-// the error of the step.
+// undone returns the error for the caller of a failed sequence: why the context ended, or the error
+// of the step.
 func undone(ctx context.Context, err error) error {
 	if because := context.Cause(ctx); because != nil {
 		return canceled(because)

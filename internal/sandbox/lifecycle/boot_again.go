@@ -11,15 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// Names of the steps of a sandbox that had an instance before, beside those of its boot.
+// Names of the steps for a sandbox that had an instance before, in addition to those of its boot.
 const (
 	stepResuming = "make the row resuming"
 	stepOld      = "remove what is left of the old instance"
 	stepAgain    = "find out what the new instance is made of"
 )
 
-// bootAgain are the steps by which a sandbox that had an instance before gets another.
-// They write into the row what it is made of.
+// bootAgain returns the steps that give another instance to a sandbox that had one before. They
+// write into the row what it is made of.
 func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 	b := s.newBoot(*r, nil, engine.Spec{}, guest.Config{}, from)
 	prepare := steps.Step{Name: stepAgain, Do: func(ctx context.Context) (err error) {
@@ -27,7 +27,7 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 			return err
 		}
 		if !b.from.Memory() {
-			// It can go on later as long as these programs are there.
+			// The sandbox can be resumed as long as these programs exist.
 			was := r.Base.Image
 			b.from.Image = &was
 			if r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base); err != nil {
@@ -41,7 +41,7 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 	return append([]steps.Step{prepare}, b.steps()...)
 }
 
-// restart takes the steps of bootAgain.
+// restart executes the steps of bootAgain.
 func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) error {
 	if err := steps.Run(ctx, undoTimeout, s.bootAgain(r, from)...); err != nil {
 		return fmt.Errorf("restart %s: %w", r.ID, err)
@@ -49,8 +49,8 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 	return nil
 }
 
-// notResumed is what a caller is told of a resumption that failed, and was undone as far
-// as that can be.
+// notResumed returns the error for the caller of a failed resumption, which was undone as far as
+// possible.
 func (s *Service) notResumed(ctx context.Context, id string, err error) error {
 	if steps.Left(err) {
 		s.operations.owe(id) // the maintenance loop tries again

@@ -18,20 +18,20 @@ const archiveTimeout = 10 * time.Minute
 type source struct {
 	savedstate.Source
 	renew   guest.Renewal
-	replace bool   // the instance of the same ID
-	again   bool   // it is not the first instance of the sandbox
-	reading bool   // it is only made to read the saved files
-	request string // what the caller calls the request
-	// search looks for keys in the workspace of a sandbox that is being created, or is nil.
+	replace bool   // an instance of the same ID
+	again   bool   // it is not the sandbox's first instance
+	reading bool   // it only serves to read the saved files
+	request string // the caller's name for the request
+	// search searches the workspace of a new sandbox for keys, or is nil.
 	search *rootfs.KeySearch
 }
 
-// fromSnapshot is the source that a snapshot is.
+// fromSnapshot returns a snapshot as a source.
 func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 	return source{Source: savedstate.Source{Saved: n.SavedState()}, renew: renew, again: true}
 }
 
-// launch hands over to the engine. dir is saved memory, or "".
+// launch returns what the engine gets. dir holds saved memory, or is "".
 func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir string, replace bool) error {
 	if dir == "" && !replace {
 		e, err := s.engines.Of(name)

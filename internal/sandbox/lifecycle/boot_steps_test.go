@@ -20,18 +20,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// errStep is why a step fails.
+// errStep is the error with which a step fails.
 var errStep = fault.New(fault.Exhausted, "step_fails", "the step fails as the test wants")
 
-// breaking is a store, a gateway and a vault that fail where a test says so, and that
-// know what they hold.
+// breaking wraps a store, a gateway and a vault that fail where a test wants it, and that know what
+// they hold.
 type breaking struct {
 	sandbox.Store
 	mu       sync.Mutex
 	fails    string
 	attached map[string]bool
 	kept     map[string]bool
-	ran      []string // which of the steps that can fail were taken
+	ran      []string // which of the steps that can fail were executed
 }
 
 func (b *breaking) step(name string) error {
@@ -105,8 +105,8 @@ func (b *breaking) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]e
 	return []egress.Secret{{Name: "KEY", Value: "a value of the sandbox alone"}}, b.step("policy")
 }
 
-// Whichever step of a creation fails, the caller gets its error and nothing is left: no
-// row, instance, attachment, sealed value, mask or file; and the next creation succeeds.
+// Whichever step of a creation fails, the caller gets its error and nothing is left: no row,
+// instance, attachment, sealed value, redactor or file; and the next creation succeeds.
 func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 	b := &breaking{}
 	events := filepath.Join(t.TempDir(), "events")
@@ -137,7 +137,7 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 			b.fail(step)
 			switch step {
 			case "events":
-				// A file in place of the directory: nothing can be made in it.
+				// A file in place of the directory, so that nothing can be created in it.
 				if err := errors.Join(os.RemoveAll(events), os.WriteFile(events, nil, 0o600)); err != nil {
 					t.Fatal(err)
 				}
@@ -155,7 +155,7 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 				if err == nil {
 					t.Error("a sandbox without a place for its events was made")
 				}
-				// It could not be undone either: the row stays, until it can.
+				// It cannot be undone either: the row stays until that is possible.
 				if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) != 1 || rows[0].State != sandbox.Stopping {
 					t.Errorf("%d rows, %v", len(rows), err)
 				}
@@ -174,7 +174,7 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 			clean("after the failure")
 		})
 	}
-	// The control: all steps are taken where none fails.
+	// Control: all steps are executed if none fails.
 	b.fail("")
 	sb, err := create()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// onBlindEngine is a rig whose engine other has a boundary, shows no limit and does not
-// hold some of those that it claims.
+// onBlindEngine returns a rig whose engine has a boundary, shows no limits inside and does not
+// enforce some of those that it claims.
 func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -36,8 +36,8 @@ func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	return r
 }
 
-// A limit of an engine that shares the host's kernel holds, and its programs see the
-// host's figures: they are asked for nothing, and the engine is.
+// An engine that shares the host's kernel enforces limits, but its programs see the host's figures:
+// the engine is asked about the limits, not the guest.
 func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	r := onBlindEngine(t)
 	sb := r.create(alice, on("other"))

@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// awaitEvery is how often the row of a sandbox is read that another process
-// is pausing or resuming.
+// awaitEvery is how often the row of a sandbox is read that another process is pausing or resuming.
 const awaitEvery = 20 * time.Millisecond
 
 // lockForChange waits until no other operation is changing the sandbox, then locks it for a
@@ -43,8 +42,8 @@ func (s *Service) lockForChangeOf(ctx context.Context, id string) (context.Conte
 	return ctx, r, release, nil
 }
 
-// settled reads the row of a sandbox once no other process takes it through a
-// passing state. The lock of the ID must be held.
+// settled reads the row of a sandbox once no other process has it in a transitional state. The lock
+// of the ID must be held.
 func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	for {
 		r, err := s.store.Get(ctx, id)
@@ -68,8 +67,8 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	}
 }
 
-// move takes a sandbox that this Service acts on to its next state. What
-// cannot be written is found again by the maintenance loop.
+// move takes a sandbox that this Service acts on to its next state. The maintenance loop finds what
+// could not be written.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
 	s.operations.moved(id, err)
@@ -94,8 +93,7 @@ func unlessRemoved(ctx context.Context) (context.Context, func()) {
 	return lasts, func() { stop(); cancel(nil) }
 }
 
-// notNow is the error for a sandbox in a state in which nothing can be done
-// that is about a running or paused one.
+// notNow is the error for a sandbox whose state allows nothing that needs a running or paused one.
 func notNow(r sandbox.Row) error {
 	switch r.State {
 	case sandbox.Stopping:
@@ -113,7 +111,7 @@ func alreadyPaused(id string) error {
 	return fault.Newf(fault.Conflict, "sandbox_paused", "Sandbox \"%s\" is paused", id).WithHint("crannog resume " + id)
 }
 
-// stopInstance frees what an instance holds beside its state on disk.
+// stopInstance frees what an instance holds besides its state on disk.
 func (s *Service) stopInstance(ctx context.Context, r sandbox.Row) error {
 	e, err := s.engines.Of(r.Engine)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // Changes returns what compares and exports the changes of this Service's sandboxes.
 func (s *Service) Changes() *changes.Service { return s.kept.changes }
 
-// changesSource gives package changes the sandboxes of a Service.
+// changesSource gives package changes access to the sandboxes of a Service.
 type changesSource struct{ s *Service }
 
 // Resolve implements changes.Source.

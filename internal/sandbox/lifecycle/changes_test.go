@@ -29,8 +29,8 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// yard is a rig whose one sandbox shows a directory, and whose guest has a copy
-// of it that tests change.
+// yard is a rig with one sandbox that shows a directory, and whose guest has a copy of it for tests
+// to change.
 type yard struct {
 	*rig
 	desk         *desk
@@ -41,7 +41,7 @@ type yard struct {
 	options      option
 }
 
-// guestFiles answers as a guest does, about a directory of ours.
+// guestFiles answers like a guest, about a local directory.
 func guestFiles(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
@@ -123,7 +123,7 @@ func (y *yard) remove(name string) {
 	}
 }
 
-// outside is a file of the host's, or "-" if there is none.
+// outside returns a file of the host, or "-" if there is none.
 func (y *yard) outside(name string) string {
 	y.t.Helper()
 	text, err := os.ReadFile(filepath.Join(y.host, name))
@@ -176,7 +176,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	if got := y.changes(); got != nil {
 		t.Errorf("what was applied is still a change: %q", got)
 	}
-	// It is compared with what was brought from then on.
+	// Later comparisons use the applied state.
 	write(t, y.inside, "a.txt", "three\n")
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
 		t.Errorf("%q", got)
@@ -191,8 +191,8 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	}
 }
 
-// P38: where the policy asks, nothing comes out before people have said yes,
-// and then exactly what they were asked about, once.
+// P38: where the policy asks, nothing comes out before an approval, and then exactly what was
+// approved, once.
 func TestDeletionsAreAskedAbout(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
@@ -209,7 +209,7 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
 		t.Errorf("%+v", q)
 	}
-	// Any other choice, place or content is another question.
+	// Any other choice, destination or content is another question.
 	for name, again := range map[string]func() error{
 		"fewer": func() error {
 			_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"gone.txt"}})
@@ -245,8 +245,8 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	}
 }
 
-// P38: a policy that denies lets nothing out, not as text either; what it does
-// not name stays inside.
+// P38: a policy that denies lets nothing out, not as text either; files that it does not name stay
+// inside.
 func TestWhatAPolicyKeepsInside(t *testing.T) {
 	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
 		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
@@ -281,8 +281,8 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 	}
 }
 
-// P38: what a policy names is below the workspace. The same names elsewhere are
-// not meant, and no part of the workspace is an elsewhere.
+// P38: the paths in a policy are below the workspace. The same names elsewhere do not match, and no
+// part of the workspace counts as elsewhere.
 func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	only, err := policy.Artifacts("new/**")
 	if err != nil {
@@ -313,7 +313,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "dir_invalid")
 }
 
-// P38: what is not on record does not come out.
+// P38: nothing comes out without an audit entry.
 func TestNothingComesOutUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
@@ -330,8 +330,7 @@ func TestNothingComesOutUnrecorded(t *testing.T) {
 	}
 }
 
-// P38: who gets to read what is in files has taken it out, and that is on
-// record. Names and counts are a look.
+// P38: reading the content of files is an export, and has an audit entry. Names and counts are not.
 func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	y := newYard(t, level("light"))
 	// The longest paths that a sandbox can choose fit into an entry.
@@ -366,8 +365,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	}
 }
 
-// P38: flagged files come only when they are asked for, and what never comes
-// out does not come then either.
+// P38: flagged files come out only on request, and some files not even then.
 func TestFlaggedFilesStayInside(t *testing.T) {
 	y := newYard(t, level("light"))
 	write(t, y.inside, ".git/hooks/post-checkout", "#!/bin/sh\n")
@@ -390,8 +388,8 @@ func TestFlaggedFilesStayInside(t *testing.T) {
 	}
 }
 
-// Who may: keys see their own sandboxes' changes and export them, and touch no
-// directory; to others there is no such sandbox.
+// Keys see and export the changes of their own sandboxes, and touch no directory; to other keys the
+// sandbox does not exist.
 func TestWhoMayBringOut(t *testing.T) {
 	y := newYard(t, level("light"))
 	sb := y.create(alice)
@@ -410,7 +408,7 @@ func TestWhoMayBringOut(t *testing.T) {
 	wantKind(t, y.Changes().DiscardChanges(t.Context(), alice, y.sb.ID), fault.Denied, "changes_not_local")
 	_, err = y.Changes().Changes(t.Context(), sandbox.Principal{}, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.Unauthenticated, "unauthenticated")
-	// Its own workspace began empty, so all of it is new.
+	// The workspace started empty, so all of it is new.
 	out, err := y.Changes().Export(t.Context(), alice, sb.ID, sandbox.ExportRequest{Format: "tar"})
 	if err != nil {
 		t.Fatal(err)

@@ -14,9 +14,8 @@ import (
 // its own context has no deadline.
 const closeTimeout = 30 * time.Second
 
-// Close ends what is being created and the ephemeral sandboxes of this
-// Service, and stops watching the others, which go on. What it has saved is on
-// the disk then.
+// Close ends creations in progress and the ephemeral sandboxes of this Service, and stops watching
+// the others, which continue. When it returns, all saved state is on the disk.
 func (s *Service) Close(ctx context.Context) error {
 	s.deadlines.awaitPauses(ctx)
 	s.operations.close()
@@ -37,7 +36,7 @@ func (s *Service) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drop ends a sandbox and leaves no record of it.
+// drop ends a sandbox and removes its row.
 func (s *Service) drop(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -52,7 +51,7 @@ func (s *Service) drop(ctx context.Context, id string) error {
 	return s.erase(ctx, id)
 }
 
-// erase drops the row of a sandbox that has ended. What the record holds stays.
+// erase removes the row of an ended sandbox. The audit log keeps its entries.
 func (s *Service) erase(ctx context.Context, id string) error {
 	if err := s.intake.Forget(ctx, id); err != nil {
 		return err

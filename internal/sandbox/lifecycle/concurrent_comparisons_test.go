@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Many comparisons at once, of each of which a sandbox may make the server hold as
-// much as it can, wait for each other, and those whose callers leave say so.
+// Many comparisons at once, each of which may make the server hold as much as a sandbox can, wait
+// for each other, and callers that leave get an error.
 func TestComparisonsTakeTurns(t *testing.T) {
 	y := newYard(t, sandbox.Access{})
 	come, goOn := make(chan struct{}), make(chan struct{})
@@ -54,7 +54,7 @@ func TestComparisonsTakeTurns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// What fails gives its turn back, too, and asking people does not keep it.
+	// A failed comparison gives its turn back too, and waiting for an approval does not hold it.
 	y.files = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for range 3 {
 		_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// beside is another process on the same state.
+// beside is another process with the same state.
 func (r *rig) beside(t *testing.T, options ...option) *rig {
 	t.Helper()
 	other := &rig{t: t, dir: r.dir, ends: make(map[string]time.Time)}
@@ -27,8 +27,8 @@ func (r *rig) beside(t *testing.T, options ...option) *rig {
 	return other
 }
 
-// Another process pauses, resumes and puts back; this one takes the end of a
-// machine for the end of no sandbox, and its streams into it end.
+// Another process pauses, resumes and rolls back; this one does not mistake the end of an instance
+// for the end of the sandbox, and its streams into it end.
 func TestStatesChangeElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
@@ -55,7 +55,7 @@ func TestStatesChangeElsewhere(t *testing.T) {
 			select {
 			case <-gone:
 			default:
-				t.Errorf("%s: streams into the old machine are not cut", name)
+				t.Errorf("%s: streams into the old instance are not cut", name)
 			}
 			if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
 				t.Errorf("%s: it is %s (%s), %v", name, got.State, got.Reason, err)
@@ -64,7 +64,7 @@ func TestStatesChangeElsewhere(t *testing.T) {
 				t.Errorf("%s: it cannot be reached from here", name)
 			}
 		}
-		// Its true end is seen by both.
+		// Both see its true end.
 		r.engine.Lose(sb.ID)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -74,7 +74,7 @@ func TestStatesChangeElsewhere(t *testing.T) {
 	})
 }
 
-// Two processes that resume at once make one machine.
+// Two processes that resume at once make one instance.
 func TestResumesOfTwoProcesses(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
 	other := r.beside(t)
@@ -87,7 +87,7 @@ func TestResumesOfTwoProcesses(t *testing.T) {
 		for _, s := range []*rig{r, other} {
 			group.Go(func() {
 				got, _, err := s.Resume(t.Context(), alice, sb.ID, 0)
-				// Who came second to the row says so, or finds it running.
+				// The one that came second gets a conflict, or finds the sandbox running.
 				if err != nil && fault.CodeOf(err) != "sandbox_changed" || err == nil && got.State != sandbox.Running {
 					t.Errorf("%s, %v", got.State, err)
 				}
@@ -101,7 +101,7 @@ func TestResumesOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// A removal goes before all that is under way.
+// A removal has priority over everything in progress.
 func TestRemovalDuringStates(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at fake.Step
@@ -130,7 +130,7 @@ func TestRemovalDuringStates(t *testing.T) {
 				var group sync.WaitGroup
 				group.Go(func() {
 					if err := tc.do(r, sb.ID); fault.CodeOf(err) != sandbox.CodeRemoved {
-						t.Errorf("it was removed, and the request about it says %v", err)
+						t.Errorf("it was removed, and the request about it returned %v", err)
 					}
 				})
 				<-reached
@@ -150,7 +150,7 @@ func TestRemovalDuringStates(t *testing.T) {
 	}
 }
 
-// A removal does not wait for what waits for its turn.
+// A removal does not wait for operations that wait for their turn.
 func TestRemovalBeforeTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -189,7 +189,7 @@ func TestRemovalBeforeTheQueue(t *testing.T) {
 	})
 }
 
-// Who resumes a sandbox for a time has it for that, however long it took.
+// A resumption for some time lasts that time, however long the resumption took.
 func TestTheTimeOfASlowResumption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -213,7 +213,7 @@ func TestTheTimeOfASlowResumption(t *testing.T) {
 	})
 }
 
-// What was to be paused while no process was there is paused by the next.
+// A sandbox that was to be paused while no process ran is paused by the next one.
 func TestOverdueSandboxIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -234,7 +234,7 @@ func TestOverdueSandboxIsPaused(t *testing.T) {
 	})
 }
 
-// A sandbox whose memory could not go on is paused in time with its files.
+// A sandbox whose memory could not be restored is paused in time with its files.
 func TestProgramsChangeBeforeThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Value
@@ -254,9 +254,8 @@ func TestProgramsChangeBeforeThePause(t *testing.T) {
 	})
 }
 
-// P26: a copy's secrets are resolved for it and never copied: values that came
-// with the sandbox are sealed once more under the copy's own name, and go
-// with it.
+// P26: a copy's secrets are resolved for it and never copied: values that came with the sandbox are
+// sealed again under the copy's own name, and are removed with it.
 func TestSecretsOfCopies(t *testing.T) {
 	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps })
@@ -282,7 +281,7 @@ func TestSecretsOfCopies(t *testing.T) {
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || way.last.Sandbox != twin.ID || len(way.last.Secrets) != 1 {
 		t.Errorf("without its source: %v, %+v", err, way.last)
 	}
-	// Neither a snapshot nor a sandbox made of it has them.
+	// Neither a snapshot nor a sandbox made from it has them.
 	n := r.snapshot(alice, twin.ID, "")
 	row, err := r.store.GetSnapshot(ctx, n.ID)
 	if err != nil || row.Access.Own != "" {
@@ -293,8 +292,8 @@ func TestSecretsOfCopies(t *testing.T) {
 	}
 }
 
-// Nothing leaves a sandbox that is being written down: what it does from
-// then on did not happen.
+// Nothing leaves a sandbox while it is being saved: what it does from then on will not have
+// happened.
 func TestWayOutIsShutForAPause(t *testing.T) {
 	way := &road{}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
@@ -330,8 +329,7 @@ func TestWayOutIsShutForAPause(t *testing.T) {
 	}
 }
 
-// deaf is a way out that does not answer the first change, for as long as
-// anybody waits.
+// deaf is a gateway that does not answer the first change until the caller gives up.
 type deaf struct {
 	road
 	once  sync.Once
@@ -347,7 +345,7 @@ func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
 	return err
 }
 
-// What a removal cuts short says so, and not that something is wrong.
+// An operation that a removal interrupts says so, instead of reporting a failure.
 func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	way := &deaf{asked: make(chan struct{})}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
@@ -390,7 +388,7 @@ func TestPauseWithoutALink(t *testing.T) {
 			if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
 				t.Error(err)
 			}
-			// Other failures say nothing about what can get out.
+			// Other failures do not prove that nothing can get out.
 			way.setFail(fault.New(fault.Unavailable, "busy", "busy"))
 			_, err = r.Pause(ctx, alice, sb.ID, filesOnly)
 			wantKind(t, err, fault.Unavailable, "busy")
@@ -398,8 +396,8 @@ func TestPauseWithoutALink(t *testing.T) {
 	}
 }
 
-// A copy of a workspace is there for as long as anything shows it: the sandbox
-// that it was made for, its copies, and snapshots of any of them.
+// A copy of a workspace exists for as long as anything uses it: the sandbox that it was made for,
+// its copies, and snapshots of any of them.
 func TestCopyOfAWorkspaceIsShared(t *testing.T) {
 	copies := workspace.New(t.TempDir() + "/copies")
 	r := newRig(t, func(d *lifecycle.Deps) { d.Copies = copies })

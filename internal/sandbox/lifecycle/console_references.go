@@ -13,7 +13,7 @@ import (
 // bindings may stay, with their destinations.
 func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 	if who.Session == "" {
-		return nil // keys' references are refused where they are resolved
+		return nil // references of keys are refused where they are resolved
 	}
 	for _, d := range next.Documents {
 		for _, b := range d.Secrets.Bind {
@@ -30,7 +30,7 @@ func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 	return nil
 }
 
-// bound is what a binding is of, and to where.
+// bound is the source of a binding, and its destination.
 type bound struct {
 	name, from, host string
 	port             int

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// P42: a session of the web console sees all sandboxes, and names nothing of
-// the server's machine; the machine's user does.
+// P42: a session of the web console sees all sandboxes, and cannot name files or variables of the
+// server's machine; the machine's user can.
 func TestConsoleNamesNothingOfTheHost(t *testing.T) {
 	keys, with := newKeeper(t)
 	keys.set("TOKEN", firstValue)

@@ -32,8 +32,8 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// crashOf says at what the process dies that keeps what a run leaves: while it
-// keeps that and ends, or while it throws it away. The level follows.
+// crashOf selects when the process dies that retains what a run leaves: while it retains that and
+// ends, or while it discards it. The level follows.
 const (
 	crashOf   = "CRANNOG_TEST_CRASH_OF"
 	ofKeeping = "keeping "
@@ -51,10 +51,10 @@ func keeping(dir string, step func(string)) (option, *recording.Store) {
 	}, tapes
 }
 
-// said is what the command of the run prints.
+// said is the output of the run's command.
 const said = "what it said"
 
-// leave makes a sandbox, and does what crannog run does at its end.
+// leave creates a sandbox, and does what crannog run does at its end.
 func leave(dir, what string) error {
 	n, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
@@ -119,7 +119,7 @@ func leave(dir, what string) error {
 	if err != nil || k.Files != 1 {
 		return fmt.Errorf("%+v %w", k, err)
 	}
-	// Keep a second time, which replaces the first.
+	// Retain a second time, which replaces the first.
 	if _, err = s.Changes().KeepChanges(ctx, local, sb.ID); err != nil {
 		return err
 	}
@@ -137,9 +137,8 @@ func leave(dir, what string) error {
 	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
 }
 
-// What a run leaves is there whole, or not at all, whenever the process dies
-// that keeps it or throws it away; and the next start leaves nothing that
-// belongs to neither.
+// What a run leaves is complete or absent, whenever the process dies that retains or discards it;
+// and the next start leaves nothing that belongs to neither.
 func TestCrashWhileKeeping(t *testing.T) {
 	for _, what := range []string{ofKeeping + "strict", ofKeeping + "standard", ofThrow + "strict", ofThrow + "standard"} {
 		t.Run(what, func(t *testing.T) {
@@ -173,8 +172,7 @@ func TestCrashWhileKeeping(t *testing.T) {
 				}
 			}
 			t.Log(outcomes)
-			// The control: there are kills before and behind the point at which it
-			// is decided.
+			// Control: there are kills before and after the deciding step.
 			if outcomes["all"] == 0 || outcomes["nothing"] == 0 {
 				t.Errorf("%v", outcomes)
 			}
@@ -207,7 +205,7 @@ func leftBehind(t *testing.T, dir string) string {
 		}
 		var names []string
 		for _, e := range entries {
-			if e.IsDir() || name != "recordings" { // they have a sum of all beside them
+			if e.IsDir() || name != "recordings" { // they have a checksum file beside them
 				names = append(names, e.Name())
 			}
 		}

@@ -84,7 +84,7 @@ func (m mined) Append(ctx context.Context, id string, e sandbox.LogEntry) error 
 	return m.Store.Append(ctx, id, e)
 }
 
-// live creates a sandbox, removes it and drops its record.
+// live creates a sandbox, removes it and removes its row.
 func live(dir string) error {
 	n, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
@@ -142,7 +142,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
-// pickUp opens what a crash left and expects that nothing of it is alive.
+// pickUp opens what a crash left and checks that nothing of it is alive.
 func pickUp(t *testing.T, n int, dir string) {
 	t.Helper()
 	r := &rig{t: t, dir: dir, ends: map[string]time.Time{}}
@@ -150,7 +150,7 @@ func pickUp(t *testing.T, n int, dir string) {
 	defer r.engine.Close()
 	defer r.close()
 	report := r.reconcile()
-	// The fake's guests die with their process, which the watch sees.
+	// The fake's guests die with their process, which the watch notices.
 	hosttest.Eventually(t, fmt.Sprintf("step %d: all has stopped", n), func() bool {
 		page, err := r.List(t.Context(), local, sandbox.Filter{
 			States: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopping},

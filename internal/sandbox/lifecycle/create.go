@@ -14,12 +14,11 @@ import (
 // which it takes a minute cannot run it.
 const bootTimeout = time.Minute
 
-// undoTimeout bounds the cleaning up after a failed or canceled request,
-// which must not stop because the caller went away.
+// undoTimeout limits the cleanup after a failed or canceled request, which must not stop because
+// the caller went away.
 const undoTimeout = 30 * time.Second
 
-// Create makes a sandbox and returns when it is ready. After an error nothing
-// of it is left.
+// Create creates a sandbox and returns when it is ready. After an error nothing of it is left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
 	if err := s.starts.room.Check(); err != nil {
@@ -41,7 +40,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if made, claimed, err := s.pool.Load().Claim(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
 		return made, err
 	}
-	// A refusal now leaves nothing to undo.
+	// An error here leaves nothing to undo.
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -66,7 +65,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	return s.created(ctx, r, began, "engine"), nil
 }
 
-// created begins the life of a sandbox that is ready.
+// created starts the life of a sandbox that is ready.
 func (s *Service) created(ctx context.Context, r sandbox.Row, began time.Time, source string) sandbox.Sandbox {
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// Names of the steps of a creation, beside those of its boot.
+// Names of the steps of a creation, in addition to those of its boot.
 const (
 	stepRow       = "write the row"
 	stepValues    = "seal the values of its own"
@@ -21,21 +21,21 @@ const (
 	stepRunning   = "make the row running"
 )
 
-// make makes a new sandbox: created, forked, or made to read a saved state. After an
-// error nothing of it is left, or its row leads to what is.
+// make makes a new sandbox: created, forked, or made to read a saved state. After an error nothing
+// is left, or its row refers to what is left.
 func (s *Service) make(ctx context.Context, b *boot) error {
 	id := b.row.ID
 	noted, done := func() {}, func(error) {}
 	before := []steps.Step{
-		// The row comes before the engine, so that a crash between the two leaves
-		// something that Reconcile finds.
+		// The row comes before the instance, so that after a crash between the two Reconcile finds
+		// it.
 		{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
 			Undo: func(ctx context.Context) error { return s.erase(ctx, id) }},
-		// The row comes before the values too, so that they go with it.
+		// The row comes before the values too, so that they are removed with it.
 		{Name: stepValues, Do: func(ctx context.Context) error { return s.access.Seal(ctx, id, b.row.Access) },
 			Undo: func(ctx context.Context) error { return s.access.DropValues(ctx, id, "") }},
-		// It waits with a row, so that it counts against the most that may live, and
-		// can be listed and removed.
+		// It waits with a row, so that it counts against the limit of live sandboxes, and can be
+		// listed and removed.
 		{Name: stepTurn, Do: func(ctx context.Context) error {
 			turn, err := s.starts.admit(ctx, b.row, b.from.request, false)
 			if err == nil {
@@ -87,14 +87,14 @@ func (b *boot) makeRunning(ctx context.Context) error {
 		return err
 	}
 	if !moved {
-		// Another process removed the row, and with it the right to exist.
+		// Another process removed the row, so the sandbox must not exist.
 		return removedMeanwhile()
 	}
 	return nil
 }
 
-// markCrashed has the maintenance loop end a sandbox that could not be cleaned up. Its row is
-// still there.
+// markCrashed makes the maintenance loop end a sandbox that could not be cleaned up. Its row still
+// exists.
 func (b *boot) markCrashed(ctx context.Context) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()

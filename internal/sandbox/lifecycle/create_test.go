@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P10: bad input has a typed error, and nothing is left of it.
+// P10: invalid input gives a typed error, and leaves nothing.
 func TestCreateRefuses(t *testing.T) {
 	r := newRig(t)
 	type req = sandbox.CreateRequest
@@ -124,8 +124,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// F16: shared memory is half of the memory, unless another size is asked for,
-// which is no more than all of it.
+// F16: shared memory is half of the memory, unless another size is requested, which is at most all
+// of it.
 func TestF16SizeOfSharedMemory(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(enforcing{d.Engines.Default()}) })
 	with := func(memory, shm int64) (sandbox.Sandbox, error) {
@@ -142,7 +142,7 @@ func TestF16SizeOfSharedMemory(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "limit_out_of_range")
 }
 
-// enforcing is an engine that claims to bound memory, as programs inside can see.
+// enforcing is an engine that claims to limit memory visibly inside.
 type enforcing struct{ engine.Engine }
 
 func (e enforcing) Info() engine.Info {
@@ -152,7 +152,7 @@ func (e enforcing) Info() engine.Info {
 	return info
 }
 
-// A small host lowers the defaults rather than refusing them.
+// On a small host the defaults are lower; it does not refuse them.
 func TestLimitsOfSmallHost(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Max.MemoryBytes = 256 << 20 })
 	if sb := r.create(alice); sb.Limits.MemoryBytes != 256<<20 {
@@ -160,7 +160,7 @@ func TestLimitsOfSmallHost(t *testing.T) {
 	}
 }
 
-// What the guest gets is what the sandbox says.
+// The guest gets the values that the API reports for the sandbox.
 func TestGuestConfig(t *testing.T) {
 	var spec engine.Spec
 	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(spy{d.Engines.Default().(*fake.Engine), &spec}) })
@@ -367,7 +367,7 @@ func TestRemoveFailsAtEachStep(t *testing.T) {
 	}
 }
 
-// The undo of a failed creation that fails itself is tried again, too.
+// If the undo of a failed creation fails, it is tried again too.
 func TestUndoFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Store = broken{d.Store, false} })

@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// lateTimeout bounds how long Close waits for pauses of deadlines.
+// lateTimeout limits how long Close waits for pauses that deadlines started.
 const lateTimeout = 30 * time.Second
 
-// awaitPauses lets the pauses end that have begun. Where no server runs they are begun by
-// commands that take milliseconds: each would begin one, and none would ever be over.
+// awaitPauses waits for the pauses that have begun. Where no server runs, commands begin them that
+// take milliseconds: each would begin one, and none would ever finish.
 func (d *deadlines) awaitPauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTimeout)
 	defer cancel()
@@ -48,11 +48,11 @@ func (d *deadlines) startPause(b *liveSandbox) {
 	}
 }
 
-// pause pauses a sandbox whose time is up. What keeps it from being paused, such
-// as a full disk, does not end it: its state would be lost.
+// pause pauses a sandbox whose time is up. If that fails, for example on a full disk, it does not
+// end the sandbox, because its state would be lost.
 func (d *deadlines) pause(b *liveSandbox) {
 	delay := d.live.delay(b.id)
-	// Close ends what is under way; the next process pauses it.
+	// Close ends what is in progress; the next process pauses it.
 	ctx, r, release, err := d.sandboxes.lockForChangeOf(d.work.ctx, b.id)
 	if err == nil {
 		err = d.pauseLate(ctx, r)
@@ -85,7 +85,7 @@ func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
 	}
 	_, err := d.sandboxes.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
 	if fault.CodeOf(err) == savedstate.CodePrograms {
-		// Its memory could not go on. Its files can.
+		// Its memory could not be restored later. Its files can.
 		if _, err = d.sandboxes.pause(ctx, r, true, time.Now()); err == nil {
 			d.sandboxes.note(ctx, r.ID, "warn", "paused without its memory: programs of the host have changed since it began", nil)
 		}

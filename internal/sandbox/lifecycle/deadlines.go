@@ -10,21 +10,21 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// expireRetry is how long a deadline rests when the end of a sandbox could not be
-// recorded.
+// expireRetry is how long a deadline waits if the end of a sandbox could not be written into the
+// audit log.
 const expireRetry = time.Second
 
-// ender carries out what deadlines decide.
+// ender executes what deadlines decide.
 type ender interface {
 	// lockForChangeOf locks a sandbox for a change of its state.
 	lockForChangeOf(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error)
-	// pause takes a running sandbox to paused if its end has come by due.
+	// pause pauses a running sandbox if its time is up by due.
 	pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error)
-	// endRun ends a sandbox that still has the instance of a number.
+	// endRun ends a sandbox whose instance still has the given number.
 	endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error
-	// finish frees what a sandbox holds whose row is in the state stopping.
+	// finish frees what a sandbox in the state stopping holds.
 	finish(ctx context.Context, id string, at time.Time) error
-	// refresh takes over what another process changed in a row.
+	// refresh adopts what another process changed in a row.
 	refresh(ctx context.Context, id string) error
 	// note adds a line to a sandbox's log.
 	note(ctx context.Context, id, level, message string, fields map[string]string)
@@ -39,15 +39,15 @@ type deadlines struct {
 	operations *operations
 	work       *background
 	log        *slog.Logger
-	// retention is how long a pause that fails is tried again.
+	// retention is how long a failing pause is retried.
 	retention time.Duration
-	wake      chan struct{} // full if a deadline has changed
+	wake      chan struct{} // holds a value if a deadline has changed
 
 	mu   lockorder.Mutex[rankDeadlines]
-	late map[chan struct{}]bool // pauses that are under way
+	late map[chan struct{}]bool // pauses in progress
 }
 
-// rouse looks at all deadlines again.
+// rouse makes run check all deadlines again.
 func (d *deadlines) rouse() {
 	select {
 	case d.wake <- struct{}{}:
@@ -55,7 +55,7 @@ func (d *deadlines) rouse() {
 	}
 }
 
-// run carries deadlines out until the background ends.
+// run executes deadlines until the background ends.
 func (d *deadlines) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -85,8 +85,8 @@ func (d *deadlines) carryOut(now time.Time) {
 	}
 }
 
-// expire ends a sandbox whose time is up according to what this process knows.
-// The row decides: another process may have extended it.
+// expire ends a sandbox whose time is up as far as this process knows. The row decides, because
+// another process may have extended it.
 func (d *deadlines) expire(b *liveSandbox) {
 	ctx, cancel := lasting(d.work.ctx)
 	defer cancel()
@@ -115,35 +115,33 @@ func (d *deadlines) expireLocked(ctx context.Context, id string) error {
 	return d.sandboxes.refresh(ctx, id)
 }
 
-// retry looks at the deadline of a sandbox again.
+// retry checks the deadline of a sandbox again.
 func (d *deadlines) retry(b *liveSandbox) {
 	d.live.notEnding(b)
 	d.rouse()
 }
 
-// set takes over the end that a row has.
+// set adopts the end in a row.
 func (d *deadlines) set(r sandbox.Row) {
 	d.live.setEnd(r)
 	d.rouse()
 }
 
-// tellTimeout bounds how long a request waits for the guest to hear of its
-// new end.
+// tellTimeout limits how long a request waits for the guest to accept its new end.
 const tellTimeout = 2 * time.Second
 
-// tell gives the guest its end, which it keeps by itself if no daemon is
-// there. The row is the truth: if the guest does not answer, the maintenance loop
-// tells it again. The lock of the ID must be held, so that an older end does
-// not overtake.
+// tell sends the guest its end, which the guest enforces by itself if no server runs. The row
+// decides: if the guest does not answer, the maintenance loop sends it again. The lock of the ID
+// must be held, so that an older end is not sent after a newer one.
 func (d *deadlines) tell(ctx context.Context, r sandbox.Row) {
 	if r.OnEnd.Pause {
-		return // it knows of no end, which it would make
+		return // it has no end to enforce
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	err := d.engines.updateGuest(ctx, r, guest.Update{EndAt: &r.EndAt})
 	if err != nil {
-		d.log.Warn("guest did not hear of its end", "sandbox", r.ID, "err", err)
+		d.log.Warn("guest did not accept its end", "sandbox", r.ID, "err", err)
 	}
 	d.live.setOwed(r.ID, err != nil)
 }

@@ -164,7 +164,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Another process changes the row; this one must follow.
+// Another process changes the row, and this one must adopt the change.
 func TestFollowsOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -186,7 +186,7 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		if sb, ok := r.Live(sb.ID); !ok || time.Until(sb.EndAt) < 50*time.Minute {
 			t.Errorf("live %t, end in %v", ok, time.Until(sb.EndAt))
 		}
-		// The end changes elsewhere just before our own clock acts on it.
+		// Another process changes the end just before our own clock acts on it.
 		tight := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Second })
 		if _, err := other.Extend(t.Context(), alice, tight.ID, time.Hour); err != nil {
 			t.Fatal(err)

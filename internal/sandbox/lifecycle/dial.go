@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// codePortClosed is the engine's code for a port without a listener. It shows that
-// the instance is there.
+// codePortClosed is the engine's code for a port without a listener. It shows that the instance
+// exists.
 const codePortClosed = "port_closed"
 
 // Dial opens a stream to a port inside.
@@ -36,7 +36,7 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	return &stream{conn, b.gone}, nil
 }
 
-// undialed translates a failed dial. If the instance is being replaced or saved, the
+// undialed translates the error of a failed dial. If the instance is being replaced or saved, the
 // engine's error describes that instance and not the sandbox.
 func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause error) error {
 	left := b.left()
@@ -56,9 +56,8 @@ func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause
 	return cause
 }
 
-// absent is the error for a sandbox that does not run here when it is looked
-// for. Only one that is really gone is NotFound, since callers take that for
-// its end.
+// absent is the error for a sandbox that is not running here. Only a sandbox that no longer exists
+// is NotFound, since callers take that for its end.
 func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	if !idPattern.MatchString(id) {
 		return sandbox.Unknown(id)
@@ -80,8 +79,8 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	return err
 }
 
-// notThere is the error for a row whose instance is not the one that was
-// looked for. Nothing was sent into it.
+// notThere is the error for a row whose instance is not the requested one. Nothing was sent into
+// it.
 func notThere(r sandbox.Row, cause error) error {
 	switch r.State {
 	case sandbox.Pausing, sandbox.Resuming:

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// misdialed is an engine whose dials of one port go as a test says.
+// misdialed is an engine whose dials of one port fail as a test wants.
 type misdialed struct {
 	*fake.Engine
 	dial func() error
@@ -42,7 +42,7 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 		if fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict {
 			t.Errorf("dial: %v, want %s", err, want)
 		}
-		// The mask of its next machine may be known already.
+		// The redactor of its next instance may exist already.
 		if _, err := r.Mask(t.Context(), sb.ID); err != nil && (fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict) {
 			t.Errorf("mask: %v, want %s", err, want)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Remove ends a sandbox and keeps its record; of one that had ended before, or
-// is paused, it drops all that there is. One that is being created is canceled, and callers that
-// remove the same sandbox at once all succeed.
+// Remove ends a sandbox and keeps its row. For a sandbox that has ended or is paused, it removes
+// everything. A sandbox that is being created is canceled, and concurrent removals of the same
+// sandbox all succeed.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -23,13 +23,12 @@ func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string)
 	return s.remove(ctx, r)
 }
 
-// remove ends a sandbox with the reason killed. An ephemeral one leaves no
-// record.
+// remove ends a sandbox with the reason killed. An ephemeral one leaves no row.
 func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	id := r.ID
 	defer s.operations.precede(id)()
-	// Once begun, a removal is finished even if its caller goes away: a half-removed
-	// sandbox is of no use.
+	// Once begun, a removal is finished even if its caller goes away: a half-removed sandbox is
+	// useless.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
 	unlock, err := s.operations.locks.acquire(ctx, id)
@@ -41,7 +40,7 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	if err != nil {
 		return ignoreUnknown(err)
 	}
-	// What was on disk alone has no end that could be looked up afterwards.
+	// A sandbox that was only on disk has no end that could be looked up afterwards.
 	kept := !r.Ephemeral && now.State != sandbox.Paused
 	if _, err = s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil || kept {
 		return err
@@ -49,7 +48,7 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	return s.erase(ctx, id)
 }
 
-// Forget ends a sandbox, if it runs, and drops its record.
+// Forget ends a sandbox, if it runs, and removes its row.
 func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -61,16 +60,15 @@ func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string)
 	return s.erase(ctx, r.ID)
 }
 
-// end takes a sandbox from any live state to stopped, and reports whether it
-// was this call that began it. The lock of the ID must be held. A zero time
-// means that it still runs and is stopped here.
+// end takes a sandbox from any live state to stopped, and reports whether this call began it. The
+// lock of the ID must be held. A zero time means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil && !isUnknown(err) {
 		return false, err
 	}
 	if err == nil {
-		// Before the row says that it ends: without its engine nothing could end it.
+		// Before the row says so: without its engine nothing could end it.
 		if err := s.engines.mustServe(r); err != nil {
 			return false, err
 		}
@@ -84,8 +82,8 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 	return began, s.finish(ctx, id, at)
 }
 
-// endRun is end for an instance that has stopped by itself: of a sandbox that
-// has another by now, or is being paused, it is the end of nothing.
+// endRun is end for an instance that has stopped by itself. It does nothing if the sandbox has
+// another instance by now, or is being paused.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
 	began, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
 	if err != nil {
@@ -97,17 +95,15 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 	return s.finish(ctx, id, at)
 }
 
-// stopping notes that a sandbox is being ended. Where that cannot be written
-// because the disk is full, and perhaps by this very sandbox, its instance ends
-// first, which frees what it wrote. If it still cannot be written then, the row
-// says that an instance runs that is gone, and the next look at all sandboxes ends
-// it again.
+// stopping records that a sandbox is being ended. If the disk is full, perhaps because of this very
+// sandbox, the instance ends first, which frees its space. If that does not help, the row says that
+// an instance runs which does not exist, and the next reconciliation ends the sandbox again.
 func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	began, err := s.store.Move(ctx, id, m)
 	if fault.KindOf(err) != fault.Exhausted {
 		return began, err
 	}
-	s.log.Warn("the disk is full: a sandbox is ended before that is written", "sandbox", id, "err", err)
+	s.log.Warn("the disk is full: a sandbox is ended before its row says so", "sandbox", id, "err", err)
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}
@@ -119,8 +115,8 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	return s.store.Move(ctx, id, m)
 }
 
-// finish frees what a sandbox holds whose row is in the state stopping, or
-// gone. The lock of the ID must be held.
+// finish frees what a sandbox holds whose row is in the state stopping, or missing. The lock of the
+// ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.intake.Retain(id)
 	// Streams are cut before the sandbox dies, so that clients see an abrupt end
@@ -137,7 +133,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.access.Detach(ctx, id); err != nil {
 		return err
 	}
-	// Before what to hide is forgotten.
+	// While its secrets are still known.
 	all, err := s.intake.End(ctx, row)
 	if err != nil {
 		return err
@@ -168,25 +164,24 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	}
 	if all {
 		if err := s.intake.RemoveEvents(id); err != nil {
-			s.log.Warn("spool not removed", "sandbox", id, "err", err)
+			s.log.Warn("events of a sandbox not removed", "sandbox", id, "err", err)
 		}
 	}
 	s.access.Retire(ctx, id, "", "the sandbox has ended")
 	s.kept.recordings.Close(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
-		return ignoreUnknown(err) // another process has dropped the record
+		return ignoreUnknown(err) // another process has removed the row
 	}
 	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
 	return nil
 }
 
-// note adds a line to a sandbox's log. The log is a convenience, so a failure
-// to keep it fails nothing else.
+// note adds a line to a sandbox's log. A failure is only logged, because the log is a convenience.
 func (s *Service) note(ctx context.Context, id, level, message string, fields map[string]string) {
 	e := sandbox.LogEntry{At: time.Now().UTC().Round(0), Level: level, Message: message, Fields: fields}
 	if err := s.store.Append(context.WithoutCancel(ctx), id, e); err != nil {
-		s.log.Warn("sandbox log not kept", "sandbox", id, "err", err)
+		s.log.Warn("sandbox log not written", "sandbox", id, "err", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// removeInstance frees what the engine of a row holds of it. Without a row every
-// engine is asked, because an instance that no row leads to is wanted by none.
+// removeInstance frees what the engine of a row holds of it. Without a row it asks every engine,
+// because an instance without a row is not needed.
 func (s *Service) removeInstance(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err == nil {
@@ -44,5 +44,5 @@ func (s *Service) Usage(ctx context.Context, id string) (engine.Usage, error) {
 }
 
 func unmeasured(name string) error {
-	return fault.Newf(fault.Unsupported, "metrics_unsupported", "the engine %s measures nothing", name)
+	return fault.Newf(fault.Unsupported, "metrics_unsupported", "the engine %s measures no usage", name)
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// engines are the engines of this process, with what the rules of sandboxes ask of them.
+// engines holds the engines of this process, and the rules for choosing one.
 type engines struct {
 	*engine.Registry
 	anyBoundary bool // accepts an engine without a boundary
 }
 
-// served reports whether the engine of a row is registered in this process. What is
-// not served is listed and otherwise left as it is: this process can neither see
-// whether its instance runs nor end it.
+// served reports whether the engine of a row is registered in this process. Sandboxes of other
+// engines are listed and otherwise left alone: this process can neither see whether they run nor
+// end them.
 func (e engines) served(r sandbox.Row) bool { return e.Has(r.Engine) }
 
-// mustServe refuses an operation on a sandbox whose engine is not registered. One
-// that has stopped is only a row, which needs no engine.
+// mustServe refuses an operation on a sandbox whose engine is not registered. A stopped sandbox is
+// only a row, which needs no engine.
 func (e engines) mustServe(r sandbox.Row) error {
 	if r.State == sandbox.Stopped {
 		return nil
@@ -31,13 +31,13 @@ func (e engines) mustServe(r sandbox.Row) error {
 	return err
 }
 
-// choice is what a policy says about the engine.
+// choice is the policy's requirement for the engine.
 func (e engines) choice(p *policy.Policy) engine.Choice {
 	return engine.Choice{Least: engine.Boundary(p.Document().Isolation.AtLeast), AnyBoundary: e.anyBoundary}
 }
 
-// chooseEngine returns the engine of a new sandbox. Saved memory is restored by the
-// engine that saved it and by no other; files alone start anew on any.
+// chooseEngine returns the engine of a new sandbox. Saved memory is restored only by the engine
+// that saved it; files alone start on any engine.
 func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
 	c, asked, from := e.choice(p), req.Engine, t.Origin
 	c.Name, c.Image = asked, t.Image.Kind()
@@ -78,7 +78,7 @@ func neededToPause(filesOnly bool) engine.Capability {
 func (e engines) info(name string) engine.Info {
 	one, err := e.Of(name)
 	if err != nil {
-		return engine.Info{} // and its boot fails for the same reason
+		return engine.Info{} // the boot fails for the same reason
 	}
 	return one.Info()
 }
@@ -89,13 +89,13 @@ func (e engines) meter(name string) engine.Meter {
 	return able
 }
 
-// observer returns an engine's ability to write down what programs do, or nil.
+// observer returns an engine's ability to write events of programs, or nil.
 func (e engines) observer(name string) engine.Observer {
 	able, _ := engine.Ability[engine.Observer](e.Registry, name)
 	return able
 }
 
-// instance names what an engine holds of a sandbox.
+// instance identifies what an engine holds of a sandbox.
 type instance struct{ engine, id string }
 
 // instances lists what the engines of this process hold.

@@ -29,7 +29,7 @@ func (r *rig) withEngine(name string, boundary engine.Boundary) option {
 	}
 }
 
-// twoEngines is a rig on the engines fake, which is the default, and other.
+// twoEngines returns a rig with the engines fake, which is the default, and other.
 func twoEngines(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -139,8 +139,8 @@ func TestMemoryIsRestoredOnItsEngine(t *testing.T) {
 	}
 }
 
-// A process without the engine of a row can neither see whether the sandbox runs nor
-// end it, so it must not believe that it is lost.
+// A process without the engine of a row can neither see whether the sandbox runs nor end it, so it
+// must not treat the sandbox as lost.
 func TestAMissingEngineLosesNothing(t *testing.T) {
 	r, ctx := twoEngines(t), t.Context()
 	here, runs := r.create(alice), r.create(alice, on("other"))
@@ -298,7 +298,7 @@ func atLeast(b engine.Boundary) sandbox.Access {
 	}}
 }
 
-// A request that names no engine runs where all that it asks for holds.
+// A request that names no engine runs on an engine that supports everything it asks for.
 func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	r.close()
@@ -316,10 +316,10 @@ func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
 	inodes := sandbox.Limits{Limits: engine.Limits{DiskInodes: 5000}}
 	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Limits: inodes})
 	if err != nil || sb.Engine != "exact" {
-		t.Errorf("it is on %q, %v", sb.Engine, err)
+		t.Errorf("the sandbox is on %q, %v", sb.Engine, err)
 	}
 	if sb, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base"}); err != nil || sb.Engine != "fake" {
-		t.Errorf("one without a limit is on %q, %v", sb.Engine, err)
+		t.Errorf("a sandbox without a limit is on %q, %v", sb.Engine, err)
 	}
 	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "fake", Limits: inodes})
 	if fault.CodeOf(err) != engine.CodeLimit || !strings.Contains(fault.HintOf(err), "--engine exact") {
@@ -327,7 +327,7 @@ func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
 	}
 }
 
-// strict lets the boundary count that a policy asks for.
+// strict makes the boundary that a policy asks for count.
 func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
 
 func TestThePolicyChoosesTheBoundary(t *testing.T) {

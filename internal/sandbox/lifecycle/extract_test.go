@@ -43,13 +43,13 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	}
 	r.images(0)
 
-	// One that runs stays as it is, but for a later end.
+	// A running sandbox stays as it is, except for a later end.
 	r.state(sb.ID).Remember("x", "2")
 	again, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, time.Hour)
 	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
 		t.Errorf("a running one: %+v, %t, %v", again, was, err)
 	}
-	// Where no memory was kept, there is none to leave out.
+	// If no memory was saved, there is none to leave out.
 	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +59,12 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	r.images(0)
 }
 
-// Whatever fails, it is paused as before, with its memory.
+// After any failure it is paused as before, with its memory.
 func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
 	resumeFails(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
-// removalWaits reports whether a removal has cancelled what it goes before and
-// waits until that has ended.
+// removalWaits reports whether a removal has canceled the running operation and waits for its end.
 func removalWaits() bool {
 	stacks := make([]byte, 4<<20)
 	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
@@ -76,7 +75,7 @@ func removalWaits() bool {
 	return false
 }
 
-// Who goes away, and who removes it, end the work on its files at once.
+// A caller that goes away, and a removal, end the work on its files at once.
 func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 	for name, end := range map[string]func(r *rig, id string, cancel func()) error{
 		"caller": func(_ *rig, _ string, cancel func()) error { cancel(); return nil },
@@ -134,8 +133,8 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 	}
 }
 
-// Programs of the host that have changed take a sandbox's memory and not its
-// files, and what starts with the new ones can be kept with its memory again.
+// Changed programs of the host make a sandbox's memory unusable, but not its files. After it boots
+// with the new programs, its memory can be saved again.
 func TestFilesGoOnWithOtherPrograms(t *testing.T) {
 	r := newRig(t)
 	var revision atomic.Value
@@ -170,8 +169,8 @@ func TestFilesGoOnWithOtherPrograms(t *testing.T) {
 	}
 }
 
-// A guest in memory that an earlier version saved is asked for no more than it
-// knows. One that boots with the files is this version's.
+// A guest restored from memory that an earlier version saved is asked only for checks that it
+// knows. A guest that boots with the files is of this version.
 func TestOlderGuests(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walledFake{d.Engines.Default().(*fake.Engine)}) })
 	sb := r.create(alice)
@@ -203,7 +202,7 @@ func TestOlderGuests(t *testing.T) {
 	}
 }
 
-// walledFake is walled, and keeps states.
+// walledFake is walled, and saves states.
 type walledFake struct{ *fake.Engine }
 
 func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }

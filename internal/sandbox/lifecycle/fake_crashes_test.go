@@ -22,8 +22,8 @@ import (
 // errDead is returned to a process that continues after its simulated death.
 var errDead = errors.New("this process is dead")
 
-// grave stops a process at its n-th tick: whatever it does then hangs, as if it
-// had been killed there, while its sandboxes run on.
+// grave stops a process at its n-th tick: whatever it does then hangs, as if it had been killed
+// there, while its sandboxes continue.
 type grave struct {
 	mu     sync.Mutex
 	armed  bool
@@ -149,7 +149,7 @@ func victim(t *testing.T, r *rig, g *grave) *audited.Service {
 	}
 	t.Cleanup(func() {
 		g.mu.Lock()
-		g.armed, g.left = true, min(g.left, 0) // it is dead, whether it fell or not
+		g.armed, g.left = true, min(g.left, 0) // it is dead, whether it hung or not
 		g.mu.Unlock()
 		close(g.buried)
 		_ = s.Close(context.Background()) // it cannot write how it ended
@@ -171,7 +171,7 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 	ops := map[string]struct {
 		paused bool
 		do     func(ctx context.Context, u setup) error
-		want   []string // what x may be afterwards
+		want   []string // possible values of x afterwards
 	}{
 		"pause":       {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, false); return err }, []string{"2"}},
 		"pause files": {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, true); return err }, []string{"2", ""}},
@@ -235,7 +235,7 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 							}
 							ended = true
 						case <-g.fell:
-							synctest.Wait() // until nothing of it moves any more
+							synctest.Wait() // until nothing changes any more
 						}
 						r.survives(sb.ID, op.want)
 						if f := r.state(sb.ID).File("f"); f != "kept" && name != "reset" {
@@ -255,15 +255,15 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 	}
 }
 
-// survives expects that a sandbox continues with one of the values, that no step is
-// half done, and that nothing exists which no row names.
+// survives checks that a sandbox continues with one of the values, that no step is half done, and
+// that everything that exists belongs to a row.
 func (r *rig) survives(id string, want []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	r.record.Crash()
 	defer r.told()
 	var err error
-	if r.album, err = newAlbum(r.album.dir); err != nil { // as a process does that starts
+	if r.album, err = newAlbum(r.album.dir); err != nil { // as a starting process does
 		r.t.Fatal(err)
 	}
 	report := r.reconcile()

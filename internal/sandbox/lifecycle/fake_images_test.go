@@ -15,14 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// album keeps images as plain directories, and fails on demand. An album that
-// is opened anew drops drafts, as if their process had died.
+// album stores images as plain directories, and fails on demand. An album that is opened again
+// removes drafts, as if their process had died.
 type album struct {
 	dir string
 
 	mu     sync.Mutex
 	budget error // of Begin
-	most   int   // images that there is room for, if not zero
+	most   int   // greatest number of images, if not zero
 	commit error // of Commit
 	leased int
 	loose  map[string]bool // images that a reboot would lose
@@ -173,7 +173,7 @@ func (a *album) Persist(ctx context.Context) error {
 	return nil
 }
 
-// counts are the images and drafts that there are, and those in use.
+// counts returns the numbers of images and drafts, and of those in use.
 func (a *album) counts() (images, drafts, leased int) {
 	list, _ := os.ReadDir(filepath.Join(a.dir, "images"))
 	begun, _ := os.ReadDir(filepath.Join(a.dir, "drafts"))

@@ -15,7 +15,7 @@ func (s *Service) Get(ctx context.Context, who sandbox.Principal, ref string) (s
 	return s.linkOf(r).Shown(), err
 }
 
-// linkOf adds what no row says: whether the sandbox has lost its link.
+// linkOf adds what is not in a row: whether the sandbox has lost its network attachment.
 func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
 	if sb, ok := s.live.get(r.ID); ok {
 		r.Unlinked = sb.Unlinked
@@ -23,7 +23,7 @@ func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
 	return r
 }
 
-// resolve finds the row that a caller means and may see.
+// resolve finds the row of the sandbox that a caller names and may see.
 func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Row{}, err
@@ -53,8 +53,8 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 	return r, err
 }
 
-// choose picks from rows in the order of their rank. A local caller's own
-// sandbox goes before a key's of the same name.
+// choose picks one of rows in the order of their rank. A local caller's own sandbox has precedence
+// over a key's with the same name.
 func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row, error) {
 	ranks := make([][]sandbox.Row, 3)
 	for _, r := range found {
@@ -86,7 +86,7 @@ func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row
 	return sandbox.Row{}, sandbox.Unknown(ref)
 }
 
-// maxPage is the most rows of one page.
+// maxPage is the greatest number of rows of one page.
 const maxPage = 100
 
 // List returns a page of the caller's sandboxes; local callers see all.

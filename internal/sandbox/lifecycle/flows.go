@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Policy returns what governs a sandbox.
+// Policy returns the policy of a sandbox.
 func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string)
 	return s.access.Compile(r.Access)
 }
 
-// Flows calls yield for each record of a sandbox's link.
+// Flows calls yield for each event of a sandbox's network attachment.
 func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -37,15 +37,15 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	var gone <-chan struct{}
 	if follow && r.State == sandbox.Running {
-		// One that another process made is watched from here on: without that
-		// its end would not be seen.
+		// If another process created it, it is watched from here on: otherwise its end would not be
+		// noticed.
 		s.Live(r.ID)
 		gone = s.Gone(r.ID)
 	}
 	if gone == nil {
 		return s.intake.Flows().Read(ctx, r.ID, f, false, yield)
 	}
-	// Followers of a sandbox that ends get what it wrote last, and their end.
+	// Followers of a sandbox that ends get its last events, and then the end.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -73,10 +73,10 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 }
 
-// maxAsked bounds what a guest may say about names.
+// maxAsked limits the length of a guest's answer about names.
 const maxAsked = 64 << 10
 
-// FlowSize is how many bytes the records of a sandbox's link come to by now.
+// FlowSize returns the present size of a sandbox's flow files in bytes.
 func (s *Service) FlowSize(id string) int64 {
 	if s.intake.Flows() == nil {
 		return 0
@@ -84,8 +84,8 @@ func (s *Service) FlowSize(id string) int64 {
 	return s.intake.Flows().Size(id)
 }
 
-// Asked are the names that programs asked for in a sandbox without a network,
-// after a time.
+// Asked returns the names that programs looked up in a sandbox without a network, after a given
+// time.
 func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if r.State != sandbox.Running || r.Access.Linked() {
 		return nil, nil
 	}
-	// It may have had a link before, and secrets.
+	// It may have had a network before, and secrets.
 	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	var asked guest.Asked
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
-		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
+		return nil, fmt.Errorf("names looked up in %s: %w", r.ID, err)
 	}
 	names := askedAfter(asked, time.Since(since))
 	for i, name := range names {
@@ -120,11 +120,11 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	return slices.DeleteFunc(names, func(name string) bool { return name == policy.NobodysName }), nil
 }
 
-// askedAfter are the names that were asked for since so long ago. The guest
-// says how long ago that was because its clock is not ours.
+// askedAfter returns the names that were looked up within the given time. The guest reports how
+// long ago that was because its clock differs from ours.
 func askedAfter(asked guest.Asked, ago time.Duration) []string {
 	if len(asked.AgoUS) != len(asked.Names) {
-		return asked.Names // an earlier version's, which does not say
+		return asked.Names // an earlier version's, which does not report it
 	}
 	var names []string
 	for i, name := range asked.Names {
@@ -135,14 +135,14 @@ func askedAfter(asked guest.Asked, ago time.Duration) []string {
 	return names
 }
 
-// Unseen is what must not be seen in what the audit log is told of a sandbox.
-// After an error nothing that its programs choose may be told.
+// Unseen returns the redactor for a sandbox's audit entries. After an error nothing that its
+// programs choose may be written.
 func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
 	return s.access.Unseen(ctx, id)
 }
 
-// Survey lets the engine write down what became of a sandbox's files, for
-// those who know that something has ended in it which is no process.
+// Survey makes the engine write events about a sandbox's files, for a caller that knows of an
+// ending that is not the end of a process.
 func (s *Service) Survey(ctx context.Context, id string) error {
 	if _, ok := s.Live(id); !ok {
 		return sandbox.Unknown(id)

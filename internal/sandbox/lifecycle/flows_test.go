@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Who follows what a sandbox does over its link hears of its end, also where
-// another process made the sandbox a moment ago.
+// A follower of a sandbox's flows learns of its end, even if another process created the sandbox a
+// moment ago.
 func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 	logs := flows.New(t.TempDir())
 	with := func(d *lifecycle.Deps) { d.Gateway, d.Flows = &road{}, logs }

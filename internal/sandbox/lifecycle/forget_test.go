@@ -25,8 +25,8 @@ func (u unreadable) Get(ctx context.Context, id string) (sandbox.Row, error) {
 	return u.Store.Get(ctx, id)
 }
 
-// A row that cannot be read is not taken for one that does not exist. Otherwise a sandbox
-// whose engine is missing would be marked as ending, though nothing here can end it.
+// A row that cannot be read is not mistaken for one that does not exist. Otherwise a sandbox whose
+// engine is missing would be marked as ending, although nothing here can end it.
 func TestForgetReportsAnUnreadableRow(t *testing.T) {
 	r := twoEngines(t)
 	sb := r.create(alice, on("other"))

@@ -16,11 +16,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// maxCopies is the most that one call copies.
+// maxCopies is the greatest number of copies of one call.
 const maxCopies = 100
 
-// Fork copies a running sandbox. Where the audit log does not take the entry of the
-// caller's request, nothing of the copies is left.
+// Fork copies a running sandbox. If the audit log refuses the entry of the request, nothing of the
+// copies is left.
 func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	forks, err := s.fork(ctx, who, ref, req)
 	if err != nil {
@@ -61,14 +61,14 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
 	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
-	// What is left of the draft after an error goes with this process.
+	// Whatever is left of the draft after an error is removed with this process.
 	if err := draft.Abort(); err != nil {
 		s.log.Warn("draft of copies not removed", "sandbox", r.ID, "err", err)
 	}
 	return forks, nil
 }
 
-// template writes a running sandbox down once for all its copies.
+// template saves a running sandbox once for all its copies.
 func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
 	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
@@ -93,8 +93,8 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 	return r, draft, needs, nil
 }
 
-// copyAll makes all copies, as many at once as there are processors to keep
-// busy, and one that waits for the disk.
+// copyAll makes all copies, as many at once as there are processors, plus one that waits for the
+// disk.
 func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl time.Duration, req sandbox.ForkRequest) []sandbox.Fork {
 	forks := make([]sandbox.Fork, req.Count)
 	p, values, err := s.planner.ofCopies(ctx, r)

@@ -17,13 +17,13 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// mapping is an engine that tells which files a state refers to: those that this
-// process has open below a directory.
+// mapping is an engine that reports which files a state refers to: those that this process has open
+// below a directory.
 type mapping struct {
 	*fake.Engine
 	dir   string
 	knows *atomic.Bool
-	shown *atomic.Value // the stand-ins of the last machine that went on
+	shown *atomic.Value // the stand-ins of the last restored instance
 }
 
 func (b mapping) Restore(ctx context.Context, spec engine.Spec, dir string) error {
@@ -56,8 +56,8 @@ func (b mapping) CheckpointBound(ctx context.Context, id, dir string) (list engi
 
 var _ engine.Binder = mapping{}
 
-// F24: packages of the host may change. Only files that a memory refers to count,
-// for each way to save it and to go on from it.
+// F24: packages of the host may change. Only files that a memory refers to matter, for each way to
+// save and to restore it.
 func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	var revision atomic.Value
@@ -94,9 +94,9 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	revision.Store("2") // a package that nothing here uses
+	revision.Store("2") // a package that is not used here
 	r.close()
-	open() // all that counts is in the database
+	open() // everything that matters is in the database
 	if _, _, err := r.Resume(ctx, alice, paused.ID, 0); err != nil {
 		t.Errorf("resume: %v", err)
 	}
@@ -113,7 +113,7 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 		t.Errorf("rollback: %v", err)
 	}
 
-	// An engine that cannot tell is not believed to need nothing.
+	// An engine that cannot report the files is not assumed to need none.
 	knows.Store(false)
 	_, err = r.Pause(ctx, alice, late.ID, false)
 	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
@@ -149,14 +149,14 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	if _, _, err := r.ResumeFiles(ctx, alice, paused.ID, 0); err != nil {
 		t.Errorf("files of what has memory: %v", err)
 	}
-	replace("one") // the same content is the same file
+	replace("one") // the same content counts as the same file
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil {
 		t.Errorf("with the same content again: %v", err)
 	}
 }
 
-// F24: what was mapped is kept, so that a change of its package does not count
-// either, until the copy is gone.
+// F24: mapped files are copied, so that a change of their package does not matter either, until the
+// copy is removed.
 func TestF24WhatIsMappedIsKept(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	var revision atomic.Value
@@ -218,7 +218,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 			t.Errorf("%s: what it depends on is %+v", what, needs)
 		}
 	}
-	// Before anything else: a file that was replaced while its program runs.
+	// Checked first: a file that was replaced while its program runs.
 	revision.Store("2")
 	replace("two")
 	if _, err := r.Pause(ctx, alice, sb.ID, false); err != nil {
@@ -229,7 +229,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.close()
-	open() // all that counts is on the disk
+	open() // everything that matters is on the disk
 	stands("resume later", func() error { _, _, err := r.Resume(ctx, alice, paused.ID, 0); return err })
 	stands("create", func() error { _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); return err })
 	stands("rollback", func() error { _, err := r.Rollback(ctx, alice, sb.ID, n.ID); return err })
@@ -241,7 +241,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 		return err
 	})
 
-	// The last state that refers to a copy has gone, and nothing uses it.
+	// The last state that refers to a copy was removed, and nothing uses it.
 	entries, err := os.ReadDir(copies)
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("copies: %v, %v", entries, err)

@@ -8,15 +8,15 @@ import (
 	"github.com/crannog/crannog/internal/host/lockorder"
 )
 
-// locks serializes what is done to one sandbox, without a place per sandbox
-// that ever lived.
+// locks serializes operations on one sandbox, without storing anything for sandboxes that have
+// ended.
 type locks struct {
 	mu sync.Mutex
 	m  map[string]*lock
 }
 
 type lock struct {
-	held chan struct{} // full while the lock is held
+	held chan struct{} // holds a value while the lock is held
 	refs int           // holders and waiters; guarded by locks.mu
 }
 

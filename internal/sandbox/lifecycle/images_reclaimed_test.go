@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Who closes may have been told to stop: what was saved is seen to all the same.
+// The caller of Close may have been told to stop: saved state is made durable all the same.
 func TestCloseKeepsWhatWasSaved(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -36,8 +36,7 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 	}
 }
 
-// What no row refers to makes room for what is saved, and what one refers to
-// does not.
+// Images without a row are removed to make room for a new one; images with a row are not.
 func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -63,9 +62,8 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	r.images(2)
 }
 
-// A process that ends waits for the pauses that its clock has begun, but not for one
-// that takes too long. The sandbox of the latter keeps running, and no error is
-// reported for it.
+// A process that ends waits for the pauses that deadlines have begun, but not for one that takes
+// too long. The sandbox of the latter keeps running, and no error is reported for it.
 func TestPauseAtTheEndOfAProcess(t *testing.T) {
 	for state, saving := range map[sandbox.State]time.Duration{sandbox.Paused: 20 * time.Second, sandbox.Running: 2 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

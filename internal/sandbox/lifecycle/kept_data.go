@@ -9,20 +9,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
 )
 
-// kept is what is kept of sandboxes beside their rows and their saved states.
+// kept is what is kept of sandboxes beside their rows and saved states.
 type kept struct {
 	workspaces *workspaces.Service // copies and manifests
-	recordings *recordings.Service // of what commands printed
+	recordings *recordings.Service // recordings of commands
 	changes    *changes.Service    // what ended sandboxes have changed
 }
 
-// sweep drops what belongs to no sandbox any more, and finishes what a dead process was
-// applying.
+// sweep removes what does not belong to a sandbox any more, and recovers applies of dead processes.
 func (k kept) sweep(ctx context.Context) error {
 	return errors.Join(k.recordings.Sweep(ctx), k.changes.Sweep(), k.workspaces.SweepCopies(ctx), k.workspaces.SweepManifests(ctx), k.changes.Recover(ctx))
 }
 
-// discard drops all changes and recordings.
+// discard removes all retained changes and recordings.
 func (k kept) discard(ctx context.Context) error {
 	return errors.Join(k.changes.ForgetAll(), k.recordings.DiscardAll(ctx))
 }

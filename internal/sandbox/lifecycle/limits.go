@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// most fills the zero fields of an operator's maxima with the host's.
+// most fills the zero fields of an operator's maxima with the host's resources.
 func most(set sandbox.Limits) (sandbox.Limits, error) {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {
@@ -27,8 +27,7 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 			ShmBytes:    int64(info.Totalram) * int64(info.Unit),
 		},
 		CommandTimeout: 7 * 24 * time.Hour,
-		// An answer is held in the server's memory, several times over while
-		// it becomes JSON.
+		// The server holds an answer in memory, several times over while it becomes JSON.
 		OutputBytes: 64 << 20,
 	}
 	have, def, low := set.Fields(), host.Fields(), sandbox.LeastLimits.Fields()
@@ -44,18 +43,17 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 	return set, nil
 }
 
-// shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
-// Linux has it. What is in it counts against the memory.
+// shmOf returns the size of /dev/shm for a memory size: half of it, as in Linux. Its content counts
+// against the memory.
 func shmOf(memory int64) int64 { return memory / 2 }
 
-// limits fills zero fields with the defaults and refuses what no sandbox
-// can have.
+// limits fills zero fields with the defaults and rejects values out of range.
 func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	low, high, def := sandbox.LeastLimits, pl.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
 	for i, f := range have {
 		if *f.Value == 0 {
-			// A small host gives what it has.
+			// On a small host the default is what it has.
 			*f.Value = min(*defs[i].Value, *highs[i].Value)
 			if f.Limit == engine.LimitDisk {
 				*f.Value = max(pl.room.Fit(*f.Value), *lows[i].Value)

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// nextDue returns the earliest deadline of all sandboxes that are not ending; zero is none.
+// nextDue returns the earliest deadline of all sandboxes that are not ending, or zero.
 func (l *liveSandboxes) nextDue() time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -48,7 +48,7 @@ func (l *liveSandboxes) notEnding(b *liveSandbox) {
 	b.ending = false
 }
 
-// setEnd takes over a new end, which is not put off.
+// setEnd adopts a new end, without the delay of failed pauses.
 func (l *liveSandboxes) setEnd(r sandbox.Row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,8 +58,8 @@ func (l *liveSandboxes) setEnd(r sandbox.Row) {
 	delete(l.delays, r.ID)
 }
 
-// refresh takes over the end of a row that another process may have changed, and reports
-// whether the row is of another instance than the one that is watched.
+// refresh adopts the end of a row that another process may have changed, and reports whether the
+// row has another instance than the watched one.
 func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
 	return r.State == sandbox.Running && b.record.Run != r.Run
 }
 
-// setOwed notes whether the guest of a sandbox has yet to hear of its end.
+// setOwed records whether the guest of a sandbox must still be sent its end.
 func (l *liveSandboxes) setOwed(id string, owed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +80,7 @@ func (l *liveSandboxes) setOwed(id string, owed bool) {
 	}
 }
 
-// owed returns the row of a sandbox, and reports whether its guest has yet to hear of its
-// end.
+// owed returns the row of a sandbox, and reports whether its guest must still be sent its end.
 func (l *liveSandboxes) owed(id string) (sandbox.Row, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -91,15 +90,16 @@ func (l *liveSandboxes) owed(id string) (sandbox.Row, bool) {
 	return sandbox.Row{}, false
 }
 
-// delayLeast and delayMost bound how long a deadline rests after a pause that failed.
+// delayLeast and delayMost are the shortest and the longest delay of a deadline after a failed
+// pause.
 const (
 	delayLeast = time.Second
 	delayMost  = time.Minute
 )
 
-// delay sets when a pause is tried again if it fails, each time later. It is called
-// before the pause: a sandbox that keeps running after a failed pause is watched anew,
-// and would be paused again at once.
+// delay sets when a pause is retried if it fails, later each time. It is called before the pause,
+// because a sandbox that keeps running after a failed pause is watched anew, and would be paused
+// again at once.
 func (l *liveSandboxes) delay(id string) delay {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *liveSandboxes) delay(id string) delay {
 	return d
 }
 
-// undelay forgets the pauses of a sandbox that failed.
+// undelay forgets the failed pauses of a sandbox.
 func (l *liveSandboxes) undelay(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,14 +20,14 @@ type liveSandbox struct {
 	// Guarded by liveSandboxes.mu.
 
 	record sandbox.Row
-	ending bool // its deadline is being carried out
-	// notBefore is when its deadline is looked at again, if that is later than its end.
+	ending bool // its deadline is being executed
+	// notBefore is when its deadline is checked again, if that is later than its end.
 	notBefore time.Time
-	owed      bool // the guest has not heard of the latest end
+	owed      bool // the guest was not sent the latest end yet
 	samples   ring
 }
 
-// left reports whether the sandbox, as it was, has gone.
+// left reports whether the sandbox, as it was, has ended.
 func (b *liveSandbox) left() bool {
 	select {
 	case <-b.gone:
@@ -37,7 +37,7 @@ func (b *liveSandbox) left() bool {
 	}
 }
 
-// due is when there is something to do about a deadline; zero is never.
+// due returns when a deadline needs action; zero is never.
 func (b *liveSandbox) due() time.Time {
 	end := b.record.EndAt
 	if !end.IsZero() && b.notBefore.After(end) {
@@ -46,15 +46,15 @@ func (b *liveSandbox) due() time.Time {
 	return end
 }
 
-// liveSandboxes are the running sandboxes that this process watches.
+// liveSandboxes holds the running sandboxes that this process watches.
 type liveSandboxes struct {
 	mu     lockorder.RWMutex[rankLive]
 	all    map[string]*liveSandbox
 	held   map[string]bool  // ephemeral sandboxes that end with this process
-	delays map[string]delay // of pauses that failed
+	delays map[string]delay // of failed pauses
 }
 
-// delay is how long a pause that failed is put off.
+// delay is the delay of a failed pause.
 type delay struct {
 	tries int
 	until time.Time
@@ -64,7 +64,7 @@ func newLiveSandboxes() *liveSandboxes {
 	return &liveSandboxes{all: make(map[string]*liveSandbox), held: make(map[string]bool), delays: make(map[string]delay)}
 }
 
-// add adds a sandbox if none of its ID is there and watch starts to watch it.
+// add adds a sandbox unless one with its ID exists, if watch starts to watch it.
 func (l *liveSandboxes) add(b *liveSandbox, watch func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,13 +97,13 @@ func (l *liveSandboxes) release() {
 	}
 }
 
-// get returns a sandbox as it is known here.
+// get returns a sandbox as this process knows it.
 func (l *liveSandboxes) get(id string) (sandbox.Sandbox, bool) {
 	b, r := l.find(id)
 	return r.Sandbox, b != nil
 }
 
-// find returns a sandbox and its row as it is known here, or nil.
+// find returns a sandbox and its row as this process knows them, or nil.
 func (l *liveSandboxes) find(id string) (*liveSandbox, sandbox.Row) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -127,7 +127,7 @@ func (l *liveSandboxes) current(b *liveSandbox) (sandbox.Row, bool) {
 	return b.record, l.all[b.id] == b
 }
 
-// update changes what is known of a sandbox, if it is there.
+// update changes this process's knowledge of a sandbox, if it is watched.
 func (l *liveSandboxes) update(id string, change func(*sandbox.Row)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +136,8 @@ func (l *liveSandboxes) update(id string, change func(*sandbox.Row)) {
 	}
 }
 
-// compare reports whether the sandbox of a row is watched, whether what is known of its
-// instance and its end is what the row says, and whether its policy is another.
+// compare reports whether the sandbox of a row is watched, whether its known instance and end match
+// the row, and whether its policy differs.
 func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -149,8 +149,8 @@ func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool)
 	return true, same, b.record.PolicyDigest != r.PolicyDigest
 }
 
-// addSample keeps a reading, unless it is no later than the one before: two of one moment
-// say nothing about the time between them.
+// addSample keeps a reading, unless it is no later than the one before: two readings of the same
+// moment say nothing about the time between them.
 func (l *liveSandboxes) addSample(b *liveSandbox, usage engine.Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *liveSandboxes) samples(b *liveSandbox, from, to time.Time) []sandbox.Me
 	return b.samples.between(from, to)
 }
 
-// hold notes that a sandbox ends with this process.
+// hold records that a sandbox ends with this process.
 func (l *liveSandboxes) hold(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +180,7 @@ func (l *liveSandboxes) heldIDs() []string {
 	return slices.Collect(maps.Keys(l.held))
 }
 
-// forget drops what is known of a sandbox that is gone.
+// forget removes what is known of a sandbox that was removed.
 func (l *liveSandboxes) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,7 +43,7 @@ func TestDeadlinesAreTakenOnce(t *testing.T) {
 	}
 }
 
-// A pause that fails is put off for longer each time, also for the watch that follows it.
+// A failed pause is delayed longer each time, also for the next watch.
 func TestFailedPausesArePutOff(t *testing.T) {
 	l, now := newLiveSandboxes(), time.Now()
 	b := liveOne("a", now, true)

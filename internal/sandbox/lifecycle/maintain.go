@@ -8,19 +8,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maintainEvery is how soon this Service sees what other processes changed, and
-// how often what failed is tried again.
+// maintainEvery is how soon this Service notices what other processes changed, and how often it
+// retries what failed.
 const maintainEvery = 5 * time.Second
 
-// keepStopped bounds the records of stopped sandboxes, whatever their age, so
-// that a client that creates and removes in a loop does not fill the disk.
-// They are counted once in retireRounds.
+// keepStopped limits the number of rows of stopped sandboxes, whatever their age, so that a client
+// that creates and removes in a loop does not fill the disk. They are counted once in retireRounds.
 const (
 	keepStopped  = 10_000
 	retireRounds = 12
 )
 
-// maintain keeps this Service and the store together.
+// maintain keeps this Service and the store consistent.
 func (s *Service) maintain() {
 	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
@@ -32,28 +31,28 @@ func (s *Service) maintain() {
 		}
 		s.audit.Tick(s.work.ctx)
 		if err := s.intake.Retry(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
-			s.log.Warn("record not caught up", "err", err)
+			s.log.Warn("audit log not caught up", "err", err)
 		}
 		if err := s.reconciler.follow(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 			s.log.Warn("store not read", "err", err)
 		}
 		if round%retireRounds == 0 {
 			if err := s.retire(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
-				s.log.Warn("old records not dropped", "err", err)
+				s.log.Warn("old rows not removed", "err", err)
 			}
 			if err := s.intake.CatchUp(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
-				s.log.Warn("record not caught up", "err", err)
+				s.log.Warn("audit log not caught up", "err", err)
 			}
 			if err := s.repairAllPaused(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
-				s.log.Warn("machines of paused sandboxes not removed", "err", err)
+				s.log.Warn("instances of paused sandboxes not removed", "err", err)
 			}
 		}
-		// The host may have slept, which timers do not notice.
+		// The host may have been suspended, which timers do not notice.
 		s.deadlines.rouse()
 	}
 }
 
-// retire drops records of sandboxes that stopped long ago.
+// retire removes rows of sandboxes that stopped long ago.
 func (s *Service) retire(ctx context.Context) error {
 	for _, q := range []sandbox.Query{
 		{StoppedBefore: time.Now().Add(-s.settings.Retention)},

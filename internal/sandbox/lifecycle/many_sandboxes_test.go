@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// crowd is many callers who do anything to each other's sandboxes.
+// crowd is many callers who act on each other's sandboxes.
 type crowd struct {
 	t        *testing.T
 	services []*rig
@@ -58,7 +58,7 @@ func (c *crowd) caller(seed uint64, who sandbox.Principal) error {
 	return nil
 }
 
-// act does something to one's own sandbox, which may have ended.
+// act operates on one's own sandbox, which may have ended.
 func (c *crowd) act(r *rig, who sandbox.Principal, id string, rnd *rand.Rand) error {
 	var err error
 	switch rnd.IntN(4) {
@@ -77,7 +77,7 @@ func (c *crowd) act(r *rig, who sandbox.Principal, id string, rnd *rand.Rand) er
 	return nil
 }
 
-// intrude tries to do something to somebody else's sandbox.
+// intrude tries to operate on another owner's sandbox.
 func (c *crowd) intrude(r *rig, who sandbox.Principal, rnd *rand.Rand) error {
 	c.mu.Lock()
 	var victim string
@@ -150,12 +150,12 @@ func firstKey(m map[string]string) string {
 func TestTenThousand(t *testing.T) {
 	n := 10_000
 	if raceDetector {
-		n = 1000 // SQLite in Go is forty times slower with it
+		n = 1000 // SQLite in Go is forty times slower with the race detector
 	}
 	r := newRig(t)
 	began := time.Now().Add(-time.Hour)
 	for i := range n {
-		// Every ten start at the same moment, so that the ID has to decide.
+		// Groups of ten start at the same moment, so that the ID decides the order.
 		sb := sandbox.Sandbox{
 			ID: fmt.Sprintf("i%019d", i), Owner: "alice", State: sandbox.Stopped, StartedAt: began.Add(time.Duration(i/10) * time.Millisecond),
 			StoppedAt: time.Now(), Metadata: map[string]string{"n": fmt.Sprint(i % 8), "all": "yes"}, TemplateID: templateID,

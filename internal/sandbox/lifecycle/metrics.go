@@ -14,7 +14,7 @@ import (
 const (
 	sampleEvery = 5 * time.Second
 	keepSamples = 720
-	// sampleTimeout keeps one sick sandbox from stopping the samples of all.
+	// sampleTimeout keeps one hanging sandbox from delaying the samples of all.
 	sampleTimeout = time.Second
 )
 
@@ -45,7 +45,7 @@ func (r *ring) add(u engine.Usage, l sandbox.Limits) sandbox.Metric {
 	return m
 }
 
-// between returns samples in order of time; a zero bound is none.
+// between returns samples in order of time; a zero bound is no bound.
 func (r *ring) between(from, to time.Time) []sandbox.Metric {
 	out := make([]sandbox.Metric, 0, len(r.metrics))
 	for i := range r.metrics {
@@ -57,7 +57,7 @@ func (r *ring) between(from, to time.Time) []sandbox.Metric {
 	return out
 }
 
-// measureAll reads the usage of all sandboxes now and then.
+// measureAll reads the usage of all sandboxes at intervals.
 func (s *Service) measureAll() {
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
@@ -91,8 +91,7 @@ func (s *Service) read(ctx context.Context, meter engine.Meter, b *liveSandbox) 
 	return nil
 }
 
-// Metrics returns the samples of a time span, with one taken now. A sandbox
-// that has stopped has none.
+// Metrics returns the samples of a time span, and one taken now. A stopped sandbox has none.
 func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string, from, to time.Time) ([]sandbox.Metric, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {

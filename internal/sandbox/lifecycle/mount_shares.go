@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ParseShares reads the directories of the host that callers may mount by name, also
-// those that come over the network: NAME=PATH[:ro|:cow], apart by semicolons.
+// ParseShares reads the list of host directories that callers may mount by name, also callers over
+// the network: NAME=PATH[:ro|:cow], separated by semicolons.
 func ParseShares(text string) (map[string]sandbox.Mount, error) {
 	shares := map[string]sandbox.Mount{}
 	for one := range strings.SplitSeq(text, ";") {
@@ -24,7 +24,7 @@ func ParseShares(text string) (map[string]sandbox.Mount, error) {
 		m.Source = strings.TrimSuffix(m.Source, ":cow")
 		_, twice := shares[m.Name]
 		if checkName(m.Name) != nil || m.Name == "" || !filepath.IsAbs(m.Source) || twice {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "mounts: %.200q is not NAME=/PATH[:ro|:cow], or its name is there twice", one)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "mounts: %.200q is not NAME=/PATH[:ro|:cow], or its name appears twice", one)
 		}
 		shares[m.Name] = m
 	}

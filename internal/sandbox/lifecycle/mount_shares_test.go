@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// TestF3SharedByName: callers of the network mount what the operator lists and nothing
-// else, and never more than it lets them.
+// TestF3SharedByName: callers over the network mount the directories that the operator lists and no
+// others, and never with more rights than listed.
 func TestF3SharedByName(t *testing.T) {
 	dir := t.TempDir()
 	shares, err := ParseShares("data=" + dir + "; models=" + dir + ":ro ;tmp=" + dir + ":cow;")

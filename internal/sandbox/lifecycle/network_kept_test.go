@@ -18,8 +18,8 @@ func (c *crossing) open(id string) bool {
 	return attached && len(a.Policy.Document().Network.Hosts) > 0
 }
 
-// P46: a sandbox whose secret is gone can neither be put back nor reset, and what
-// is refused takes nothing from it.
+// P46: a sandbox whose secret was removed can neither be rolled back nor reset, and the refused
+// request takes nothing from it.
 func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
 	r, way, k, sb := newRotation(t)
 	n := r.snapshot(alice, sb.ID, "")
@@ -32,7 +32,7 @@ func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running || !way.open(sb.ID) {
-			t.Errorf("%s: it is %s, %v, and its way out is open: %t", name, got.State, err, way.open(sb.ID))
+			t.Errorf("%s: it is %s, %v, and its network is open: %t", name, got.State, err, way.open(sb.ID))
 		}
 	}
 }
@@ -59,12 +59,12 @@ func TestARollbackOutlastsItsCaller(t *testing.T) {
 		t.Fatal("its caller did not leave")
 	}
 	if r.state(sb.ID).Memory("x") != "1" || !way.open(sb.ID) {
-		t.Errorf("it remembers %q, and its way out is open: %t", r.state(sb.ID).Memory("x"), way.open(sb.ID))
+		t.Errorf("it remembers %q, and its network is open: %t", r.state(sb.ID).Memory("x"), way.open(sb.ID))
 	}
 }
 
-// P46: after a pause that failed a sandbox gets out again, without a secret that
-// is gone by then.
+// P46: after a failed pause a sandbox's network is open again, without a secret that was removed by
+// then.
 func TestAFailedPauseOpensTheWayOut(t *testing.T) {
 	r, way, k, sb := newRotation(t)
 	k.set("KEY")
@@ -73,12 +73,12 @@ func TestAFailedPauseOpensTheWayOut(t *testing.T) {
 		t.Fatal("it was paused")
 	}
 	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running || !way.open(sb.ID) || way.value(sb.ID) != "" {
-		t.Errorf("it is %s, %v, its way out is open: %t, with %q", got.State, err, way.open(sb.ID), way.value(sb.ID))
+		t.Errorf("it is %s, %v, its network is open: %t, with %q", got.State, err, way.open(sb.ID), way.value(sb.ID))
 	}
 }
 
-// P46: one whose way out cannot be opened then is not said to run: it is opened
-// later.
+// P46: a sandbox whose network cannot be opened then is not reported as running: the network is
+// opened later.
 func TestAWayOutThatStaysShutIsOpenedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, way, _, sb := newRotation(t)
@@ -95,12 +95,12 @@ func TestAWayOutThatStaysShutIsOpenedLater(t *testing.T) {
 		}
 		r.setFault(nil)
 		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Pausing || way.open(sb.ID) {
-			t.Fatalf("it is %s, %v, and its way out is open: %t", row.State, err, way.open(sb.ID))
+			t.Fatalf("it is %s, %v, and its network is open: %t", row.State, err, way.open(sb.ID))
 		}
-		time.Sleep(6 * time.Second) // the attendant comes
+		time.Sleep(6 * time.Second) // the maintenance loop runs
 		synctest.Wait()
 		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Running || !way.open(sb.ID) || way.value(sb.ID) != firstValue {
-			t.Errorf("later it is %s, %v, its way out is open: %t, with %q", row.State, err, way.open(sb.ID), way.value(sb.ID))
+			t.Errorf("later it is %s, %v, its network is open: %t, with %q", row.State, err, way.open(sb.ID), way.value(sb.ID))
 		}
 	})
 }

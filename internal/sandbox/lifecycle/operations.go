@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// operations are the creations, removals and changes of state that are under way in this
-// process, and what is left to do of earlier ones.
+// operations are the creations, removals and changes of state in progress in this process, and
+// those of earlier processes that have to be finished.
 type operations struct {
 	locks locks
 	// after is called at the end of each operation that was begun.
@@ -20,15 +20,15 @@ type operations struct {
 	mu       lockorder.RWMutex[rankOperations]
 	closed   bool
 	cancels  map[string]context.CancelCauseFunc // of operations that were begun
-	removing map[string]int                     // removals that wait or are under way
-	// unwritten are sandboxes of whose passing state this process could not write down
-	// how it went.
+	removing map[string]int                     // removals that wait or are in progress
+	// unwritten are sandboxes in a transitional state for which this process could not write the
+	// outcome.
 	unwritten map[string]bool
 	failures  map[string]failure // of resuming
 	begun     sync.WaitGroup
 }
 
-// failure is how the latest try to resume a sandbox went.
+// failure is the outcome of the latest try to resume a sandbox.
 type failure struct {
 	at  time.Time
 	err error
@@ -41,7 +41,7 @@ func newOperations(after func()) *operations {
 	}
 }
 
-// locked does something to a sandbox under its lock.
+// locked runs a function under a sandbox's lock.
 func (o *operations) locked(ctx context.Context, id string, do func(context.Context, string) error) error {
 	unlock, err := o.locks.acquire(ctx, id)
 	if err != nil {
@@ -85,14 +85,14 @@ func (o *operations) beginOnce(ctx context.Context, id string) (context.Context,
 	return o.begin(ctx, id)
 }
 
-// underWay reports whether an operation on a sandbox was begun and is not over.
+// underWay reports whether an operation on a sandbox is in progress.
 func (o *operations) underWay(id string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.cancels[id] != nil
 }
 
-// busy reports whether any operation is under way.
+// busy reports whether any operation is in progress.
 func (o *operations) busy() bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -118,7 +118,7 @@ func (o *operations) precede(id string) (done func()) {
 	}
 }
 
-// close cancels all operations, waits for their end and rejects those to come.
+// close cancels all operations, waits for their end and rejects later ones.
 func (o *operations) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -129,7 +129,7 @@ func (o *operations) close() {
 	o.begun.Wait()
 }
 
-// owe leaves a sandbox in a passing state to the maintenance loop.
+// owe leaves a sandbox in a transitional state to the maintenance loop.
 func (o *operations) owe(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,7 +153,7 @@ func (o *operations) stranded(p process, r sandbox.Row) bool {
 	return o.owes(r.ID) || p.dead(r.Actor)
 }
 
-// moved notes how writing the next state of a sandbox went.
+// moved records the outcome of writing a sandbox's next state.
 func (o *operations) moved(id string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,7 +161,7 @@ func (o *operations) moved(id string, err error) {
 	case err == nil:
 		delete(o.unwritten, id)
 	case code == sandbox.CodeTooMany || code == sandbox.CodeTooManyPaused:
-		// Its row is as it was: whatever state it is in later is not ours.
+		// The row is unchanged: whatever its state is later, this operation does not set it.
 	default:
 		o.unwritten[id] = true
 	}
@@ -177,18 +177,18 @@ func (o *operations) failedSince(id string, began time.Time) error {
 	return nil
 }
 
-// resumed notes how resuming a sandbox went.
+// resumed records the outcome of resuming a sandbox.
 func (o *operations) resumed(id string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failures, id)
-	// Who went away tells nothing about the others.
+	// A caller that went away says nothing about the others.
 	if err != nil && fault.KindOf(err) != fault.Canceled {
 		o.failures[id] = failure{time.Now(), err}
 	}
 }
 
-// forget drops what is known of a sandbox that is gone.
+// forget removes what is known of a sandbox that was removed.
 func (o *operations) forget(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -42,7 +42,7 @@ func TestCloseCancelsOperations(t *testing.T) {
 	})
 }
 
-// A removal goes before all that is to be done with a sandbox.
+// A removal has priority over all other operations on a sandbox.
 func TestARemovalPrecedes(t *testing.T) {
 	o := newOperations(func() {})
 	ctx, done, err := o.begin(t.Context(), "a")
@@ -75,7 +75,7 @@ func TestWhatIsOwed(t *testing.T) {
 		err  error
 		owed bool
 	}{
-		{fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many"), false}, // the row is as it was
+		{fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many"), false}, // the row is unchanged
 		{errors.New("disk"), true},
 		{fault.New(fault.Exhausted, sandbox.CodeTooManyPaused, "too many"), true},
 		{nil, false},
@@ -93,7 +93,7 @@ func TestWhatIsOwed(t *testing.T) {
 	}
 }
 
-// Requests that waited while another failed share its error; one that went away says
+// Requests that waited while another failed share its error; a request whose caller went away says
 // nothing about the others.
 func TestFailuresAreShared(t *testing.T) {
 	o := newOperations(func() {})

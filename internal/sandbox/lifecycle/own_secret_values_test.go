@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// road is a way out that leads nowhere and remembers what it was given.
+// road is a gateway that leads nowhere and remembers what it was given.
 type road struct {
 	mu   sync.Mutex
 	last sandbox.Attachment
@@ -50,7 +50,7 @@ func (w *road) Update(_ context.Context, a sandbox.Attachment) error       { ret
 func (w *road) Detach(context.Context, string) error                       { return nil }
 func (w *road) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
-// safe keeps sandboxes' own values.
+// safe stores sandboxes' own values.
 type safe struct {
 	mu   sync.Mutex
 	kept map[string]map[string]map[string]config.Secret // by sandbox and name
@@ -98,7 +98,7 @@ func (s *safe) count() (n int) {
 	return n
 }
 
-// ruled is an access with a header of a fixed value.
+// ruled returns an access with a header of a fixed value.
 func ruled(t testing.TB, value string) sandbox.Access {
 	t.Helper()
 	d, fixed, err := policy.FromE2B(nil, nil, nil, policy.Transforms{"a.test": {{"X-Key": value}}})
@@ -111,8 +111,8 @@ func ruled(t testing.TB, value string) sandbox.Access {
 	}
 }
 
-// A sandbox's own values are sealed before they are used, are found again by
-// another process, and go with what bound them.
+// A sandbox's own values are sealed before they are used, are found by another process, and are
+// removed with the access that bound them.
 func TestOwnValues(t *testing.T) {
 	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
 	with := func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps }
@@ -141,7 +141,7 @@ func TestOwnValues(t *testing.T) {
 		t.Errorf("%v: the row has the value: %s", err, text)
 	}
 
-	// Another process knows the row alone.
+	// Another process has only the row.
 	r.close()
 	r.open(with)
 	if err := wholly(r.Reconcile(ctx)); err != nil {
@@ -152,16 +152,16 @@ func TestOwnValues(t *testing.T) {
 		t.Fatalf("%v, %q", err, value())
 	}
 
-	// A change that fails leaves the old values, and only those.
+	// A failed change leaves exactly the old values.
 	way.fail = errors.New("no way")
 	if _, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-two"))); err == nil {
-		t.Fatal("a change without a way came about")
+		t.Fatal("a change without a gateway succeeded")
 	}
 	way.fail = nil
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || keeps.count() != 1 {
 		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
 	}
-	// One that keeps the document keeps its values.
+	// A change that keeps the document keeps its values.
 	same := func(a sandbox.Access) (sandbox.Access, error) { a.Allow = append(a.Allow, "b.test"); return a, nil }
 	if _, err := r.SetAccess(ctx, alice, sb.ID, same); err != nil || value() != "canary-one" {
 		t.Errorf("%v, %q", err, value())
@@ -179,14 +179,14 @@ func TestOwnValues(t *testing.T) {
 		t.Errorf("%v: %d outlive the sandbox", err, keeps.count())
 	}
 
-	// Nor do they outlive a sandbox that never was.
+	// They do not outlive a sandbox that was never created.
 	way.fail = errors.New("no way")
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-four")}); err == nil || keeps.count() != 0 {
 		t.Errorf("%v: %d outlive a failed creation", err, keeps.count())
 	}
 }
 
-// Who asks for E2B's open network has not asked for the loosest of all else.
+// A request for E2B's open network is not a request for the loosest setting of everything else.
 func TestListsKeepTheUsualLevelOfFiles(t *testing.T) {
 	a := ruled(t, "canary-one")
 	p, _, err := a.Compile(sandbox.Settings{})

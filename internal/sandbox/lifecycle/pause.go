@@ -18,7 +18,7 @@ import (
 // commitTimeout bounds how long it may take to make a saved state durable.
 const commitTimeout = 10 * time.Minute
 
-// Pause writes a running sandbox down and ends its processes.
+// Pause saves a running sandbox and ends its processes.
 func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
 	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
@@ -29,8 +29,8 @@ func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, 
 	return r.Shown(), err
 }
 
-// pause takes a running sandbox to paused: if due is not zero, only one whose
-// end has come by then. After an error it runs on. The caller acts on it.
+// pause pauses a running sandbox: if due is not zero, only if its end has come by then. After an
+// error it keeps running. The caller acts on it.
 func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error) {
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, notNow(r)
@@ -45,8 +45,8 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	if err != nil {
 		return sandbox.Row{}, err
 	}
-	// The row names the image before there is one, so that a crash at any
-	// time leaves it with an owner.
+	// The row names the image before the image exists, so that after a crash at any time it has an
+	// owner.
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Pausing, By: s.process.self, Run: r.Run, EndedBy: due, MaxPaused: s.settings.MaxPaused,
 		Change: &sandbox.Change{Saved: &r.Saved},
@@ -54,10 +54,9 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	if err != nil || !moved {
 		return sandbox.Row{}, errors.Join(err, draft.Abort(), s.stale(ctx, r.ID, moved, err))
 	}
-	// Streams are cut and the egress gateway is shut first. The instance keeps
-	// running until its image is written and the row says so. What it does after the
-	// image was taken reaches no peer, so that losing it does no harm. A full disk or
-	// a crash on the way costs only the pause.
+	// First the streams are cut and the network is closed. The instance keeps running until its
+	// image is written and the row says so. What it does after the image was taken reaches no peer,
+	// so losing that does no harm. A full disk or a crash only makes the pause fail.
 	s.intake.Retain(r.ID)
 	s.cut(r.ID)
 	s.intake.Survey(ctx, r.ID)
@@ -71,7 +70,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	return s.commitPause(ctx, r, draft, began)
 }
 
-// gate shuts a sandbox's network, or opens it again to what its policy says.
+// gate closes a sandbox's network, or opens it again as its policy allows.
 func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 	if !s.access.Connects() || !r.Access.Linked() {
 		return nil
@@ -88,14 +87,14 @@ func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 	if open {
 		a = s.attachmentOrNone(ctx, r, p)
 	}
-	// A link whose process has died is shut, and for good.
+	// An attachment whose process has died is closed for good.
 	if err := s.access.Update(ctx, a); err != nil && fault.CodeOf(err) != egress.CodeNotAttached {
-		return fmt.Errorf("way out of %s: %w", r.ID, err)
+		return fmt.Errorf("network of %s: %w", r.ID, err)
 	}
 	return nil
 }
 
-// stale says why a sandbox did not move, having read its row again.
+// stale reads a sandbox's row again and returns the reason why the sandbox did not move.
 func (s *Service) stale(ctx context.Context, id string, moved bool, err error) error {
 	if err != nil || moved {
 		return nil
@@ -107,7 +106,7 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	return errors.Join(notNow(r), s.refresh(ctx, id))
 }
 
-// undoPause gives a sandbox back to its callers whose pause has failed.
+// undoPause lets a sandbox whose pause has failed serve its callers again.
 func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
@@ -116,7 +115,8 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
 	if err := s.gate(ctx, r, true); err != nil {
-		// Running with its network shut it would stay so: the maintenance loop opens it.
+		// Marked as running with its network closed, it would stay closed; the maintenance loop
+		// opens it.
 		s.operations.owe(r.ID)
 		return errors.Join(cause, err, draft.Abort())
 	}
@@ -129,7 +129,7 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 	return errors.Join(cause, err, draft.Abort())
 }
 
-// commitPause makes what was written the sandbox.
+// commitPause makes the saved state the sandbox.
 func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, began time.Time) (sandbox.Row, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -143,14 +143,14 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		From: []sandbox.State{sandbox.Pausing}, To: sandbox.Paused, Change: &sandbox.Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})
 	if err != nil {
-		return sandbox.Row{}, err // the maintenance loop looks after it
+		return sandbox.Row{}, err // the maintenance loop takes care of it
 	}
 	if !moved {
 		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.states.Remove(ctx, r.Saved.Image))
 	}
 	r.State = sandbox.Paused
 	if err := s.stopInstance(ctx, r); err != nil {
-		s.log.Warn("machine of a paused sandbox not removed", "sandbox", r.ID, "err", err)
+		s.log.Warn("instance of a paused sandbox not removed", "sandbox", r.ID, "err", err)
 	}
 	s.intake.Drain(ctx, r.ID, false)
 	s.access.Retire(ctx, r.ID, "", "the sandbox is paused")

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// state is a sandbox's, which must run.
+// state returns the state of a sandbox, which must run.
 func (r *rig) state(id string) *fake.State {
 	r.t.Helper()
 	s := r.engine.State(id)
@@ -30,7 +30,7 @@ func (r *rig) state(id string) *fake.State {
 	return s
 }
 
-// booted is the latest configuration that a guest was given.
+// booted returns the latest configuration that a guest was given.
 func (r *rig) booted() guest.Config {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *rig) failAt(step fake.Step, err error) {
 	})
 }
 
-// images fails the test unless there are so many images and nothing half done.
+// images fails the test unless there are exactly so many images and no drafts.
 func (r *rig) images(want int) {
 	r.t.Helper()
 	if images, drafts, leased := r.album.counts(); images != want || drafts != 0 || leased != 0 {
@@ -144,7 +144,7 @@ func TestPauseOfFilesOnly(t *testing.T) {
 	r.images(0)
 }
 
-// A paused sandbox has no record that could be looked up once it is removed.
+// A paused sandbox has no row that could be looked up once it is removed.
 func TestRemovalOfAPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -194,14 +194,14 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 	}
 }
 
-// watching is an engine that tells when it looks at a sandbox's files.
+// watching is an engine that reports when it surveys a sandbox's files.
 type watching struct {
 	*fake.Engine
 	looks func(id string)
 }
 
 func (w watching) Create(ctx context.Context, spec engine.Spec) error {
-	spec.Events, spec.EventBytes = nil, 0 // there are no programs that it could watch
+	spec.Events, spec.EventBytes = nil, 0 // there are no programs to watch
 	return w.Engine.Create(ctx, spec)
 }
 
@@ -236,19 +236,18 @@ func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(looked) == 0 || slices.Contains(looked, true) {
-			t.Errorf("it was live while it was looked at: %v", looked)
+			t.Errorf("it was live during the survey: %v", looked)
 		}
 	}
 }
 
-// A resumption that fails at any step leaves the sandbox paused, with all that
-// was in it.
+// A resumption that fails at any step leaves the sandbox paused, with its whole state.
 func TestResumeFailsAtEachStep(t *testing.T) {
 	resumeFails(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
-// resumeFails lets a way to resume fail at each of some steps, after which the
-// sandbox is paused as before, with its memory.
+// resumeFails makes a way to resume fail at each of some steps, after which the sandbox is paused
+// as before, with its memory.
 func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error), steps ...fake.Step) {
 	broken := errors.New("broken on purpose")
 	for _, step := range steps {
@@ -278,7 +277,7 @@ func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Princi
 	}
 }
 
-// P25: state that was changed on disk does not go on.
+// P25: a state that was changed on disk is not restored.
 func TestChangedStateIsRefused(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -306,8 +305,7 @@ func TestChangedStateIsRefused(t *testing.T) {
 	}
 }
 
-// Callers that resume at once share one resumption, and all of them wait for a
-// pause that is under way.
+// Concurrent requests to resume share one resumption, and all of them wait for a pause in progress.
 func TestResumesShareOne(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -355,7 +353,7 @@ func TestResumesShareOne(t *testing.T) {
 	r.images(0)
 }
 
-// A paused sandbox counts for one bound, a running one for the other.
+// A paused sandbox counts for one limit, a running one for the other.
 func TestPausedSandboxesAreBounded(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive, d.Settings.MaxPaused = 2, 1 })
 	ctx := t.Context()
@@ -460,8 +458,7 @@ func TestContradictionsOfTheEnd(t *testing.T) {
 	wantKind(t, err, fault.Unsupported, "state_unsupported")
 }
 
-// Who ends a paused sandbox now keeps its record, as of any other, and no
-// image.
+// A paused sandbox that is ended now keeps its row, like any other, and no image.
 func TestAPausedSandboxIsEnded(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

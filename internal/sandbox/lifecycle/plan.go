@@ -27,8 +27,7 @@ type planner struct {
 	self      sandbox.Process
 }
 
-// plan checks a request and decides all that a sandbox is made of. It changes
-// nothing.
+// plan checks a request and decides what its sandbox is made of. It changes nothing.
 func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
 	for _, check := range []func() error{
 		who.Check,

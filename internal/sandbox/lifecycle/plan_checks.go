@@ -10,9 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Bounds of what a caller may attach. Metadata is for labels; the environment
-// has to fit into what the kernel passes to a new process (2 MiB with argv,
-// 128 KiB for one string).
+// Limits of what a caller may attach. Metadata is for labels; the environment has to fit into what
+// the kernel passes to a new process (2 MiB with argv, 128 KiB for one string).
 const (
 	maxMetadata      = 64
 	maxMetadataKey   = 256
@@ -23,9 +22,9 @@ const (
 	maxLocalTimeout  = 366 * 24 * time.Hour
 )
 
-// pattern is a form with a greatest number of characters. They are counted
-// apart: a bound inside an expression is compiled at every start, also of the
-// processes that carry a sandbox, and takes longer than all other such work.
+// pattern is a regular expression with a greatest number of characters. They are counted
+// separately: a repetition limit inside the expression is compiled at every start, also of the
+// processes of each sandbox, and takes longer than all other such work.
 type pattern struct {
 	form *regexp.Regexp
 	most int
@@ -42,8 +41,8 @@ var (
 	hostPattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
 )
 
-// checkLocal keeps what reaches into the host, or holds it for good, from
-// callers that come over the network.
+// checkLocal refuses, to callers over the network, requests that use the host's files or hold its
+// resources for ever.
 func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
 	if who.OnHost() {
 		return nil
@@ -57,7 +56,7 @@ func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
 		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {
 		if f.asked {
-			return fault.Newf(fault.Denied, "local_only", "only a local caller may ask for %s", f.what)
+			return fault.Newf(fault.Denied, "local_only", "only a local caller may request %s", f.what)
 		}
 	}
 	return nil
@@ -114,7 +113,7 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// checkMask keeps line ends and the like out of a header that we will write.
+// checkMask rejects line ends and other characters that must not be in a header that we will write.
 func checkMask(host string) error {
 	if host != "" && !hostPattern.MatchString(host) {
 		return fault.New(fault.Invalid, "mask_request_host_invalid",

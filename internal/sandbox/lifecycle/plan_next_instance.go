@@ -16,9 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// compileOn is compile for a sandbox of an engine, which it refuses if the policy
-// wants a stronger boundary: a sandbox behind a weaker boundary than was asked for is
-// worse than none.
+// compileOn is compile for a sandbox on an existing engine, and fails if the policy requires a
+// stronger boundary: a sandbox behind a weaker boundary than requested is worse than none.
 func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
 	p, err := pl.access.Compile(a)
 	if err != nil {
@@ -31,8 +30,8 @@ func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, err
 	return p, pl.engines.Check(pl.engines.choice(p), e)
 }
 
-// compose is what the engine and the guest are asked for, as at the first
-// time. It notes in the record what will be checked from inside.
+// compose returns what the engine and the guest get, as at the first boot. It records in the row
+// what will be checked from inside.
 func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeCovered(r, sandbox.Template{
@@ -41,8 +40,8 @@ func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest
 	}, p, pl.engines.info(r.Engine), rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
-// ofCopies is the policy of all copies, and the values that came with the
-// sandbox, which each copy has sealed for itself.
+// ofCopies returns the policy of all copies, and the values that came with the sandbox, which each
+// copy has sealed for itself.
 func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
 	p, err := pl.compileOn(r.Engine, r.Access)
 	if err != nil || r.Access.Own == "" {
@@ -61,7 +60,7 @@ func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy,
 	return p, values, nil
 }
 
-// copyRow is the row of a copy, with an ID, tokens and an end of its own.
+// copyRow returns the row of a copy, with an ID, tokens and an end of its own.
 func (pl *planner) copyRow(r sandbox.Row, values map[string]config.Secret, ttl time.Duration, ephemeral bool) sandbox.Row {
 	c := r
 	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, sandbox.Creating

@@ -33,8 +33,7 @@ func (pl *planner) checkTimeout(who sandbox.Principal, d time.Duration) error {
 	return nil
 }
 
-// checkOnEnd refuses what contradicts itself, and what this engine cannot do
-// when the time has come.
+// checkOnEnd rejects contradictions, and what this engine cannot do at the end.
 func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
 	switch {
 	case !o.Pause && (o.FilesOnly || o.Wake):

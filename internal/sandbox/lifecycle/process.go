@@ -14,14 +14,14 @@ func (p process) dead(other sandbox.Process) bool { return other != p.self && !p
 // other reports whether another process runs.
 func (p process) other(by sandbox.Process) bool { return by != p.self && p.alive(by) }
 
-// abandoned reports whether the process is dead without which the row means
-// nothing: the one that creates it, hands it out or holds it.
+// abandoned reports whether the process is dead on which the row depends: the one that creates the
+// sandbox, hands it out or holds it.
 func (p process) abandoned(r sandbox.Row) bool {
 	needs := r.State == sandbox.Creating || r.State == sandbox.Waiting || r.Ephemeral && r.State != sandbox.Stopped
 	return needs && p.dead(r.Process)
 }
 
-// changes reports whether another process takes a sandbox through a transitional state.
+// changes reports whether another process has a sandbox in a transitional state.
 func (p process) changes(r sandbox.Row) bool {
 	switch r.State {
 	case sandbox.Creating:

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// censusTime bounds a question to a guest that may be too busy to answer.
+// censusTime limits a request to a guest that may be too busy to answer.
 const censusTime = 10 * time.Second
 
 // Census returns the processes of a sandbox and the ports on which they listen. A
@@ -38,7 +38,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusNotFound {
-		// Its guest is of the version that made it.
+		// Its guest has the version that created it.
 		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
 			WithHint("make a new one")
 	}
@@ -94,7 +94,7 @@ func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref 
 	return guestFailed(fmt.Errorf("the guest answered %s", res.Status))
 }
 
-// runningOne finds a sandbox that can be asked something.
+// runningOne finds a sandbox that can answer requests.
 func (s *Service) runningOne(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err == nil && r.State != sandbox.Running {
@@ -104,5 +104,5 @@ func (s *Service) runningOne(ctx context.Context, who sandbox.Principal, ref str
 }
 
 func guestFailed(cause error) error {
-	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox did not answer")
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What runs inside is told to those who may see the sandbox, with the values
-// of its secrets masked, and bounded whatever the guest says.
+// The processes inside are shown to callers who may see the sandbox, with secrets redacted, and
+// limited whatever the guest answers.
 func TestCensus(t *testing.T) {
 	k, with := newKeeper(t)
 	k.set("KEY", firstValue)
@@ -71,7 +71,7 @@ func TestCensus(t *testing.T) {
 	k.fail(fault.New(fault.Unavailable, "vault_lost", "the vault is gone"))
 	says(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{firstValue}}}})
 	if c, err := r.Census(ctx, alice, sb.ID); err == nil && len(c.Processes) > 0 && c.Processes[0].Args[0] == firstValue {
-		t.Error("a value is shown that cannot be masked")
+		t.Error("a value is shown that cannot be redacted")
 	}
 	if err := r.Remove(ctx, alice, sb.ID); err != nil {
 		t.Fatal(err)
@@ -81,8 +81,7 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// A signal goes to one process that is not the first, and is on record with
-// who sent it.
+// A signal goes to one process other than the first, and its audit entry names the sender.
 func TestSignalProcess(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// idPrefix begins the ID of every sandbox.
+// idPrefix is the prefix of every sandbox's ID.
 const idPrefix = "i"
 
 var idPattern = regexp.MustCompile(`^` + idPrefix + `[a-z0-9]{19}$`)

@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// readingTime is how long a copy may be read. The copy ends by its own clock if no
-// process is left to end it.
+// readingTime is how long a copy may be read. The copy ends itself if no process is left to end it.
 const readingTime = 10 * time.Minute
 
 // reading boots a copy of a saved state in order to read its files. The copy has no
@@ -21,8 +20,7 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	// Its network's policy is not needed, and bindings would be refused
-	// without a network.
+	// The policy of its network does not matter, and bindings would be refused without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
 	p, err := s.planner.compileOn(r.Engine, access)
 	if err != nil {

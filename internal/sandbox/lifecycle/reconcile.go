@@ -10,12 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Reconcile compares the store with the engine, as after a crash, and makes both
-// agree. Several processes may reconcile at once, also while others create and
-// remove. It continues after an error and returns all errors, except those of a
-// single sandbox. Such an error is logged and reported, and retried by the maintenance loop
-// or, without a row, at the next start. Otherwise one broken sandbox would keep the
-// whole state directory shut.
+// Reconcile compares the store with the engine, as after a crash, and makes both agree. Several
+// processes may reconcile at once, also while others create and remove. It continues after an error
+// and returns all errors, except those of a single sandbox. Such an error is logged and reported,
+// and retried by the maintenance loop or, without a row, at the next start. Otherwise one broken
+// sandbox would block the whole state directory.
 func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	report, err := s.reconciler.run(ctx)
 	if err != nil {
@@ -24,15 +23,15 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	return report, errors.Join(s.reconciler.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
 }
 
-// Pruned is what Prune has dropped.
+// Pruned is what Prune has removed.
 type Pruned struct {
 	Sandboxes []sandbox.Sandbox
-	// Freed is how many bytes were freed of saved states that were unreferenced or stored twice.
+	// Freed is how many bytes of saved states were freed that were unreferenced or stored twice.
 	Freed int64
 }
 
-// Prune drops the records of stopped sandboxes that the caller may see and,
-// for a local caller, whatever is dead. It returns what it dropped.
+// Prune removes the rows of stopped sandboxes that the caller may see and, for a local caller,
+// everything that is not used any more. It returns what it removed.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
 	var out Pruned
 	var failed []string
@@ -50,7 +49,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		}
 		out.Freed, err = s.sweepStates(ctx)
 		if err == nil {
-			// Where no process stays, no maintenance loop settles the images later.
+			// If no process stays, no maintenance loop deduplicates the images later.
 			var settled int64
 			settled, err = s.states.SettleNow(ctx)
 			out.Freed += settled
@@ -72,7 +71,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		out.Sandboxes = append(out.Sandboxes, r.Sandbox)
 	}
 	if len(failed) > 0 {
-		return out, fault.Newf(fault.Internal, "prune_incomplete", "what is left of sandboxes could not be removed: %s", strings.Join(failed, ", ")).
+		return out, fault.Newf(fault.Internal, "prune_incomplete", "leftovers of sandboxes could not be removed: %s", strings.Join(failed, ", ")).
 			WithHint("the server's log says why")
 	}
 	return out, nil

@@ -9,8 +9,8 @@ import (
 
 var liveStates = []sandbox.State{sandbox.Creating, sandbox.Waiting, sandbox.Running, sandbox.Pausing, sandbox.Resuming, sandbox.Stopping}
 
-// unsettledRows returns the live rows, and those of paused sandboxes that should have
-// ended with a process that is dead. No other code looks at the latter.
+// unsettledRows returns the live rows, and those of paused sandboxes that should have ended with a
+// process that is dead. No other code looks at the latter.
 func (c *reconciler) unsettledRows(ctx context.Context) ([]sandbox.Row, error) {
 	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
 	if err != nil {
@@ -25,8 +25,7 @@ func (c *reconciler) unsettledRows(ctx context.Context) ([]sandbox.Row, error) {
 	return rows, err
 }
 
-// follow takes over what other processes did and finishes what was left
-// half done.
+// follow adopts what other processes did and finishes what was interrupted.
 func (c *reconciler) follow(ctx context.Context) error {
 	rows, err := c.unsettledRows(ctx)
 	if err != nil {
@@ -49,7 +48,7 @@ func (c *reconciler) follow(ctx context.Context) error {
 	return nil
 }
 
-// settle brings one live row and what this Service does about it together.
+// settle makes one live row and what this Service knows of it agree.
 func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	switch {
 	case !c.engines.served(r):
@@ -78,7 +77,7 @@ func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	return c.operations.locked(ctx, r.ID, c.retell)
 }
 
-// abandon removes a sandbox whose process is dead, and its record.
+// abandon removes a sandbox whose process is dead, with its row.
 func (c *reconciler) abandon(ctx context.Context, id string) error {
 	if _, err := c.ends.end(ctx, id, sandbox.ReasonLost, time.Time{}); err != nil {
 		return err
@@ -95,7 +94,7 @@ func (c *reconciler) finishEnd(ctx context.Context, id string) error {
 	return c.ends.finish(ctx, id, time.Time{})
 }
 
-// retell takes over the row's end and gives it to the guest once more.
+// retell adopts the row's end and sends it to the guest again.
 func (c *reconciler) retell(ctx context.Context, id string) error {
 	if err := c.repairs.refresh(ctx, id); err != nil {
 		return err

@@ -7,16 +7,16 @@ import (
 
 // Report lists what Reconcile found and did, by sandbox ID.
 type Report struct {
-	Adopted   []string // run, and are watched
+	Adopted   []string // running, and watched
 	Expired   []string // their time was up: removed
-	Lost      []string // the store had them running, the engine had not
+	Lost      []string // running in the store, missing in the engine
 	Abandoned []string // their process was dead: removed
-	Finished  []string // their removal had begun: finished
+	Finished  []string // their removal had begun: completed
 	Orphans   []string // only the engine had them: removed
-	Unserved  []string // their engine is not registered in this process: left as they are
+	Unserved  []string // their engine is not registered in this process: left alone
 	Left      []string // another live process is creating, keeping or changing them
-	Mended    []string // their pausing or resuming was cut short: decided
-	Failed    []string // what was to be done with them was not: the log says why
+	Mended    []string // their pause or resumption was interrupted: completed or undone
+	Failed    []string // their reconciliation failed: the log has the reason
 }
 
 // Empty reports whether there was nothing to do.
@@ -24,12 +24,11 @@ func (r Report) Empty() bool {
 	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed)) == 0
 }
 
-// crewSize is how many sandboxes are reconciled at once: a removal mostly
-// waits for the kernel.
+// crewSize is how many sandboxes are reconciled at once: a removal mostly waits for the kernel.
 const crewSize = 8
 
-// crew reconciles several sandboxes at once and enters each in the list of
-// the report that its work returns.
+// crew reconciles several sandboxes at once and adds each to the list of the report that its work
+// returns.
 type crew struct {
 	group sync.WaitGroup
 	seats chan struct{}

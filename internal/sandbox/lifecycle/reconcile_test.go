@@ -46,7 +46,7 @@ func (r *rig) reconcile() lifecycle.Report {
 	return report
 }
 
-// wholly is the error of a Reconcile that was not to leave anything.
+// wholly returns the error of a Reconcile that must not leave anything to do.
 func wholly(report lifecycle.Report, err error) error {
 	if err == nil && len(report.Failed) > 0 {
 		return fmt.Errorf("not reconciled: %q", report.Failed)
@@ -107,8 +107,7 @@ func TestRestartAfterTheEnd(t *testing.T) {
 	})
 }
 
-// One sandbox that cannot be reconciled does not block the others: the attendant
-// retries it.
+// One sandbox that cannot be reconciled does not block the others: the maintenance loop retries it.
 func TestReconcileGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -174,7 +173,7 @@ func TestReconcileDisagreement(t *testing.T) {
 	}
 }
 
-// Sandboxes of a process that died go; those of one that lives stay.
+// Sandboxes of a dead process are removed; those of a living one stay.
 func TestReconcileOwners(t *testing.T) {
 	dead := sandbox.Process{PID: 4, Start: "dead"}
 	other := sandbox.Process{PID: 5, Start: "alive"}
@@ -187,7 +186,7 @@ func TestReconcileOwners(t *testing.T) {
 	second.open(as(other))
 	defer second.close()
 	held := second.create(local, ephemeral)
-	// A creation that its process did not finish, and one under way.
+	// A creation that its process did not finish, and one in progress.
 	for id, p := range map[string]sandbox.Process{"i0000000000000000000": dead, "i1111111111111111111": other} {
 		if err := first.store.Insert(t.Context(), sandbox.Row{Process: p, Sandbox: sandbox.Sandbox{
 			ID: id, State: sandbox.Creating, Engine: "fake", StartedAt: time.Now(),
@@ -209,7 +208,7 @@ func TestReconcileOwners(t *testing.T) {
 		!slices.Equal(report.Left, []string{"i1111111111111111111"}) {
 		t.Errorf("report %+v, want abandoned %v, adopted %v", report, abandoned, adopted)
 	}
-	// Closing ends what the second holds, and only that.
+	// Closing ends the sandboxes that the second process holds, and only those.
 	second.close()
 	if _, err := third.store.Get(t.Context(), held.ID); err == nil {
 		t.Error("the ephemeral sandbox outlived its holder")
@@ -219,9 +218,9 @@ func TestReconcileOwners(t *testing.T) {
 	}
 }
 
-// A paused sandbox that was to end with its process goes when that is dead,
-// with its image; found at a start, or later by who runs on. Those that
-// outlive their process, or whose process lives, stay.
+// A paused sandbox that was to end with its process is removed, with its image, when that process
+// is dead; either a start or a running process finds it. Sandboxes that outlive their process, or
+// whose process lives, stay.
 func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 	for name, look := range map[string]func(*rig) []string{
 		"start": func(r *rig) []string { return r.reconcile().Abandoned },
@@ -304,7 +303,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// An open stream is cut when the sandbox goes.
+// An open stream is cut when the sandbox ends.
 func TestRemoveCutsStreams(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

@@ -14,22 +14,22 @@ import (
 type endings interface {
 	// end takes a sandbox from any live state to stopped.
 	end(ctx context.Context, id, reason string, at time.Time) (bool, error)
-	// endRun ends a sandbox that still has the instance of a number.
+	// endRun ends a sandbox whose instance still has the given number.
 	endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error
-	// finish frees what a sandbox holds whose row is in the state stopping, or gone.
+	// finish frees what a sandbox holds whose row is in the state stopping, or missing.
 	finish(ctx context.Context, id string, at time.Time) error
-	// erase drops the row of a sandbox that has ended.
+	// erase removes the row of a sandbox that has ended.
 	erase(ctx context.Context, id string) error
 }
 
-// repairs bring what this process does about a sandbox in line with its row. The lock of
-// the ID must be held for all but adopt.
+// repairs make what this process knows of a sandbox agree with its row. The lock of the ID must be
+// held for all but adopt.
 type repairs interface {
 	// adopt watches a sandbox that runs according to the store.
 	adopt(ctx context.Context, id string) error
-	// refresh takes over what another process changed in a row.
+	// refresh adopts what another process changed in a row.
 	refresh(ctx context.Context, id string) error
-	// relearn takes over a policy that another process has put into force.
+	// relearn adopts a policy that another process has put into force.
 	relearn(ctx context.Context, id string) error
 	// repair brings a sandbox out of a transitional state whose process has died.
 	repair(ctx context.Context, id string) error
@@ -54,9 +54,9 @@ type reconciler struct {
 // run compares all rows with all instances, and makes both agree.
 func (c *reconciler) run(ctx context.Context) (Report, error) {
 	var report Report
-	// The order matters. A row is written before the engine acts, so an instance in
-	// the first list has a row unless it is no longer wanted. An instance with a
-	// running row was there before the second list.
+	// The order matters. A row is written before the engine acts, so an instance in the first list
+	// has a row unless it is not wanted any more. An instance with a running row existed before the
+	// second list.
 	before, err := c.engines.instances(ctx)
 	if err != nil {
 		return report, err
@@ -94,7 +94,7 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// reconcile decides about one live row, and says where it is reported.
+// reconcile decides about one live row, and returns the list in which it is reported.
 func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
 	switch {
 	case !c.engines.served(r):
@@ -132,7 +132,7 @@ func (c *reconciler) overdue(ctx context.Context, id string) error {
 	return c.ends.finish(ctx, id, time.Time{})
 }
 
-// orphan removes what only the engine holds.
+// orphan removes an instance that only the engine knows.
 func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
 	id := one.id
 	unlock, err := c.operations.locks.acquire(ctx, id)
@@ -154,12 +154,12 @@ func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (
 	return &report.Orphans, e.Remove(ctx, id)
 }
 
-// mostEnded bounds how many ended rows are looked through at each start. Those
-// that matter have ended with a process that died a moment ago.
+// mostEnded limits how many ended rows are checked at each start. Those that matter have ended with
+// a process that died a moment ago.
 const mostEnded = 100
 
-// dropEnded forgets ephemeral sandboxes that have ended and whose process died
-// before it could forget them: what was kept of them waits behind their rows.
+// dropEnded removes the rows of ephemeral sandboxes that have ended and whose process died before
+// it could remove them: callers see what was kept of them only after that.
 func (c *reconciler) dropEnded(ctx context.Context) error {
 	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: mostEnded}})
 	errs := []error{err}

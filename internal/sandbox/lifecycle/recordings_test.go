@@ -47,7 +47,7 @@ func (s *studio) tape(id string) {
 	}
 }
 
-// there says of which sandboxes there is anything.
+// there returns the sandboxes that have recordings.
 func (s *studio) there() []string {
 	s.t.Helper()
 	ids, err := s.tapes.List()
@@ -57,8 +57,8 @@ func (s *studio) there() []string {
 	return ids
 }
 
-// What commands printed outlives their sandbox if somebody on this machine says
-// so, and is then found by such callers alone.
+// The output of commands outlives its sandbox if a caller on this machine requests it, and only
+// such callers can read it then.
 func TestKeptRecordings(t *testing.T) {
 	s := newStudio(t)
 	for _, keeps := range []bool{false, true} {
@@ -93,7 +93,7 @@ func TestKeptRecordings(t *testing.T) {
 		if keeps && (err != nil || id != sb.ID) || !keeps && fault.KindOf(err) != fault.NotFound {
 			t.Errorf("kept %v: %q %v", keeps, id, err)
 		}
-		// The key's sandbox is gone, for the key.
+		// For the key, its sandbox does not exist any more.
 		_, err = s.Recordings().Recorded(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	}
@@ -132,7 +132,7 @@ func TestKeptRecordings(t *testing.T) {
 	}
 }
 
-// What the record does not take is not kept.
+// Without an audit entry nothing is kept.
 func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
@@ -146,8 +146,8 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 	}
 }
 
-// They go when their time is over, when there are too many, and when all is
-// pruned; those of a sandbox that is there stay with it.
+// They are removed when they expire, when there are too many, and when everything is pruned; those
+// of an existing sandbox stay with it.
 func TestKeptRecordingsEnd(t *testing.T) {
 	s := newStudio(t)
 	now := time.Now()
@@ -173,7 +173,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	}
 	_, err := s.Recordings().Recorded(t.Context(), local, name(5))
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	// What is damaged is nothing that anybody could find.
+	// Damaged recordings cannot be found.
 	if err := os.WriteFile(filepath.Join(s.path, name(6), "kept"), []byte(`{"sandbox":"other"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}

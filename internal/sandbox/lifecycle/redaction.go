@@ -6,8 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Mask implements Traffic. The values of a sandbox that an earlier process
-// made are found again at its first request.
+// Mask implements Traffic. For a sandbox that an earlier process created, the values are resolved
+// again at its first request.
 func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
 	if m := s.access.Mask(id); m != nil {
 		return m, nil
@@ -36,7 +36,7 @@ func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
 	return nil, s.absent(ctx, id, nil)
 }
 
-// relearn takes over a policy that another process has put into force.
+// relearn adopts a policy that another process has put into force.
 func (s *Service) relearn(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != sandbox.Running {

@@ -23,14 +23,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// keeper is a vault and a way out in memory, which both work or fail as a
-// test says.
+// keeper is a secret store and a gateway in memory, which work or fail as a test wants.
 type keeper struct {
 	mu     sync.Mutex
 	values map[string][]string // newest first, by name
 	lost   error
-	// heard is what the way was told last, and masked whether its values were
-	// masked by then.
+	// heard is what the gateway was last told, and masked whether its values were redacted by then.
 	masks  func(id string) *sandbox.Mask
 	shown  []string
 	update int
@@ -67,7 +65,7 @@ func (k *keeper) Update(_ context.Context, a sandbox.Attachment) error {
 	return nil
 }
 
-// told notes values that the way knows before they are masked.
+// told records values that the gateway gets before they are redacted.
 func (k *keeper) told(a sandbox.Attachment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -114,7 +112,7 @@ func newKeeper(t *testing.T) (*keeper, option) {
 	k := &keeper{values: map[string][]string{}, masks: func(string) *sandbox.Mask { return nil }}
 	t.Cleanup(func() {
 		if len(k.shown) > 0 {
-			t.Errorf("values were in use before they were masked: %q", k.shown)
+			t.Errorf("values were in use before they were redacted: %q", k.shown)
 		}
 	})
 	return k, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = k, k }
@@ -138,8 +136,8 @@ func (r *rig) mask(id string) *sandbox.Mask {
 	return m
 }
 
-// What a sandbox's policy binds is masked from before it can be used, through
-// every change: of the value, of the policy, and of the process.
+// The values that a policy binds are redacted before they can be used, through every change: of the
+// value, of the policy, and of the process.
 func TestMaskFollowsTheSecrets(t *testing.T) {
 	k, with := newKeeper(t)
 	k.set("KEY", firstValue)
@@ -155,31 +153,30 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 	hides(t, m, true, firstValue)
 	hides(t, m, false, secondValue, otherValue, "abc")
 
-	// A new value: both are masked, under the Mask that streams hold already.
+	// A new value: both are redacted, by the Mask that streams hold already.
 	k.set("KEY", secondValue)
 	if err := r.RotateSecrets(ctx, "alice"); err != nil {
 		t.Fatal(err)
 	}
 	hides(t, m, true, firstValue, secondValue)
 
-	// The value is gone: what was in use stays masked.
+	// The value is removed: values that were in use stay redacted.
 	k.set("KEY")
 	if err := r.RotateSecrets(ctx, "alice"); err != nil {
 		t.Fatal(err)
 	}
 	hides(t, m, true, firstValue, secondValue)
 
-	// Another policy: what the old one bound stays.
+	// Another policy: values that the old one bound stay redacted.
 	setAccess(t, r, sb.ID, binding(t, "OTHER"))
 	hides(t, m, true, firstValue, secondValue, otherValue)
 	setAccess(t, r, sb.ID, binding(t))
 	hides(t, m, true, firstValue, secondValue, otherValue)
 	if m != r.mask(sb.ID) {
-		t.Error("streams that run do not learn of changes")
+		t.Error("open streams do not learn of changes")
 	}
 
-	// Values in use are found again by the next process, and earlier ones that
-	// the vault still has.
+	// The next process resolves values in use, and earlier ones that the store still has.
 	k.set("KEY", secondValue, firstValue)
 	setAccess(t, r, sb.ID, binding(t, "KEY"))
 	k.masks = func(string) *sandbox.Mask { return nil }
@@ -210,7 +207,7 @@ func setAccess(t *testing.T, r *rig, id string, a sandbox.Access) {
 	}
 }
 
-// A policy whose secrets are lost with the process before can be replaced.
+// A policy whose secrets were lost with the process before can be replaced.
 func TestLostSecretsCanBeLeftBehind(t *testing.T) {
 	k, with := newKeeper(t)
 	k.set("KEY", firstValue)
@@ -231,8 +228,8 @@ func TestLostSecretsCanBeLeftBehind(t *testing.T) {
 	}
 }
 
-// A sandbox without secrets has no mask but for patterns, and none at all
-// where its level looks for none.
+// A sandbox without secrets has a redactor only for patterns, and none if its level does not look
+// for these.
 func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 	_, with := newKeeper(t)
 	r := newRig(t, with)
@@ -255,8 +252,8 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 	}
 }
 
-// A policy that another process put in force is masked here too; and if its
-// values cannot be found out, nothing passes.
+// A policy that another process put in force is redacted here too; if its values cannot be
+// resolved, nothing passes.
 func TestMaskFollowsOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, with := newKeeper(t)
@@ -300,8 +297,7 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 	})
 }
 
-// P34: the record has no value, also where the policy shows values in outputs,
-// whatever else is masked there.
+// P34: the audit log has no value, even if the policy shows values in outputs.
 func TestMaskOfTheRecord(t *testing.T) {
 	const value, token = "tk-Zr8qP2mW", "ghp_0123456789abcdefABCDEF0123456789abcd"
 	for _, o := range []sandbox.MaskOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {

@@ -13,24 +13,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// repair brings a sandbox out of a passing state whose process has died. The
-// lock of the ID must be held.
+// repair brings a sandbox out of a transitional state whose process has died. The lock of the ID
+// must be held.
 func (s *Service) repair(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || !s.operations.stranded(s.process, r) {
 		return ignoreUnknown(err)
 	}
-	// Of several processes that see it, one continues.
+	// If several processes see it, one continues.
 	taken, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{r.State}, To: r.State, By: s.process.self, WasBy: r.Actor, Run: r.Run})
 	if err != nil || !taken {
 		return err
 	}
-	s.log.Warn("sandbox found half way", "sandbox", id, "state", r.State)
+	s.log.Warn("sandbox found in a transitional state", "sandbox", id, "state", r.State)
 	switch {
 	case r.State == sandbox.Pausing:
 		err = s.repairPause(ctx, r)
 	case r.Saved.Image != "":
-		// Its image is what it was: nothing has run that was written down.
+		// Its image is unchanged: nothing ran after it was saved.
 		s.cut(id)
 		if err = s.stopInstance(ctx, r); err == nil {
 			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
@@ -40,7 +40,7 @@ func (s *Service) repair(ctx context.Context, id string) error {
 		err = s.repairReplace(ctx, r)
 	}
 	if err != nil {
-		s.operations.owe(id) // it is this process now that owes it
+		s.operations.owe(id) // this process has to finish it now
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
 	return nil
 }
 
-// runs asks the engine for one sandbox.
+// runs asks the engine whether a sandbox's instance runs.
 func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
 }
 
-// repairReplace repeats the replacement that a dead process was carrying out. It cannot
-// be known which instance exists, if any.
+// repairReplace repeats the replacement that a dead process was carrying out. It cannot know which
+// instance exists, if any.
 func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) {
 	s.cut(r.ID)
 	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
@@ -117,7 +117,7 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 	if ctx.Err() != nil {
 		return err // this process ends: another one continues
 	}
-	s.log.Error("sandbox lost: it could not be put back", "sandbox", r.ID, "err", err)
+	s.log.Error("sandbox lost: it could not be rolled back", "sandbox", r.ID, "err", err)
 	_, lost := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
 	return lost
 }
@@ -136,8 +136,8 @@ func (s *Service) repairPaused(ctx context.Context, id string) error {
 	return errors.Join(s.stopInstance(ctx, r), s.backToPaused(ctx, id))
 }
 
-// repairAllPaused is repairPaused for each sandbox of which the engine still has a
-// machine: it uses memory that no limit counts.
+// repairAllPaused is repairPaused for each paused sandbox with an instance in the engine: the
+// instance uses memory that no limit counts.
 func (s *Service) repairAllPaused(ctx context.Context) error {
 	list, err := s.engines.instances(ctx)
 	errs := []error{err}
@@ -145,7 +145,7 @@ func (s *Service) repairAllPaused(ctx context.Context) error {
 		if _, runs := s.live.get(one.id); runs {
 			continue
 		}
-		// Looked at first, since who starts one holds its lock for long.
+		// Checked first without the lock, which a start holds for long.
 		r, err := s.store.Get(ctx, one.id)
 		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
 			err = s.operations.locked(ctx, r.ID, s.repairPaused)

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// codeReplaceFailed is the engine's word for having neither instance.
+// codeReplaceFailed is the engine's code for a replacement that left neither instance.
 const codeReplaceFailed = "replace_failed"
 
-// Rollback puts a sandbox back to a snapshot.
+// Rollback returns a sandbox to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
 	n, err := s.planner.snapshots.findNamed(ctx, who, snapshot)
 	if err != nil {
@@ -23,7 +23,7 @@ func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snap
 	return s.rollbackTo(ctx, who, ref, func(sandbox.Row) string { return n.ID })
 }
 
-// Reset puts a sandbox back to its start.
+// Reset returns a sandbox to its start.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	return s.rollbackTo(ctx, who, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
@@ -70,8 +70,8 @@ func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref str
 	return r.Shown(), err
 }
 
-// rollbackSource is what a sandbox starts from that is put back: toStart or a
-// snapshot, which must be of its own kind.
+// rollbackSource returns the source for a rollback: toStart or a snapshot, which must be of the
+// same kind.
 func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
 	if target == sandbox.ToStart {
 		return source{again: true}, "", nil
@@ -81,7 +81,7 @@ func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target stri
 		err = sandbox.SnapshotUnknown(target)
 	}
 	if isUnknown(err) && target == r.Origin {
-		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot that the sandbox was made of does not exist any more").
+		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot that the sandbox was made from does not exist any more").
 			WithHint("roll it back to another snapshot, or make a new sandbox")
 	}
 	if err != nil {
@@ -89,14 +89,13 @@ func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target stri
 	}
 	renew := guest.RolledBack
 	if n.Sandbox != r.ID {
-		// Its names are another's, who may be alive and go by them.
+		// The names in it belong to another sandbox, which may be running with them.
 		renew = guest.Copied
 	}
 	return fromSnapshot(n, renew), n.ID, n.CheckFits(r)
 }
 
-// replace exchanges the instance of a running sandbox. The caller holds the sandbox's
-// lock.
+// replace replaces the instance of a running sandbox. The caller holds the sandbox's lock.
 func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, from source, at string) (_ sandbox.Row, err error) {
 	done, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	return s.replaced(ctx, r, at)
 }
 
-// replaced makes a sandbox's new instance its instance.
+// replaced makes the new instance the sandbox's instance.
 func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
@@ -138,20 +137,21 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
-	s.access.Retire(ctx, r.ID, "", "the sandbox was put back")
-	s.log.Info("sandbox put back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
-	s.note(ctx, r.ID, "info", "sandbox put back", map[string]string{"snapshot": at})
+	s.access.Retire(ctx, r.ID, "", "the sandbox was rolled back")
+	s.log.Info("sandbox rolled back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
+	s.note(ctx, r.ID, "info", "sandbox rolled back", map[string]string{"snapshot": at})
 	return r, nil
 }
 
-// notReplaced translates a failed replacement, by what became of the old instance.
+// notReplaced translates the error of a failed replacement, depending on the fate of the old
+// instance.
 func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	s.log.Warn("sandbox not put back", "sandbox", r.ID, "err", cause)
+	s.log.Warn("sandbox not rolled back", "sandbox", r.ID, "err", cause)
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
 		s.operations.owe(r.ID)
@@ -160,7 +160,7 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	if !runs || isReplaceFailed(cause) {
 		_, err := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
 		return errors.Join(fault.Wrap(cause, fault.KindOf(cause), codeReplaceFailed,
-			"the sandbox could not be put back, and is stopped: "+fault.PublicText(cause)).WithHint("its snapshots are as they were"), err)
+			"the sandbox could not be rolled back, and is stopped: "+fault.PublicText(cause)).WithHint("its snapshots are unchanged"), err)
 	}
 	none := ""
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Next: true, Change: &sandbox.Change{Pending: &none}})
@@ -173,9 +173,9 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 		s.track(row)
 	}
 	if err := s.relink(ctx); err != nil {
-		s.log.Warn("link not looked at", "sandbox", r.ID, "err", err)
+		s.log.Warn("network attachment not checked", "sandbox", r.ID, "err", err)
 	}
-	s.note(ctx, r.ID, "warn", "not put back: "+fault.PublicText(cause), nil)
+	s.note(ctx, r.ID, "warn", "not rolled back: "+fault.PublicText(cause), nil)
 	return cause
 }
 

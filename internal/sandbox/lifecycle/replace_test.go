@@ -37,7 +37,7 @@ func TestRollbackAndReset(t *testing.T) {
 	select {
 	case <-gone:
 	default:
-		t.Error("streams into the old machine are not cut")
+		t.Error("streams into the old instance are not cut")
 	}
 	if c := r.booted(); c.Renew != guest.RolledBack || c.AccessToken != sb.AccessToken {
 		t.Errorf("the guest was given %+v", c)
@@ -45,7 +45,7 @@ func TestRollbackAndReset(t *testing.T) {
 	if r.state(sb.ID).Memory("x") != "1" || r.body(sb.ID) != sb.ID {
 		t.Errorf("memory %q", r.state(sb.ID).Memory("x"))
 	}
-	// The old machine's end is not the sandbox's.
+	// The end of the old instance is not the end of the sandbox.
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
 		t.Errorf("it is %s (%s), %v", got.State, got.Reason, err)
 	}
@@ -62,7 +62,7 @@ func TestRollbackAndReset(t *testing.T) {
 	if back, err = r.Reset(ctx, alice, made.ID); err != nil || r.state(made.ID).Memory("x") != "1" || back.At != first.ID {
 		t.Errorf("back to its origin: %+v, %v", back, err)
 	}
-	// The one whose snapshot it is may be alive, and has the names in it.
+	// The sandbox of the snapshot may be running, and uses the names in it.
 	if c := r.booted(); c.Renew != guest.Copied || c.AccessToken != made.AccessToken {
 		t.Errorf("the guest was given %+v", c)
 	}
@@ -77,7 +77,7 @@ func TestRollbackAndReset(t *testing.T) {
 	r.images(0)
 }
 
-// A paused sandbox that is put back runs, and what it was paused with goes.
+// A paused sandbox that is rolled back runs, and its paused state is removed.
 func TestRollbackOfAPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
@@ -232,7 +232,7 @@ func TestForkFailsAtEachStep(t *testing.T) {
 	}
 }
 
-// Who goes away leaves the copies that were ready, and nothing of the others.
+// If the caller goes away, finished copies stay, and nothing of the others does.
 func TestForkIsCanceled(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

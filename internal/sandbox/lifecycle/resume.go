@@ -16,10 +16,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// wakeLife is the shortest time that traffic wakes a sandbox for.
+// wakeLife is the shortest time for which traffic resumes a sandbox.
 const wakeLife = 5 * time.Minute
 
-// Resume lets a paused sandbox go on for d.
+// Resume resumes a paused sandbox for d.
 func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	return s.resume(ctx, who, ref, d, false)
 }
@@ -60,7 +60,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	}
 	d := max(r.CreateTimeout, wakeLife)
 	if r.CreateTimeout == 0 {
-		d = 0 // for ever
+		d = 0 // without end
 	}
 	sb, _, err := s.resumeOrExtend(ctx, id, d, false, func(r sandbox.Row) error {
 		if r.State == sandbox.Paused && r.OnEnd.Wake {
@@ -71,8 +71,8 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	return sb, err
 }
 
-// resumeOrExtend resumes a sandbox, or finds that it runs, and reports whether it was
-// paused. may has the last word about one that does not run.
+// resumeOrExtend resumes a sandbox, or extends one that runs, and reports whether it was paused.
+// may can refuse a sandbox that does not run.
 func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
 	began := time.Now()
 	ctx, r, release, err := s.lockForChangeOf(ctx, id)
@@ -92,12 +92,12 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 	}
 	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
-		// How it went says nothing about those who want the memory.
+		// A failure here says nothing about callers who want the memory.
 		r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
 		return r.Shown(), true, err
 	}
-	// Who waited while another tried shares what came of it: a sandbox that
-	// does not come back is not tried once per waiting request.
+	// A request that waited for another one's try shares its outcome: a sandbox that cannot be
+	// resumed is not tried once per waiting request.
 	if err := s.operations.failedSince(id, began); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
@@ -106,7 +106,7 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 	return r.Shown(), true, err
 }
 
-// extendEnd gives a running sandbox a later end, if that is one.
+// extendEnd gives a running sandbox a later end, if the new end is later.
 func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
 	if end := r.EndIn(d); !end.IsZero() {
 		changed, err := s.store.SetEnd(ctx, r.ID, end, true)
@@ -123,18 +123,17 @@ func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration)
 	return r, nil
 }
 
-// slowStart is how long a resumption may take of the time that it is for.
+// slowStart is how much of its time a resumption may take before the end is moved.
 const slowStart = time.Second
 
-// restore takes a paused sandbox to running, from its own image or from
-// another source. After an error it is paused as before. The caller acts on
-// it.
+// restore resumes a paused sandbox, from its own image or from another source. After an error it is
+// paused as before. The caller acts on it.
 func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	began := time.Now()
-	others := false             // programs of the host are others
-	if from.Saved.Image != "" { // its start has no memory that could not go on
+	others := false             // programs of the host have changed
+	if from.Saved.Image != "" { // its start has no memory that could not be restored
 		err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved)
-		// Nothing runs while files are taken out.
+		// Nothing runs while files are extracted.
 		if others = from.Files && fault.CodeOf(err) == savedstate.CodePrograms; err != nil && !others {
 			return sandbox.Row{}, err
 		}
@@ -159,7 +158,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 			if !moved {
 				return nil
 			}
-			// The image is as it was.
+			// The image is unchanged.
 			_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
 			return err
 		}},
@@ -167,14 +166,14 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	}
 	after := steps.Step{Name: stepEntry, Do: func(ctx context.Context) error {
 		if took := time.Since(began); took > slowStart && !end.IsZero() {
-			r.EndAt = end.Add(took) // a caller that resumes it for a while is to have it for that
+			r.EndAt = end.Add(took) // a caller that resumes it for some time gets that time in full
 		}
-		// Nothing of it has reached anybody yet, so it can be undone.
+		// No output has reached a client yet, so it can be undone.
 		return s.audit.Append(ctx, s.resumedEntry(ctx, r, at, from))
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
 		if others && fault.KindOf(err) == fault.Internal {
-			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files cannot be extracted: programs of the host that the sandbox had open have changed since, and one of them is missing").
 				WithHint("put the same packages back, and try again; the server's log names the file")
 		}
 		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)

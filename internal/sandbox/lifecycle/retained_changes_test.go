@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// What a run left is decided about after its sandbox is gone.
+// The changes of a run are decided about after its sandbox has ended.
 func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
@@ -47,7 +47,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	_, err = y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: "/tmp"})
 	wantKind(t, err, fault.Conflict, "changes_kept")
-	// What was changed outside since is a conflict, and asked about no less.
+	// A file that was changed outside since is in conflict, and needs an approval too.
 	write(t, y.host, "a.txt", "mine\n")
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
@@ -65,13 +65,13 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
 		t.Fatal(err)
 	}
-	// All of it is out, so nothing is left of it.
+	// Everything was applied, so nothing is left of it.
 	_, err = y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	wantKind(t, y.Changes().DiscardChanges(t.Context(), local, y.sb.ID), fault.NotFound, "changes_not_found")
 }
 
-// One that has ended and is not forgotten is found by all that names it.
+// An ended sandbox with retained changes is found by all that names it.
 func TestKeptChangesByReference(t *testing.T) {
 	y := newYard(t, level("standard"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
@@ -88,8 +88,8 @@ func TestKeptChangesByReference(t *testing.T) {
 	}
 }
 
-// Under strict, everything is asked about, and files are compared with the copy
-// that the sandbox got. What was kept of one needs the copy, which goes with it.
+// Under strict, everything needs an approval, and files are compared with the copy that the sandbox
+// got. Retained changes need that copy, which is removed with them.
 func TestStrictChanges(t *testing.T) {
 	y := newYard(t, level("strict"))
 	write(t, y.host, "same.txt", "mine\n")
@@ -133,9 +133,9 @@ func TestStrictChanges(t *testing.T) {
 	}
 }
 
-// What was kept needs the copy of the workspace that its sandbox had, also if
-// that was made for another one, and whatever else of the copy's users goes. The
-// copy goes with the last of them.
+// Retained changes need the copy of the workspace that their sandbox had, even if it was made for
+// another sandbox, and whatever other user of the copy is removed. The copy is removed with its
+// last user.
 func TestKeptChangesHoldTheCopy(t *testing.T) {
 	y := newYard(t, level("strict"))
 	ctx := t.Context()
@@ -157,7 +157,7 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 	for _, step := range []struct {
 		what    string
 		do      func() error
-		of      []string // of which something is kept
+		of      []string // which has retained changes
 		without bool     // the copy
 	}{
 		{"end of the first", forget(y.sb.ID), []string{y.sb.ID, heir.ID}, false},
@@ -182,8 +182,8 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 	}
 }
 
-// A snapshot's removal takes the copy with it that nothing else needs, and not
-// one that was kept of the sandbox.
+// Removing a snapshot removes the copy if nothing else needs it, and not a copy that retained
+// changes need.
 func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		y := newYard(t, level("strict"))
@@ -212,7 +212,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 	}
 }
 
-// Kept changes expire when no decision is made in time, together with all that they
+// Retained changes expire when no decision is made in time, together with everything that they
 // needed.
 func TestKeptChangesExpire(t *testing.T) {
 	y := newYard(t, level("strict"))
@@ -269,8 +269,7 @@ func TestNothingChangedKeepsNothing(t *testing.T) {
 	}
 }
 
-// What a workspace was is forgotten with its sandbox, also by a creation that
-// fails.
+// The manifest of a workspace is removed with its sandbox, also by a creation that fails.
 func TestManifestsGoWithTheirSandboxes(t *testing.T) {
 	state := t.TempDir()
 	y := newRig(t, func(d *lifecycle.Deps) { d.Manifests = workspace.NewManifests(state) })

@@ -27,7 +27,7 @@ func (f flaky) Move(ctx context.Context, id string, m sandbox.Move) (bool, error
 	return f.Store.Move(ctx, id, m)
 }
 
-// A sandbox whose end cannot be recorded ends when it can be.
+// A sandbox whose end cannot be written ends as soon as it can be.
 func TestExpiryIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -68,7 +68,7 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(held()) != 2 {
-			t.Fatalf("it is %s, %v; held: %v", got.State, err, held())
+			t.Fatalf("the sandbox is %s, %v; held: %v", got.State, err, held())
 		}
 		r.setFault(nil)
 		time.Sleep(2 * time.Minute)
@@ -77,14 +77,14 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 			t.Errorf("held: %v", list)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
-			t.Errorf("it does not go on: %v", err)
+			t.Errorf("the sandbox does not continue: %v", err)
 		}
 	})
 }
 
 func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
 
-// blind is an engine that cannot wait for a while.
+// blind is an engine whose Wait fails for a while.
 type blind struct {
 	*fake.Engine
 	until time.Time
@@ -97,7 +97,7 @@ func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	return b.Engine.Wait(ctx, id)
 }
 
-// A wait that fails says nothing about the sandbox, and is begun again.
+// A failed Wait says nothing about the sandbox, and is repeated.
 func TestWaitIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) {
@@ -117,8 +117,8 @@ func TestWaitIsRetried(t *testing.T) {
 	})
 }
 
-// unmetered is an engine without a meter. Programs inside see its limits, or it could
-// only claim them.
+// unmetered is an engine without a meter. Programs inside see its limits, or it could not prove
+// them.
 type unmetered struct{ engine.Engine }
 
 func (u unmetered) Info() engine.Info {
@@ -127,7 +127,7 @@ func (u unmetered) Info() engine.Info {
 	return info
 }
 
-// An engine without a meter says so instead of inventing figures.
+// An engine without a meter returns an error instead of inventing figures.
 func TestMetricsUnsupported(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(unmetered{d.Engines.Default()}) })
 	sb := r.create(alice)
@@ -135,8 +135,8 @@ func TestMetricsUnsupported(t *testing.T) {
 	wantKind(t, err, fault.Unsupported, "metrics_unsupported")
 }
 
-// An ephemeral sandbox leaves no record when it is removed; one that ends by
-// itself leaves its reason until its process closes.
+// An ephemeral sandbox leaves no row when it is removed; one that ends by itself keeps its reason
+// until its process closes.
 func TestEphemeralRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// rotateWait is how long a rotation is not answered because of sandboxes that
-// a caller is starting or changing.
+// rotateWait is how long the answer to a rotation waits for sandboxes that are being started or
+// changed.
 const rotateWait = 30 * time.Second
 
 // RotateSecrets gives new values to the sandboxes of an owner that use them. A
@@ -33,7 +33,7 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	}
 	done, left := make(chan error, len(rows)), 0
 	for _, r := range rows {
-		// One that waits may be being handed to the owner just now.
+		// A warm sandbox may be handed to the owner just now.
 		if !r.Access.Linked() || r.Owner != owner && r.State != sandbox.Waiting {
 			continue
 		}
@@ -53,7 +53,7 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 		case <-ctx.Done():
 			errs = append(errs, canceled(context.Cause(ctx)))
 		case <-late.C:
-			s.log.Warn("secrets handed over later to sandboxes that are being changed", "owner", owner, "sandboxes", left)
+			s.log.Warn("secrets will be updated later in sandboxes that are being changed", "owner", owner, "sandboxes", left)
 			errs = append(errs, fault.Newf(fault.Timeout, "secret_not_everywhere",
 				"the change is kept, and reaches %d sandboxes that are being started, saved or changed only when that is done", left).
 				WithHint("the same once more is answered when all have it"))
@@ -82,10 +82,9 @@ func (s *Service) rotate(ctx context.Context, id, owner string) error {
 	}
 }
 
-// rotateLocked reports whether another process is changing the sandbox, which
-// its lock does not tell. With the lock the policy that it hands over is the
-// one in force, and a network that is shut stays so. One that does not run
-// finds out its values when it does.
+// rotateLocked reports whether another process is changing the sandbox, which its lock does not
+// show. With the lock held, the policy that it passes on is the one in force, and a closed network
+// stays closed. A sandbox that does not run resolves its values when it is resumed.
 func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again bool, err error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	defer cancel()
 	err = s.access.Update(telling, a)
 	if fault.CodeOf(err) == egress.CodeNotAttached {
-		return false, nil // its link is gone, and the old value with it
+		return false, nil // its attachment is lost, and the old value with it
 	}
 	if err != nil {
 		return false, fmt.Errorf("secrets of %s: %w", id, err)
@@ -116,9 +115,8 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	return false, nil
 }
 
-// attachmentOrNone is attachment for a running sandbox. A secret that is gone must
-// stop working, but must not take the network with it: the sandbox continues without
-// secrets.
+// attachmentOrNone is attachment for a running sandbox. A removed secret must stop working, but
+// must not take the network with it: the sandbox continues without secrets.
 func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy.Policy) sandbox.Attachment {
 	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// crossing is a way out at which something else happens once, right before an
-// update, or on which updates fail.
+// crossing is a gateway at which something else happens once, right before an update, or whose
+// updates fail.
 type crossing struct {
 	links
 	now  sync.Mutex
@@ -41,7 +41,7 @@ func (c *crossing) before(hook func(sandbox.Attachment) error) {
 	c.now.Unlock()
 }
 
-// value is what a sandbox's requests carry.
+// value returns the value that a sandbox's requests carry.
 func (c *crossing) value(id string) string {
 	a := c.all()[id]
 	if len(a.Secrets) == 0 {
@@ -50,7 +50,7 @@ func (c *crossing) value(id string) string {
 	return a.Secrets[0].Value
 }
 
-// newRotation is a rig with a sandbox that uses a secret.
+// newRotation returns a rig with a sandbox that uses a secret.
 func newRotation(t *testing.T) (*rig, *crossing, *keeper, sandbox.Sandbox) {
 	t.Helper()
 	k, _ := newKeeper(t)
@@ -61,8 +61,7 @@ func newRotation(t *testing.T) (*rig, *crossing, *keeper, sandbox.Sandbox) {
 	return r, way, k, sb
 }
 
-// A rotation puts no policy in force again that was replaced while it found
-// out what it has to tell.
+// A rotation does not restore a policy that was replaced while it resolved the values.
 func TestRotationKeepsANarrowerPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, way, _, sb := newRotation(t)
@@ -88,7 +87,7 @@ func TestRotationKeepsANarrowerPolicy(t *testing.T) {
 	})
 }
 
-// A rotation opens no way out that was shut for a pause.
+// A rotation does not open a network that was closed for a pause.
 func TestRotationOpensNothingForAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, way, _, sb := newRotation(t)
@@ -115,7 +114,7 @@ func TestRotationOpensNothingForAPause(t *testing.T) {
 			t.Fatalf("it is %s, %v", row.State, err)
 		}
 		if a := way.all()[sb.ID]; way.open(sb.ID) || len(a.Secrets) > 0 {
-			t.Error("the way out is open while the sandbox is written down")
+			t.Error("the network is open while the sandbox is saved")
 		}
 		close(saved)
 		if err := <-paused; err != nil {
@@ -124,8 +123,8 @@ func TestRotationOpensNothingForAPause(t *testing.T) {
 	})
 }
 
-// A sandbox that had found out the old value, and does not run yet when the
-// new one is there, runs with the new one once the rotation is answered.
+// A sandbox that had read the old value, and does not run yet when the new one is set, has the new
+// one once the rotation is answered.
 func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at    fake.Step
@@ -185,7 +184,7 @@ func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 	}
 }
 
-// So does one that waited and is being handed over just now.
+// So does a warm sandbox that is being handed out.
 func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := newKeeper(t)
@@ -252,7 +251,7 @@ func TestRotationDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-// What another process is starting is waited for by its row.
+// A sandbox that another process is starting is found by its row.
 func TestRotationWaitsForOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, way, k, sb := newRotation(t)
@@ -287,7 +286,7 @@ func TestRotationWaitsForOtherProcesses(t *testing.T) {
 	})
 }
 
-// A sandbox whose link is gone makes no rotation fail.
+// A sandbox that has lost its attachment does not make a rotation fail.
 func TestRotationPassesWhatHasNoLink(t *testing.T) {
 	r, way, k, sb := newRotation(t)
 	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "network_not_attached", "it is gone") })
@@ -295,7 +294,7 @@ func TestRotationPassesWhatHasNoLink(t *testing.T) {
 	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil {
 		t.Error(err)
 	}
-	// Any other failure is one: the old value may go on working.
+	// Any other failure does: the old value may still work.
 	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "another", "it is gone") })
 	if err := r.RotateSecrets(t.Context(), alice.KeyID); fault.CodeOf(err) != "another" {
 		t.Error(err)

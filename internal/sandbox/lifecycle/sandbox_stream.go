@@ -9,19 +9,18 @@ import (
 	"github.com/crannog/crannog/internal/host/bulk"
 )
 
-// errCut is what a stream into a sandbox ends with when the sandbox goes.
-var errCut = fmt.Errorf("the sandbox went: %w", net.ErrClosed)
+// errCut is the error of a stream into a sandbox that has ended.
+var errCut = fmt.Errorf("the sandbox ended: %w", net.ErrClosed)
 
-// stream is a connection into a sandbox. Nothing is read from it once the sandbox is
-// about to go. The instance of a paused sandbox runs until its state is on disk, and
-// what it sends after the state was taken is not part of that state. A client that
-// received it would take lost work for done.
+// stream is a connection into a sandbox. Nothing is read from it once the sandbox is about to end.
+// The instance of a paused sandbox runs until its state is on disk, and what it sends after the
+// state was taken is not part of that state. A client that received it would rely on lost work.
 type stream struct {
 	net.Conn
 	gone <-chan struct{}
 }
 
-// Read reads what was said before the sandbox went.
+// Read reads what was sent before the sandbox ended.
 func (c *stream) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	select {
@@ -32,7 +31,7 @@ func (c *stream) Read(p []byte) (int, error) {
 	}
 }
 
-// CloseWrite tells the other side that all is said, where the engine can.
+// CloseWrite tells the other side that no more data follows, if the engine can.
 func (c *stream) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -40,7 +39,7 @@ func (c *stream) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// ReadFrom implements io.ReaderFrom: what goes in goes in few large pieces.
+// ReadFrom implements io.ReaderFrom: data is copied in few large pieces.
 func (c *stream) ReadFrom(r io.Reader) (int64, error) {
 	return bulk.Copy(func(piece []byte) error {
 		_, err := c.Write(piece)

@@ -22,10 +22,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// forms are how a program may have written a value down; of it as it is the
-// second half, which is what a mask shows that works piece by piece.
+// forms are the encodings in which a program may have written a value, and its second half, which a
+// redactor that works piece by piece would leave.
 func forms(value string) []string {
-	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + value + "z")) // of which the ends are not the value's alone
+	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + value + "z")) // their ends depend on what is beside the value
 	return []string{value[len(value)/2:], b64[4 : len(b64)-4], hex.EncodeToString([]byte(value))}
 }
 
@@ -58,7 +58,7 @@ func sealedYard(t *testing.T, bound bool) (*yard, *keeper) {
 
 var holding = []string{"raw", "encoded", "big", ".envrc"}
 
-// out is all that an export writes.
+// out is everything that an export writes.
 func (y *yard) out(format string) (*sandbox.Exported, string) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Protected: true, Provenance: true})
@@ -73,7 +73,7 @@ func (y *yard) out(format string) (*sandbox.Exported, string) {
 	return out, string(text)
 }
 
-// words are all that the record was told, and people were asked.
+// words are all texts that the audit log and approvers got.
 func (y *yard) words() string {
 	y.t.Helper()
 	var all strings.Builder
@@ -134,12 +134,12 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 			y.verified(done.Provenance, provenance.Check{Artifact: shaOf([]byte(came)), Path: filepath.Join(y.host, name)})
 		}
 		if bound && !strings.Contains(y.words(), `"masked":4`) {
-			t.Error("the record does not say that something was masked")
+			t.Error("the audit log does not say that something was redacted")
 		}
 	}
 }
 
-// P44: an earlier value is masked like the one in use.
+// P44: an earlier value is redacted like the one in use.
 func TestEarlierSecretsDoNotComeOut(t *testing.T) {
 	y, k := sealedYard(t, true)
 	k.set("KEY", secondValue)
@@ -224,7 +224,7 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bound {
-			// The host's file was changed since, and has the value too.
+			// The host's file was changed since, and contains the value too.
 			if len(done.Skipped) != 1 || done.Skipped[0].Path != "same.txt" || y.outside("same.txt") != "mine "+firstValue {
 				t.Errorf("%+v", done.Skipped)
 			}
@@ -235,8 +235,8 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 	}
 }
 
-// A file of the host that also holds the value is not replaced without an approval.
-// That is so for kept changes too, when the value is no longer known.
+// A file of the host that also contains the value is not replaced without an approval. This holds
+// for retained changes too, when the value is not known any more.
 func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	k, with := newKeeper(t)
 	k.set("KEY", firstValue)
@@ -266,8 +266,8 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	}
 }
 
-// What to mask in a paused sandbox is found out by its policy; and where it
-// cannot be found out, of a paused one or of one that runs, nothing leaves.
+// The redactor of a paused sandbox comes from its policy; if it cannot be created, nothing leaves a
+// paused or a running sandbox.
 func TestNothingLeavesUnmasked(t *testing.T) {
 	y, k := sealedYard(t, true)
 	if _, err := y.Pause(t.Context(), local, y.sb.ID, true); err != nil {

@@ -31,7 +31,7 @@ type Service struct {
 	store    sandbox.Store
 	engines  engines
 
-	// What other packages own of each sandbox.
+	// What other packages own about each sandbox.
 
 	access *access.Service
 	audit  *auditlog.Log
@@ -49,8 +49,8 @@ type Service struct {
 	pool       atomic.Pointer[warmpool.Pool] // nil keeps none
 }
 
-// NewService makes a Service and starts its work in the background. Call Reconcile before
-// serving, and Close at the end.
+// NewService creates a Service and starts its background work. Call Reconcile before serving, and
+// Close at the end.
 func NewService(d Deps) (*Service, error) {
 	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Audit == nil || d.Log == nil {
 		return nil, errors.New("sandbox service: a dependency is missing")
@@ -128,5 +128,5 @@ func NewService(d Deps) (*Service, error) {
 	return s, nil
 }
 
-// Recordings decides about recordings of what commands printed.
+// Recordings manages recordings of the output of commands.
 func (s *Service) Recordings() *recordings.Service { return s.kept.recordings }

@@ -55,8 +55,8 @@ type rig struct {
 	store  *store.Store
 	engine *fake.Engine
 	album  *album
-	record *audittest.Record // lasts, as what is on disk does
-	format string            // of saved states; "" is the fake's own
+	record *audittest.Record // persistent, like files on disk
+	format string            // directory of saved states; "" is the fake's own
 
 	mu    sync.Mutex
 	ends  map[string]time.Time // what guests were told
@@ -80,7 +80,7 @@ func newRig(t *testing.T, options ...option) *rig {
 	return r
 }
 
-// open makes the Service, as a process does that starts.
+// open opens the Service like a process that starts.
 func (r *rig) open(options ...option) {
 	r.t.Helper()
 	var err error
@@ -111,7 +111,7 @@ func (r *rig) open(options ...option) {
 	}
 }
 
-// close ends the Service, as a process does that stops; twice is once.
+// close closes the Service like a process that stops; calling it twice does no harm.
 func (r *rig) close() {
 	r.t.Helper()
 	if r.Service == nil {
@@ -334,12 +334,10 @@ func TestCreateFailsAtEachStep(t *testing.T) {
 	r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
 }
 
-// enforced is what the engine under the rules claims: all but inodes, as the
-// real one does.
+// enforced is what the engine claims to enforce: everything but inodes, like the real one.
 var enforced = []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk}
 
-// P6: a limit that the engine cannot enforce is refused, not taken and
-// forgotten.
+// P6: a limit that the engine cannot enforce is refused, not silently ignored.
 func TestUnenforcedLimitIsRefused(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Limits: sandbox.Limits{Limits: engine.Limits{DiskInodes: 5000}}})

@@ -23,15 +23,15 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 	return s.access.Detach(ctx, r.ID)
 }
 
-// SetAccess changes what a running sandbox may reach. A sandbox without a
-// link stays without: a link is part of its instance.
+// SetAccess changes what a running sandbox may reach. A sandbox without a network attachment stays
+// without one, because an attachment is part of its instance.
 func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if r.State == sandbox.Running {
-		// Without the lock: people take their time.
+		// Without the lock, because an approval takes time.
 		if err := s.access.MayWiden(ctx, r, change); err != nil {
 			return sandbox.Sandbox{}, err
 		}
@@ -80,7 +80,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
 			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
 	}
-	// The link stays even if nothing is left that could pass it.
+	// The attachment stays even if nothing may pass it any more.
 	if r.Access.Linked() && !next.Linked() {
 		next = next.Closed()
 	}
@@ -90,10 +90,10 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	before := r.Access
-	// What its policy bound until now stays masked. A policy whose secrets are
-	// lost must still be replaceable.
+	// Values that its policy bound until now stay redacted. A policy whose secrets are lost must
+	// still be replaceable.
 	if err := s.access.Recall(ctx, r); err != nil {
-		s.log.Warn("values of the replaced policy are not masked", "sandbox", r.ID, "err", err)
+		s.log.Warn("values of the replaced policy are not redacted", "sandbox", r.ID, "err", err)
 	}
 	if r.Access, err = s.access.Reseal(ctx, r.ID, before, next); err != nil {
 		return sandbox.Sandbox{}, err
@@ -108,9 +108,9 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, errors.Join(err, s.access.DropValues(context.WithoutCancel(ctx), r.ID, before.Own))
 	}
 	if r.Access.Own != before.Own {
-		// What stays goes with the sandbox, and nothing names it.
+		// Values that cannot be removed now are removed with the sandbox, and nothing uses them.
 		if err := s.access.DropValues(ctx, r.ID, r.Access.Own); err != nil {
-			s.log.Warn("old values not dropped", "sandbox", r.ID, "err", err)
+			s.log.Warn("old values not removed", "sandbox", r.ID, "err", err)
 		}
 	}
 	s.live.renew(r)
@@ -120,7 +120,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	return r.Sandbox, nil
 }
 
-// enforce puts a changed policy in force and keeps it.
+// enforce puts a changed policy in force and stores it.
 func (s *Service) enforce(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
 	if r.Access.Linked() {
 		a, err := s.access.Resolve(ctx, r, p)
@@ -136,16 +136,16 @@ func (s *Service) enforce(ctx context.Context, r sandbox.Row, p *policy.Policy) 
 	return s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest)
 }
 
-// renew replaces what is known of a running sandbox's access.
+// renew replaces this process's knowledge of a running sandbox's access.
 func (l *liveSandboxes) renew(r sandbox.Row) {
 	l.update(r.ID, func(known *sandbox.Row) {
 		known.Access, known.PolicyLevel, known.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
 	})
 }
 
-// relink finds out which of the running sandboxes have lost their link, and
-// takes over the others'. A lost link is not made again: the sandbox's end of
-// it is closed for good, and it reaches nothing.
+// relink finds out which of the running sandboxes have lost their network attachment, and takes
+// over the others'. A lost attachment is not restored: the sandbox's end of it is closed for good,
+// and it reaches nothing.
 func (s *Service) relink(ctx context.Context) error {
 	var ids []string
 	for _, b := range s.live.list() {
@@ -161,15 +161,15 @@ func (s *Service) relink(ctx context.Context) error {
 	return nil
 }
 
-// Relink looks again which links there are, after their process has died.
+// Relink checks again which attachments exist, after their process has died.
 func (s *Service) Relink(ctx context.Context) {
 	s.pool.Load().DropLinked()
 	if err := s.relink(ctx); err != nil {
-		s.log.Error("lost links not found out", "err", err)
+		s.log.Error("lost network attachments not determined", "err", err)
 	}
 }
 
-// Unlinked records that sandboxes have lost their links.
+// Unlinked records that sandboxes have lost their network attachments.
 func (s *Service) Unlinked(lost []string) {
 	for _, id := range lost {
 		first := false
@@ -180,11 +180,10 @@ func (s *Service) Unlinked(lost []string) {
 	}
 }
 
-// lossNote is what a sandbox's log says of a lost link.
-const lossNote = "the process that held the link has died; nothing can be reached any more"
+// lossNote is the line in a sandbox's log about a lost attachment.
+const lossNote = "the egress gateway's process has died; the sandbox has no network any more"
 
-// noteLoss adds the loss to a sandbox's log, once: each process finds it out
-// by itself.
+// noteLoss adds the loss to a sandbox's log, once, although each process finds it out by itself.
 func (s *Service) noteLoss(id string) {
 	ctx := context.WithoutCancel(s.work.ctx)
 	entries, err := s.store.Entries(ctx, id)
@@ -195,7 +194,7 @@ func (s *Service) noteLoss(id string) {
 	s.note(ctx, id, "error", lossNote, nil)
 }
 
-// describe says for a log which policy it is.
+// describe names a policy in a log.
 func describe(p *policy.Policy, a sandbox.Access) string {
 	return fmt.Sprintf("%s, level %s, policy %s", a.Network(), p.Level(), p.Digest())
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
-// ends it now.
+// SetTimeout sets the sandbox's end to d from now, earlier or later. Zero ends it now.
 func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	return s.setEnd(ctx, who, ref, d, false)
 }
 
-// Extend lets the sandbox end after d from now if that is later than its end.
+// Extend sets the sandbox's end to d from now, unless that is earlier than its present end.
 func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	return s.setEnd(ctx, who, ref, d, true)
 }
@@ -59,8 +58,8 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	return r.Shown(), nil
 }
 
-// endNow ends a running or paused sandbox at a caller's request: only its deadline
-// ends one for its time. The lock of the ID must be held.
+// endNow ends a running or paused sandbox at a caller's request: a zero timeout. The lock of the ID
+// must be held.
 func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
@@ -68,8 +67,7 @@ func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	// A sandbox that is being paused or resumed is the concern of the operation that
-	// does so.
+	// A sandbox in a transitional state is left to the operation that has it there.
 	if r.State != sandbox.Running && r.State != sandbox.Creating && r.State != sandbox.Paused {
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}

@@ -25,7 +25,7 @@ func shaOf(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// exported is what an export writes, and its envelope.
+// exported is the content of an export, and its envelope.
 func (y *yard) exported(format string) (data, envelope []byte) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
@@ -39,7 +39,7 @@ func (y *yard) exported(format string) (data, envelope []byte) {
 	return data, out.Provenance
 }
 
-// verified is a statement that holds for a file.
+// verified returns a statement after checking that it holds for a file.
 func (y *yard) verified(envelope []byte, c provenance.Check) *provenance.Statement {
 	y.t.Helper()
 	key, err := y.keys.Public()
@@ -54,8 +54,7 @@ func (y *yard) verified(envelope []byte, c provenance.Check) *provenance.Stateme
 	return st
 }
 
-// P41: what comes out is signed for as it is, under the policy that governed,
-// and the record says so first.
+// P41: what comes out is signed as it is, with the policy in force, after the audit entry.
 func TestExportsAreSignedFor(t *testing.T) {
 	for _, format := range []string{"tar", "patch"} {
 		y := newYard(t, level("light"))
@@ -94,7 +93,7 @@ func TestExportsAreSignedFor(t *testing.T) {
 	}
 }
 
-// P41: files that are applied are signed for, before they come.
+// P41: files that are applied are signed before they are written.
 func TestAppliedFilesAreSignedFor(t *testing.T) {
 	y := newYard(t, level("light"))
 	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
@@ -111,11 +110,11 @@ func TestAppliedFilesAreSignedFor(t *testing.T) {
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	wantKind(t, err, fault.Invalid, "provenance_empty")
 	if y.outside("gone.txt") != "x\n" {
-		t.Error("it came without what was asked for")
+		t.Error("it came out without the requested signature")
 	}
 }
 
-// P41: what is not on record is not handed out, and nothing comes with it.
+// P41: without an audit entry no signature is returned, and nothing comes out.
 func TestNothingIsSignedUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
@@ -141,7 +140,7 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 	}
 }
 
-// A policy that denies or asks is not passed by asking for a signature.
+// Requesting a signature does not bypass a policy that denies or asks.
 func TestSigningIsNoWayOut(t *testing.T) {
 	y := newYard(t, level("strict"))
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
@@ -167,7 +166,7 @@ func decode(t *testing.T, envelope []byte) []byte {
 	return e.Payload
 }
 
-// A service without keys says so, before anything is spent.
+// A service without keys returns an error before an approval is used.
 func TestWithoutKeysNothingIsSigned(t *testing.T) {
 	y := newYardWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
@@ -177,8 +176,7 @@ func TestWithoutKeysNothingIsSigned(t *testing.T) {
 	}
 }
 
-// What was kept of a sandbox that has ended is signed for with what is known
-// of it.
+// The retained changes of an ended sandbox are signed with what is known about it.
 func TestKeptChangesAreSignedFor(t *testing.T) {
 	y := newYard(t, level("light"))
 	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {

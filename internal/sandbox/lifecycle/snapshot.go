@@ -16,17 +16,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// snapshotID is the form of a snapshot's ID, which no name has.
+// snapshotID matches the IDs of snapshots, which names never match.
 var snapshotID = regexp.MustCompile(`^[a-z0-9]+$`)
 
 const snapshotIDLength = 20
 
-// newSnapshotID makes the ID of a snapshot or image.
+// newSnapshotID returns an ID for a snapshot or image.
 func newSnapshotID() string { return ids.New("s") }
 
 func isSnapshotID(s string) bool { return len(s) == snapshotIDLength && snapshotID.MatchString(s) }
 
-// checkSnapshotName takes what is a template reference too, and no ID.
+// checkSnapshotName accepts names that are valid template references, and no IDs.
 func checkSnapshotName(name string) (string, error) {
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
@@ -41,8 +41,8 @@ func checkSnapshotName(name string) (string, error) {
 
 const maxSnapshotName = 63
 
-// noTemplate refuses the name of a template: a sandbox would be made of that,
-// while what removes templates on E2B's wire would find the snapshot.
+// noTemplate rejects the name of a template: a sandbox would be made from the template, while E2B's
+// request to remove a template would remove the snapshot.
 func (pl *planner) noTemplate(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
@@ -54,7 +54,7 @@ func (pl *planner) noTemplate(ctx context.Context, name string) error {
 	return ignoreUnknown(err)
 }
 
-// Snapshot takes one of a running sandbox.
+// Snapshot takes a snapshot of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Snapshot{}, err
@@ -85,7 +85,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 		},
 		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.process.self,
 	}
-	n.Access.Values, n.Access.Own = nil, "" // values are the sandbox's alone
+	n.Access.Values, n.Access.Own = nil, "" // values belong to the sandbox alone
 	if err := s.take(ctx, r, &n, save); err != nil {
 		s.log.Warn("snapshot not taken", "sandbox", r.ID, "err", err)
 		return sandbox.Snapshot{}, err
@@ -94,18 +94,18 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
 	s.states.Settle()
-	n.OwnBytes = n.Bytes // until another shares it
+	n.OwnBytes = n.Bytes // until another one shares its data
 	return n.Snapshot, nil
 }
 
-// take takes the steps that leave something behind.
+// take executes the steps that leave something behind.
 func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save savedstate.Saver) (err error) {
 	draft, err := s.states.Begin(ctx, n.ID)
 	if err != nil {
 		return err
 	}
-	// The row names the image before there is one, so that a crash at any
-	// time leaves it with an owner.
+	// The row names the image before the image exists, so that after a crash at any time it has an
+	// owner.
 	if err := s.store.InsertSnapshot(ctx, *n); err != nil {
 		return errors.Join(err, draft.Abort())
 	}

@@ -13,8 +13,8 @@ import (
 // snapshotFinder finds the snapshots that a caller names.
 type snapshotFinder struct{ rows sandbox.SnapshotRows }
 
-// find finds what a caller means by an ID or name. A local caller's
-// own goes before a key's of the same name.
+// find finds the snapshot with an ID or name. A local caller's own has precedence over a key's with
+// the same name.
 func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if isSnapshotID(ref) {
 		n, err := f.rows.GetSnapshot(ctx, ref)
@@ -46,8 +46,7 @@ func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref str
 		WithHint("name it by its ID")
 }
 
-// findNamed is find for a caller's own words, also those of a
-// template reference.
+// findNamed is find for any text of a caller, also that of a template reference.
 func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Stored{}, err
@@ -99,8 +98,8 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 	return page, err
 }
 
-// RemoveSnapshot drops one. The row goes first: data without a row is found
-// again, a row without data would be a promise that cannot be kept.
+// RemoveSnapshot removes a snapshot. The row goes first: data without a row is found and removed
+// later, while a row without data would be a snapshot that cannot be used.
 func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
 	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {

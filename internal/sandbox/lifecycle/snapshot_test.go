@@ -58,7 +58,7 @@ func TestSnapshotsAreATree(t *testing.T) {
 	if c := r.booted(); c.Renew != guest.Copied || c.SandboxID != child.ID || c.AccessToken != child.AccessToken || child.AccessToken == sb.AccessToken {
 		t.Errorf("its guest was given %+v", c)
 	}
-	third := r.snapshot(alice, child.ID, "base-ready") // takes the name over
+	third := r.snapshot(alice, child.ID, "base-ready") // it takes over the name
 	if third.Parent != first.ID {
 		t.Errorf("parent %q", third.Parent)
 	}
@@ -77,7 +77,7 @@ func TestSnapshotsAreATree(t *testing.T) {
 	if err != nil || len(page.Snapshots) != 1 || page.More || page.Snapshots[0].ID != first.ID {
 		t.Errorf("second page %+v, %v", page, err)
 	}
-	// What came from a removed one stays, and comes from its parent then.
+	// What came from a removed snapshot stays, and comes from its parent then.
 	if err := r.RemoveSnapshot(ctx, alice, first.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestSnapshotsAreATree(t *testing.T) {
 		t.Errorf("parent %q, %v", n.Parent, err)
 	}
 	if r.body(child.ID) != child.ID {
-		t.Error("what was made of it has gone with it")
+		t.Error("what was made from it was removed with it")
 	}
 	r.images(2)
 }
@@ -128,7 +128,7 @@ func TestNamesOfSnapshots(t *testing.T) {
 		_, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{Name: name})
 		wantKind(t, err, fault.Invalid, "snapshot_name_invalid")
 	}
-	// A sandbox would be made of the template, and a removal be the snapshot's.
+	// A sandbox would be made from the template, and a removal would remove the snapshot.
 	_, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{Name: "base"})
 	wantKind(t, err, fault.Exists, "snapshot_name_taken")
 	r.snapshot(alice, sb.ID, "base-2")
@@ -169,7 +169,7 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 	if err != nil || !n.FilesOnly || n.Format != "" {
 		t.Fatalf("%+v, %v", n, err)
 	}
-	// It fits any format and any limits.
+	// It works with any format and any limits.
 	r.close()
 	r.format = "fake/2"
 	r.open()
@@ -221,7 +221,7 @@ func TestWhatMemoryNeeds(t *testing.T) {
 		_, _, err = r.Resume(ctx, alice, paused.ID, 0)
 		wantKind(t, err, fault.Conflict, code)
 		if code == "snapshot_programs_changed" {
-			// What could not go on is not saved either, while it runs.
+			// What could not be restored is not saved either, while it runs.
 			_, err = r.Pause(ctx, alice, sb.ID, false)
 			wantKind(t, err, fault.Conflict, code)
 			_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
@@ -304,7 +304,7 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 	})
 }
 
-// shown is the shelf with a template that shows a file of the host.
+// shown is the shelf with a template that mounts a file of the host.
 type shown struct{ file string }
 
 func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -313,7 +313,7 @@ func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Temp
 	return t, err
 }
 
-// What only a snapshot needs is needed.
+// Files that only a snapshot needs are needed.
 func TestProgramsOfSnapshotsAreNeeded(t *testing.T) {
 	guestFile := filepath.Join(t.TempDir(), "guest")
 	if err := os.WriteFile(guestFile, nil, 0o700); err != nil {

@@ -9,17 +9,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// starts decides when a sandbox may be started: when there is room on the disk and a turn
-// in the queue.
+// starts decides when a sandbox may be started: when there is room on the disk and a turn in the
+// queue.
 type starts struct {
 	queue *admission.Queue
 	room  diskroom.Room
 }
 
-// admit waits until a sandbox may be started. The caller calls what it returns
-// when the start is over, with its error. It must not be called by a caller that
-// has been admitted and is not done: with one start at once it would wait for
-// itself. request is what the caller calls its request, or "".
+// admit waits until a sandbox may be started. The caller calls the returned function with the
+// start's error when the start is over. A caller with an open turn must not call admit: with one
+// start at a time it would wait for itself. request is the caller's name for the request, or "".
 func (s starts) admit(ctx context.Context, r sandbox.Row, request string, always bool) (done func(error), err error) {
 	turn, err := s.queue.Admit(ctx, admission.Ask{Key: r.Owner, Label: request, Sandbox: r.ID, Always: always})
 	if err != nil {
@@ -34,12 +33,12 @@ func (s starts) admit(ctx context.Context, r sandbox.Row, request string, always
 // Queue describes the queue of starts as a caller may see it.
 type Queue struct {
 	admission.Status
-	// Places are where the caller's own requests stand.
+	// Places are the places of the caller's own requests.
 	Places []admission.Place
 }
 
-// Queue returns how many sandboxes are being started and wait to be, and where
-// the caller's own requests stand: for a local caller those of all keys.
+// Queue returns how many sandboxes are being started and wait to be, and the places of the caller's
+// own requests; a local caller gets those of all keys.
 func (s *Service) Queue(_ context.Context, who sandbox.Principal) (Queue, error) {
 	if err := who.Check(); err != nil {
 		return Queue{}, err

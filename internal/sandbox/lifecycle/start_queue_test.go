@@ -15,11 +15,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// gated is a rig whose boots stand still until the test lets them go.
+// gated is a rig whose boots block until the test releases them.
 type gated struct {
 	*rig
 	boots chan string   // IDs of sandboxes that have begun to boot
-	gate  chan struct{} // each value lets one go; closed lets all go
+	gate  chan struct{} // each value releases one; closed releases all
 	let   func()
 }
 
@@ -38,7 +38,7 @@ func newGatedRig(t *testing.T, o admission.Options) *gated {
 	return g
 }
 
-// begin asks for a sandbox in the background.
+// begin requests a sandbox in the background.
 func (g *gated) begin(ctx context.Context, who sandbox.Principal, label string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -165,8 +165,8 @@ func TestOverloadIsRefusedAtOnceAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// Resuming and putting back wait for their turn, too, and what is refused is
-// paused or runs as before.
+// Resuming and rolling back wait for their turn too, and after a refusal the sandbox is paused or
+// runs as before.
 func TestResumingWaitsForItsTurn(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Admission = admission.New(admission.Options{AtOnce: 1, MaxWaiting: 1}) })
 	paused := r.create(alice)

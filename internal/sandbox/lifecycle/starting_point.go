@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// startsFrom finds what a request asks for, and returns its name for people too.
+// startsFrom finds the template or image of a request, and returns its name for people too.
 func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
 	if req.Image == "" {
 		ref, err := sandbox.ParseReference(req.Template)
@@ -25,22 +25,21 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
 	}
 	if len(req.Tools) > 0 {
-		// They are linked with the libraries of this host, which an image does not show.
+		// They are linked with the libraries of this host, which an image does not contain.
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
 			WithHint("leave the tools out: crannog run --tools none")
 	}
 	images, ok := pl.templates.(sandbox.ImageTemplates)
 	if !ok {
-		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service keeps no images")
+		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service has no images")
 	}
-	// A pull uses this user's credentials and disk, so only this user causes one.
+	// A pull uses this user's credentials and disk, so only this user may cause one.
 	t, err := images.ResolveImage(ctx, req.Image, who.OnHost())
 	return t, t.Name, err
 }
 
-// startingPoint finds what a reference means: a template, or a snapshot that
-// takes its place. A template goes first where both have the name, which only an
-// older version let happen.
+// startingPoint finds what a reference names: a template, or a snapshot that takes its place. If
+// both have the name, which only an older version allowed, the template has precedence.
 func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := pl.templates.Resolve(ctx, ref)
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
@@ -54,7 +53,7 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 		return sandbox.Template{}, missing
 	}
 	if n.FilesOnly {
-		// It boots as any other sandbox of its template does.
+		// It boots like any other sandbox of its template.
 		if t, err = pl.templates.Resolve(ctx, sandbox.Reference{Name: n.TemplateID, Tag: sandbox.DefaultTag}); err != nil {
 			return sandbox.Template{}, fmt.Errorf("template of snapshot %s: %w", n.ID, err)
 		}
@@ -71,8 +70,8 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 	}, nil
 }
 
-// origin is what a new sandbox's instance starts from: nothing, or a snapshot,
-// whose instance must be the one that the request comes to.
+// origin returns what a new sandbox's instance starts from: nothing, or a snapshot, whose instance
+// must match the one that the request results in.
 func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
 	n := t.Origin
 	if n == nil {
@@ -87,14 +86,14 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 	if err != nil {
 		return source{}, err
 	}
-	// What a copy leaves out is not covered, so the same files must be denied.
+	// A copy leaves out denied files without a path mask, so the same files must be denied.
 	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), taken.Files()) {
 		if why == "" {
 			why = "the workspace was copied under other rules"
 		}
 		return source{}, fault.Newf(fault.Invalid, "snapshot_policy",
-			"the policy covers other files than the snapshot's machine does, which cannot change while its memory is kept: %s", why).
-			WithHint("ask for the level and the file rules under which it was taken (level " + taken.Level() + "), or take a snapshot of files only")
+			"the policy masks other files than the snapshot's instance does, which cannot change while its memory is kept: %s", why).
+			WithHint("use the level and the file rules under which it was taken (level " + taken.Level() + "), or take a snapshot of files only")
 	}
 	r.Base.Copy = n.Base.Copy
 	return fromSnapshot(*n, guest.Copied), nil

@@ -8,9 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sweepStates reconciles saved states with the rows that name them, and drops snapshots
-// that are older than the configured age. It returns how many unreferenced bytes it
-// freed.
+// sweepStates reconciles saved states with the rows that name them, and removes snapshots that are
+// older than the configured age. It returns how many unreferenced bytes it freed.
 func (s *Service) sweepStates(ctx context.Context) (int64, error) {
 	if s.states.Available() != nil {
 		return 0, nil
@@ -20,7 +19,7 @@ func (s *Service) sweepStates(ctx context.Context) (int64, error) {
 		old, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, CreatedBefore: time.Now().Add(-s.settings.SnapshotRetention)})
 		errs = append(errs, err)
 		for _, n := range old {
-			// The engine may be missing by mistake, and what is removed does not come back.
+			// The engine may be missing by mistake, and removed data cannot be restored.
 			if s.engines.Has(n.Engine) {
 				errs = append(errs, s.removeSnapshot(ctx, n))
 			}
@@ -30,8 +29,8 @@ func (s *Service) sweepStates(ctx context.Context) (int64, error) {
 	return freed, errors.Join(append(errs, err)...)
 }
 
-// dropLost marks paused sandboxes as lost whose image is gone, and drops snapshots
-// without one.
+// dropLost marks paused sandboxes whose image is missing as lost, and removes snapshots without
+// one.
 func (s *Service) dropLost(ctx context.Context) error {
 	paused, snapshots, err := s.states.Missing(ctx)
 	errs := []error{err}
@@ -45,7 +44,7 @@ func (s *Service) dropLost(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lost ends a paused sandbox whose image is gone. The lock must be held.
+// lost ends a paused sandbox whose image is missing. The lock must be held.
 func (s *Service) lost(ctx context.Context, old sandbox.Row) error {
 	r, err := s.store.Get(ctx, old.ID)
 	if err != nil || r.State != sandbox.Paused || r.Saved.Image != old.Saved.Image {
@@ -59,8 +58,8 @@ func (s *Service) lost(ctx context.Context, old sandbox.Row) error {
 	return s.finish(ctx, r.ID, time.Time{})
 }
 
-// Programs are the paths on this host that sandboxes and snapshots need, also
-// those of which nothing runs.
+// Programs returns the paths on this host that sandboxes and snapshots need, including those that
+// are not running.
 func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 	need := map[string]bool{}
 	rows, err := s.store.List(ctx, sandbox.Query{AllOwners: true})

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
-// StartPool begins to keep sandboxes ready, until Close. It is called once, after
-// Reconcile, and only by a process that stays.
+// StartPool starts to keep sandboxes warm, until Close. It is called once, after Reconcile, and
+// only by a process that stays.
 func (s *Service) StartPool(o warmpool.Options) {
 	d := warmpool.Deps{
 		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.starts.queue,
@@ -30,10 +30,10 @@ func (s *Service) StartPool(o warmpool.Options) {
 	p.Start()
 }
 
-// Pool describes the sandboxes that wait, and reports whether any are to.
+// Pool describes the warm sandboxes, and reports whether the pool is in use.
 func (s *Service) Pool() (warmpool.Status, bool) { return s.pool.Load().Status() }
 
-// warmInstances gives package warmpool the sandboxes of a Service.
+// warmInstances gives package warmpool access to the sandboxes of a Service.
 type warmInstances struct{ s *Service }
 
 // Plan implements warmpool.Instances.
@@ -54,14 +54,14 @@ func (w warmInstances) Reserve() sandbox.Row {
 // stepGuest is the last step of a warm sandbox.
 const stepGuest = "ask the guest to wait"
 
-// Boot implements warmpool.Instances: it takes the steps of a creation without a caller.
+// Boot implements warmpool.Instances: it executes the steps of a creation without a caller.
 func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string]string, error) {
 	s := w.s
 	b := s.newBoot(warm.Row, warm.Policy, warm.Spec, warm.Config, source{})
 	b.launch = func(ctx context.Context) error { return warm.Launch(ctx, b.spec, b.config) }
 	row := steps.Step{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
 		Undo: func(ctx context.Context) error {
-			// It has no owner who could ask what its programs did.
+			// It has no owner who could ask about its programs.
 			if err := s.intake.Remove(b.row.ID); err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(c
 	}
 	defer unlock()
 	if err := handOver(ctx); err != nil {
-		s.cut(r.ID) // nothing of the request may be known of it
+		s.cut(r.ID) // nothing of the request may have reached it
 		return sandbox.Sandbox{}, err
 	}
 	return s.created(ctx, r, began, "pool"), nil

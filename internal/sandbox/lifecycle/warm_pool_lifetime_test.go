@@ -24,8 +24,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A creation that fails leaves nothing, is not tried again at once, and its
-// removal is, until it succeeds.
+// A creation that fails leaves nothing, and is not retried at once. If its removal fails, the
+// removal is retried until it succeeds.
 func TestFillFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
@@ -58,7 +58,7 @@ func TestFillFails(t *testing.T) {
 	})
 }
 
-// What waits makes room when memory is short, and comes back when it is not.
+// Warm sandboxes are removed when memory is short, and made again when it is not.
 func TestPoolMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
@@ -85,8 +85,8 @@ func TestPoolMakesRoom(t *testing.T) {
 	})
 }
 
-// As many wait as bursts need, for as long as there are any; and none ends
-// while it is wanted.
+// As many sandboxes are warm as bursts need, while there are bursts; and none ends while it is
+// wanted.
 func TestPoolFollowsDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
@@ -111,14 +111,14 @@ func TestPoolFollowsDemand(t *testing.T) {
 			t.Errorf("%d wait an hour later", n)
 		}
 		if boot, _, _ := p.configs(p.rows()[0].ID); boot.Offline {
-			t.Error("the one that waits is not of the usual kind")
+			t.Error("the warm one is not of the usual kind")
 		}
 	})
 }
 
-// Sandboxes of an interpreter's template wait with its language loaded: they
-// go on from one that has loaded it and was never anybody's. Where that cannot
-// be, each loads it. JavaScript is never copied: each loads its own.
+// Sandboxes of an interpreter's template are warm with its language loaded: they are restored from
+// a template snapshot, which never had an owner. If that is not possible, each loads the language.
+// JavaScript is never restored: each sandbox loads its own.
 func TestPreload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		broken fake.Step
@@ -160,8 +160,7 @@ func TestPreload(t *testing.T) {
 	}
 }
 
-// Who asks for what starts at once finds it waiting while languages load for
-// others.
+// A request for a kind that starts at once finds it warm while languages load for others.
 func TestLoadingHoldsNobodyUp(t *testing.T) {
 	p := newPoolRig(t)
 	load := make(chan struct{})
@@ -241,8 +240,8 @@ func TestPoolFollowsTemplate(t *testing.T) {
 	})
 }
 
-// A request that comes while the pool is being closed takes nothing out of it
-// that close would then not end.
+// A request that comes while the pool is being closed takes no sandbox out of it that close would
+// then not end.
 func TestClosingPoolHandsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
@@ -259,7 +258,7 @@ func TestClosingPoolHandsNothingOut(t *testing.T) {
 		time.Sleep(time.Second)
 		go func() {
 			defer close(closed)
-			p.close() // which waits for the one that is being made
+			p.close() // it waits for the one that is being made
 		}()
 		synctest.Wait()
 		_, err := p.Create(t.Context(), alice, opened)
@@ -273,7 +272,7 @@ func TestClosingPoolHandsNothingOut(t *testing.T) {
 	})
 }
 
-// slow is a vault that takes its time, and then fails.
+// slow is a secret store that takes its time, and then fails.
 type slow struct {
 	*safe
 	asked, answer chan struct{}
@@ -285,8 +284,8 @@ func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress
 	return nil, errors.New("no value")
 }
 
-// A sandbox that a request gives back after its kind was given up is ended: no
-// request would be given it, and close would not find it.
+// A sandbox that a request returns after its kind was given up is ended: no request would get it,
+// and close would not find it.
 func TestGivenBackToNoKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Pointer[string]
@@ -324,7 +323,7 @@ func TestGivenBackToNoKind(t *testing.T) {
 	})
 }
 
-// 200 claims and removals leave nothing, also not after the end.
+// 200 acquisitions and removals leave nothing, also not after the end.
 func TestPoolLeavesNothing(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// warming is the fake with an ear for what to have ready.
+// warming is the fake with a record of what it is to have ready.
 type warming struct {
 	*fake.Engine
 
@@ -45,7 +45,7 @@ func (w *warming) kept() (engine.Spec, int) {
 	return engine.Spec{}, 0
 }
 
-// newWarmRig is a pool whose engine notes what it is to have ready.
+// newWarmRig returns a pool whose engine records what it is to have ready.
 func newWarmRig(t *testing.T) (*poolRig, *warming) {
 	t.Helper()
 	var w *warming
@@ -109,8 +109,7 @@ func TestSparesFollowRestores(t *testing.T) {
 	})
 }
 
-// Sandboxes of two kinds that go on by turns do not take the kernels from each
-// other.
+// Sandboxes of two kinds that are resumed by turns do not take the kernels from each other.
 func TestSparesOfKindsByTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)
@@ -123,7 +122,7 @@ func TestSparesOfKindsByTurns(t *testing.T) {
 		}
 		fork := func(box, n int) {
 			t.Helper()
-			time.Sleep(2 * time.Second) // no burst with the one before
+			time.Sleep(2 * time.Second) // not a burst together with the one before
 			if _, err := p.Fork(t.Context(), alice, boxes[box], sandbox.ForkRequest{Count: n, Timeout: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +156,7 @@ func TestSparesOfKindsByTurns(t *testing.T) {
 	})
 }
 
-// What is kept ready counts towards the memory that may wait.
+// Pre-started kernels count towards the memory of warm sandboxes.
 func TestSparesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)

@@ -14,13 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// rehearsing is a rig whose sandboxes rehearse at once, and what guests were
-// claimed with.
+// rehearsing is a rig whose sandboxes do their warm-up at once, with the requests that claimed
+// guests.
 type rehearsing struct {
 	*poolRig
 	mu     sync.Mutex
 	claims []guest.Config
-	ran    []string // sandboxes with the token that the program was started by
+	ran    []string // sandboxes with the token that their program was started with
 }
 
 func newRehearsing(t *testing.T, refuse func(guest.Config) (int, string), runs func()) *rehearsing {
@@ -53,8 +53,8 @@ func (r *rehearsing) seen() ([]guest.Config, []string) {
 	return slices.Clone(r.claims), slices.Clone(r.ran)
 }
 
-// A sandbox rehearses once, with nothing but what it was made with, and is then
-// handed out as any other.
+// A sandbox does its warm-up once, with nothing but what it was made with, and is then handed out
+// like any other.
 func TestRehearsal(t *testing.T) {
 	r := newRehearsing(t, nil, nil)
 	r.start(plain)
@@ -80,8 +80,8 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
-// amid lets a caller come while a sandbox rehearses, and returns what the
-// caller got and which sandbox that was.
+// amid lets a request come during a sandbox's warm-up, and returns what the caller got and which
+// sandbox that was.
 func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb sandbox.Sandbox, id string) {
 	r.t.Helper()
 	r.start(plain)
@@ -101,8 +101,8 @@ func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb 
 	return <-got, id
 }
 
-// A caller who comes amid a rehearsal is served after it: nothing is done to the
-// sandbox afterwards but in the caller's name.
+// A request during a warm-up is served after it: afterwards nothing is done to the sandbox except
+// for the caller.
 func TestCallerWaitsForRehearsal(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
 	r := newRehearsing(t, nil, func() { entered <- struct{}{}; <-release })
@@ -113,8 +113,8 @@ func TestCallerWaitsForRehearsal(t *testing.T) {
 	}
 }
 
-// A caller who comes amid one that fails gets another sandbox: what failed may
-// still be done.
+// A request during a warm-up that fails gets another sandbox: the failed step may still take
+// effect.
 func TestCallerOfFailedRehearsal(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
 	r := newRehearsing(t, refuseFirst(), func() { entered <- struct{}{}; <-release })
@@ -123,7 +123,7 @@ func TestCallerOfFailedRehearsal(t *testing.T) {
 	}
 }
 
-// refuseFirst refuses the first claim alone.
+// refuseFirst refuses only the first claim.
 func refuseFirst() func(guest.Config) (int, string) {
 	var first sync.Once
 	return func(guest.Config) (status int, text string) {
@@ -132,7 +132,7 @@ func refuseFirst() func(guest.Config) (int, string) {
 	}
 }
 
-// One that cannot rehearse is never handed out.
+// A sandbox whose warm-up fails is never handed out.
 func TestRehearsalFails(t *testing.T) {
 	r := newRehearsing(t, refuseFirst(), nil)
 	r.start(plain)

@@ -26,7 +26,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// poolRig is a rig with a way out, whose guests can be claimed.
+// poolRig is a rig with a gateway, whose guests can be claimed.
 type poolRig struct {
 	*rig
 	road *links
@@ -36,12 +36,12 @@ type poolRig struct {
 	booted  map[string]guest.Config
 	claimed map[string]guest.Config
 	refuse  func(guest.Config) (status int, text string)
-	ran     func(id string, r *http.Request) // is called for what is asked of the process service
+	ran     func(id string, r *http.Request) // is called for requests to the process service
 	memory  demand.Memory
 	options warmpool.Options // beyond what start sets
 }
 
-// links is a way out that remembers each sandbox's attachment.
+// links is a gateway that remembers each sandbox's attachment.
 type links struct {
 	mu       sync.Mutex
 	attached map[string]sandbox.Attachment
@@ -103,8 +103,7 @@ func newPoolRig(t *testing.T, options ...option) *poolRig {
 	return p
 }
 
-// claimable puts an engine of the same directory in place whose guests can be
-// claimed.
+// claimable installs an engine with the same directory whose guests can be claimed.
 func (p *poolRig) claimable(d *lifecycle.Deps) {
 	e, err := fake.New(fake.Options{Dir: filepath.Join(p.dir, "run"), Guest: p.guest, Fault: p.fail, Enforces: enforced, Shows: enforced})
 	if err != nil {
@@ -163,7 +162,7 @@ func (p *poolRig) setMemory(m demand.Memory) {
 	p.memory = m
 }
 
-// configs are those of a sandbox's boot and of its claim.
+// configs are the configurations of a sandbox's boot and of its claim.
 func (p *poolRig) configs(id string) (boot, claim guest.Config, claimed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +170,7 @@ func (p *poolRig) configs(id string) (boot, claim guest.Config, claimed bool) {
 	return p.booted[id], claim, claimed
 }
 
-// toldEnd is what a guest was last told of its end.
+// toldEnd returns the end that a guest was last sent.
 func (p *poolRig) toldEnd(id string) time.Time {
 	p.rig.mu.Lock()
 	defer p.rig.mu.Unlock()
@@ -189,7 +188,7 @@ func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 	p.waits(len(usual))
 }
 
-// begin starts a pool and does not wait for what is to wait.
+// begin starts a pool without waiting for warm sandboxes.
 func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 	o := p.options
 	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
@@ -201,13 +200,13 @@ func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 	p.StartPool(o)
 }
 
-// waits waits until at least that many sandboxes wait.
+// waits waits until at least that many sandboxes are warm.
 func (p *poolRig) waits(n int) {
 	p.t.Helper()
 	hosttest.Eventually(p.t, "sandboxes wait", func() bool { return p.waiting() >= n })
 }
 
-// leavesNothing fails the test if the end of the Service leaves anything but records.
+// leavesNothing fails the test if the end of the Service leaves anything but rows.
 func (p *poolRig) leavesNothing() {
 	p.t.Helper()
 	p.close()
@@ -229,7 +228,7 @@ func (p *poolRig) waiting() (n int) {
 	return n
 }
 
-// rows are the waiting sandboxes' rows.
+// rows are the rows of warm sandboxes.
 func (p *poolRig) rows() []sandbox.Row {
 	p.t.Helper()
 	rows, err := p.store.List(context.Background(), sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Waiting}}})

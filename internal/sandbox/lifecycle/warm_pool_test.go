@@ -19,8 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A waiting sandbox becomes the caller's as a whole, and another takes its
-// place.
+// A warm sandbox becomes the caller's as a whole, and another takes its place.
 func TestPoolHandsOut(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(plain, opened)
@@ -88,7 +87,7 @@ func TestWaitingIsNobodys(t *testing.T) {
 	if err != nil || sb.ID != id {
 		t.Fatalf("%s, %v", sb.ID, err)
 	}
-	// The positive control: its claimer finds it by all of these.
+	// Control: its owner finds it by all of these.
 	for _, ref := range []string{id, id[:4]} {
 		if _, err := p.Get(ctx, local, ref); err != nil {
 			t.Error(err)
@@ -101,8 +100,8 @@ func TestWaitingIsNobodys(t *testing.T) {
 	}
 }
 
-// P27: before its claim a sandbox reaches nothing and holds no secret; then
-// what its claimer's policy says, and its guest checks that.
+// P27: before it is acquired a sandbox reaches nothing and holds no secret; then its owner's policy
+// applies, and its guest checks that.
 func TestWaitingReachesNothing(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
 	p.start(opened)
@@ -130,7 +129,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	}
 }
 
-// P27: a claim skips no check that a boot would make.
+// P27: an acquisition skips no check that a boot would make.
 func TestClaimChecksAsABootDoes(t *testing.T) {
 	narrow := sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Allow: []string{"listed.example"}}}
 	checks := func(start bool) (probe.Checks, sandbox.Sandbox) {
@@ -158,7 +157,7 @@ func TestClaimChecksAsABootDoes(t *testing.T) {
 	}
 }
 
-// walled is the fake with a wall, so that there is something to check.
+// walled is the fake with a boundary, so that there is something to check.
 type walled struct{ engine.Engine }
 
 func (w walled) Info() engine.Info {
@@ -167,7 +166,7 @@ func (w walled) Info() engine.Info {
 	return info
 }
 
-// What differs in what cannot change after a boot is made anew.
+// A request that differs in what cannot change after a boot gets a new sandbox.
 func TestOtherKindsAreMadeAnew(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
@@ -192,7 +191,7 @@ func TestOtherKindsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// What starts from a snapshot is made from it, whatever waits.
+// A sandbox that starts from a snapshot is made from it, even if others are warm.
 func TestSnapshotsAreNotClaimed(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
@@ -217,8 +216,7 @@ func TestSnapshotsAreNotClaimed(t *testing.T) {
 	}
 }
 
-// What the pool is to blame for costs a caller nothing but time, and the
-// sandbox that failed is gone.
+// A fault of the pool costs a caller nothing but time, and the failed sandbox is removed.
 func TestPoolFails(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
@@ -232,7 +230,7 @@ func TestPoolFails(t *testing.T) {
 		"lost link":            func() { p.road.lose(errors.New("lost")) },
 	} {
 		rows := p.rows()
-		id := rows[len(rows)-1].ID // the oldest goes first
+		id := rows[len(rows)-1].ID // the oldest is taken first
 		fail()
 		sb, err := p.Create(t.Context(), alice, opened)
 		if err != nil || sb.ID == id {
@@ -249,7 +247,7 @@ func TestPoolFails(t *testing.T) {
 	}
 }
 
-// What is the request's fault uses nothing up, or leaves nothing.
+// A fault of the request uses up no warm sandbox, or leaves nothing.
 func TestClaimRefuses(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 1 })
 	p.start(opened)
@@ -273,7 +271,7 @@ func TestClaimRefuses(t *testing.T) {
 	p.leavesNothing()
 }
 
-// A name that is taken is refused without using up what waits.
+// A name that is taken is refused without using up a warm sandbox.
 func TestTakenNameUsesNothingUp(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
@@ -341,7 +339,7 @@ func TestClaimsShareNothing(t *testing.T) {
 	}
 }
 
-// What a dead process kept ready goes; what a living one does, stays.
+// The warm sandboxes of a dead process are removed; those of a living one stay.
 func TestReconcileWaiting(t *testing.T) {
 	first := newPoolRig(t, func(d *lifecycle.Deps) { d.Process = sandbox.Process{PID: 4, Start: "first"} })
 	first.start(opened)
@@ -362,7 +360,7 @@ func TestReconcileWaiting(t *testing.T) {
 	}
 }
 
-// newRigOn is another process on the same state.
+// newRigOn returns another process with the same state.
 func newRigOn(p *poolRig, options ...option) *rig {
 	r := &rig{t: p.t, dir: p.dir, ends: map[string]time.Time{}}
 	r.open(append([]option{p.claimable}, options...)...)

@@ -15,7 +15,7 @@ const waitRetry = time.Second
 // clockSlack is how far the clock inside may be ahead of ours.
 const clockSlack = time.Second
 
-// track watches a running sandbox; one that is watched already stays as it is.
+// track watches a running sandbox. It does nothing if the sandbox is watched already.
 func (s *Service) track(r sandbox.Row) {
 	e, err := s.engines.Of(r.Engine)
 	if err != nil {
@@ -31,13 +31,13 @@ func (s *Service) track(r sandbox.Row) {
 	s.deadlines.rouse()
 }
 
-// cut forgets a sandbox that runs no more, so that proxies abort streams.
+// cut forgets a sandbox that does not run any more, so that proxies abort streams.
 func (s *Service) cut(id string) {
 	s.live.remove(id)
-	s.access.Forget(id) // without a lock, under which it asks what is live
+	s.access.Forget(id) // without the lock under which it asks what is live
 }
 
-// watch waits for the end of a sandbox and records it.
+// watch waits for the end of a sandbox and processes it.
 func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	for {
 		exit, err := e.Wait(ctx, b.id)
@@ -61,8 +61,8 @@ func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	}
 }
 
-// reason names what ended a sandbox. The guest ends it by itself when its time is
-// up, which to the engine is a plain exit.
+// reason returns what ended a sandbox. The guest ends it by itself when its time is up, which to
+// the engine is a plain exit.
 func reason(end time.Time, exit engine.Exit) string {
 	byItself := exit.Reason == engine.ReasonExited || exit.Reason == engine.ReasonKilled
 	if byItself && !end.IsZero() && !exit.At.Before(end.Add(-clockSlack)) {
@@ -71,27 +71,27 @@ func reason(end time.Time, exit engine.Exit) string {
 	return string(exit.Reason)
 }
 
-// ended records a sandbox that stopped without us, and frees what it held.
+// ended writes the end of a sandbox that stopped by itself, and frees what it held.
 func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
 	ctx, cancel := lasting(s.work.ctx)
 	defer cancel()
 	unlock, err := s.operations.locks.acquire(ctx, b.id)
 	if err != nil {
-		s.log.Error("end of sandbox not recorded", "sandbox", b.id, "err", err)
+		s.log.Error("end of sandbox not written", "sandbox", b.id, "err", err)
 		return
 	}
 	defer unlock()
 	r, watched := s.live.current(b)
 	if !watched {
-		return // its end was seen to
+		return // its end was processed
 	}
 	if err := s.endRun(ctx, b.id, r.Run, reason, at); err != nil {
-		s.log.Error("end of sandbox not recorded", "sandbox", b.id, "err", err)
+		s.log.Error("end of sandbox not written", "sandbox", b.id, "err", err)
 	}
 }
 
-// Live returns a running sandbox for routing. One that another process made
-// since we last looked is found in the store.
+// Live returns a running sandbox for routing. If another process has just made it, it is found in
+// the store.
 func (s *Service) Live(id string) (sandbox.Sandbox, bool) {
 	if sb, ok := s.live.get(id); ok {
 		return sb, true
@@ -146,7 +146,7 @@ func (s *Service) LiveAll(yield func(sandbox.Sandbox) bool) {
 	}
 }
 
-// Gone is closed when the sandbox stops.
+// Gone returns a channel that is closed when the sandbox stops.
 func (s *Service) Gone(id string) <-chan struct{} {
 	if b, _ := s.live.find(id); b != nil {
 		return b.gone
@@ -154,20 +154,19 @@ func (s *Service) Gone(id string) <-chan struct{} {
 	return nil
 }
 
-// refresh takes over what another process changed in a row. The lock of the
-// ID must be held.
+// refresh adopts what another process changed in a row. The lock of the ID must be held.
 func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if isUnknown(err) || err == nil && r.State != sandbox.Running && r.State != sandbox.Waiting {
 		s.cut(id)
-		return s.intake.Leave(id) // another process sees to its end
+		return s.intake.Leave(id) // another process handles its end
 	}
 	if err != nil {
 		return err
 	}
 	if s.live.refresh(r) {
-		// Another process has given it another instance: streams into the old
-		// one end, and its end is no news.
+		// Another process has given it another instance: streams into the old one end, and the old
+		// one's end does not matter.
 		s.cut(id)
 		s.track(r)
 	}

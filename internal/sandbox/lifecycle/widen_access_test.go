@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// desk answers questions: no, until somebody grants the last one, once.
+// desk answers questions with no, until a test grants the last one, once.
 type desk struct {
 	mu      sync.Mutex
 	asked   []egress.Question
@@ -49,7 +49,7 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 	_, err = r.SetAccess(ctx, alice, sb.ID, to(light))
 	wantKind(t, err, fault.Denied, "policy_widening_pending")
 	if hint := fault.HintOf(err); !strings.Contains(hint, "2 people must approve: ") || !strings.Contains(hint, "the sandbox's key") {
-		t.Errorf("the hint does not say who counts: %q", hint)
+		t.Errorf("the hint does not say whose approval counts: %q", hint)
 	}
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.PolicyLevel != "strict" {
 		t.Fatalf("the level is %q, %v", got.PolicyLevel, err)
@@ -61,7 +61,7 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 	if got, err := r.SetAccess(ctx, alice, sb.ID, to(light)); err != nil || got.PolicyLevel != "light" {
 		t.Fatalf("granted: the level is %q, %v", got.PolicyLevel, err)
 	}
-	// Tightening never asks, nor does what is not strict.
+	// Making a policy stricter never asks, nor does a policy that is not strict.
 	if _, err := r.SetAccess(ctx, alice, sb.ID, to(strict)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package recordings decides who may keep and read recordings of what commands printed,
-// and how long these outlive their sandbox.
+// Package recordings decides who may keep and read recordings of the output of commands, and how
+// long these outlive their sandbox.
 package recordings
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// Deps is what a Service is made of.
+// Deps is what a Service needs.
 type Deps struct {
-	// Resolve finds the sandbox that a caller means and may see.
+	// Resolve finds the sandbox that a caller names and may see.
 	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
 	Rows    Rows
 	// Recordings holds the recordings. Without it there are none, and none are kept.
@@ -133,8 +133,8 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 	return s.Discard(ctx, id)
 }
 
-// Discard drops what was kept of an ended sandbox. Recordings of a sandbox that is there
-// stay as long as it does.
+// Discard removes the kept recordings of an ended sandbox. Recordings of an existing sandbox stay
+// as long as it does.
 func (s *Service) Discard(ctx context.Context, id string) error {
 	if s.deps.Recordings == nil {
 		return nil
@@ -188,7 +188,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return errors.Join(err, s.expire(ctx))
 }
 
-// expire drops what has been kept for long enough, and the oldest above the limit.
+// expire removes expired recordings, and the oldest above the limit.
 func (s *Service) expire(ctx context.Context) error {
 	list, err := s.deps.Recordings.ListKept()
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Service) expire(ctx context.Context) error {
 	return err
 }
 
-// DiscardAll drops everything that was kept.
+// DiscardAll removes all kept recordings.
 func (s *Service) DiscardAll(ctx context.Context) error {
 	if s.deps.Recordings == nil {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// codeBounds is the code of a boot whose engine claims a limit that does not hold.
+// codeBounds is the code of a failed boot whose engine claims a limit that does not hold.
 const codeBounds = "limit_not_effective"
 
-// hiddenLimits returns the limits that hold and that no program inside can see, so that they
-// can only be checked from outside.
+// hiddenLimits returns the limits that hold and that programs inside cannot see, so that they can
+// only be checked from outside.
 func hiddenLimits(r sandbox.Row, shows []engine.Limit) []engine.Limit {
 	return slices.DeleteFunc(slices.Clone(r.Enforced), func(l engine.Limit) bool { return slices.Contains(shows, l) })
 }
@@ -29,9 +29,9 @@ func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
 	return list
 }
 
-// CheckBounds compares the limits of a running instance that its programs cannot see
-// with those that the engine reads back. One that is wider, or that cannot be read back,
-// is a limit that the engine only claims.
+// CheckBounds compares the limits of a running instance that its programs cannot see with those
+// that the engine reads back. It returns an error if one is higher or cannot be read back, because
+// the engine then does not enforce what it claims.
 func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 	info := e.Info()
 	limits := hiddenLimits(r, info.Shows)
@@ -53,7 +53,7 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 		}
 		most := *f.Value
 		if f.Limit == engine.LimitCPU {
-			// Where no group bounds the share of processors, their number does.
+			// If no cgroup limits the processor time, the number of processors does.
 			most = (most + 999) / 1000 * 1000
 		}
 		switch got := *holds[i].Value; {

@@ -79,14 +79,15 @@ func TestLimitsThatNoProgramSeesAreReadBack(t *testing.T) {
 		if err := CheckBounds(t.Context(), e, r); (err == nil) != (c.code == "") || err != nil && (fault.CodeOf(err) != c.code || fault.KindOf(err) != fault.Unsupported) {
 			t.Errorf("%s: %v, want the code %q", name, err, c.code)
 		}
-		// An engine that measures nothing can only show its limits.
+		// An engine without a meter can only show its limits inside.
 		if err := CheckBounds(t.Context(), struct{ engine.Engine }{e}, r); (err == nil) != (len(c.options.Shows) == len(everyLimit)) {
 			t.Errorf("%s, on an engine without a meter: %v", name, err)
 		}
 	}
 }
 
-// On the host's own network and files, the guest binds no address and writes no file.
+// In an instance with the host's own network and files, the guest binds no address and writes no
+// file.
 func TestOnlyASandboxWithItsOwnIsGivenFiles(t *testing.T) {
 	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxProbed bounds the paths that are tried. All are mounted in one way, so a
-// few stand for all.
+// maxProbed limits the number of paths that are tried. All are mounted in the same way, so a few
+// stand for all.
 const maxProbed = 8
 
-// checks are what the sandbox's first process tries before it is ready, and
-// the same in words.
+// checks returns what the sandbox's first process tries before it is ready, and a description of
+// each check.
 func checks(r sandbox.Row, p *policy.Policy, c Covered, shows []engine.Limit) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
-		return probe.Checks{}, nil // there is no wall that could hold anything
+		return probe.Checks{}, nil // there is no boundary that could enforce anything
 	}
 	look := p.Look()
 	checks := probe.Checks{
@@ -108,28 +108,27 @@ func words(c probe.Checks) []string {
 	return list
 }
 
-// BootError gives a boot that the guest broke off an error that says why, where the
-// guest said so.
+// BootError returns the error of a boot that the guest aborted, with the guest's reason if there is
+// one.
 func BootError(err error) error { return outgrown(disagreed(err)) }
 
-// outgrown gives the failure of a guest in saved memory that does not know all of
-// what this version asks of it an error that says so. What it does not know it
-// does not do, and what is asked is that limits and policy hold.
+// outgrown explains the failure of a guest in saved memory that does not know all the checks of
+// this version. It cannot make the checks that it does not know, and without them it is not proved
+// that limits and policy hold.
 func outgrown(err error) error {
 	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
 		return err
 	}
-	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know what this version asks of it").
-		WithHint("go on with the files alone: crannog resume --files-only; or use the version that saved it")
+	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know all checks of this version").
+		WithHint("resume it with its files alone: crannog resume --files-only; or use the version that saved it")
 }
 
-// maxFinding bounds what is told of a look from inside that failed.
+// maxFinding limits the length of a reported finding.
 const maxFinding = 400
 
-// disagreed gives a boot that the guest broke off, because the policy did not
-// hold, an error that says so: who is told of an internal error alone would
-// only try again. The words come out of a sandbox, so they are bounded, and lines
-// and controls in them are nothing that a terminal or log would act on.
+// disagreed returns the error of a boot that the guest aborted because the policy did not hold. An
+// internal error alone would make callers try again. The text comes from a sandbox, so it is
+// shortened, and line breaks and control characters are removed.
 func disagreed(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// What a look from inside has found reaches the caller, in words that are
-// bounded and that no terminal acts on; any other failure stays ours.
+// A finding from inside reaches the caller, shortened and without terminal controls; any other
+// failure stays an internal error.
 func TestFailedLookIsTold(t *testing.T) {
 	found := fmt.Errorf("create: guest: %w", errors.New(probe.Failure+": /etc/x can be read\x1b[2J\nsecond "+strings.Repeat("ä", 500)))
 	err := disagreed(found)

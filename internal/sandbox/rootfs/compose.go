@@ -12,9 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Compose returns what the engine and the guest are asked for, and the search for keys in
-// the workspace, which is nil without one. It notes in the row what the guest will check
-// from inside.
+// Compose returns the specification for the engine and the guest, and the search for keys in the
+// workspace, which may be nil. It records in the row what the guest will check from inside.
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
 	covered, err := cover(r.Workspace, r.Base, p)
 	if err == nil {
@@ -51,8 +50,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 	return spec, config, search, nil
 }
 
-// ComposeCovered is Compose for what is known already of the files. It notes what the
-// machine is made of.
+// ComposeCovered is Compose with known path masks. It records what the instance is made of.
 func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
@@ -63,7 +61,7 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
 	if noRoot && superuser(config.DefaultUser) {
-		// Most images name no user, which means root. The account "user" is in each of them.
+		// Most images name no user, which means root. Each of them has the account "user".
 		config.DefaultUser = defaultUser
 	}
 	config.Absent = covered.absent
@@ -119,7 +117,7 @@ func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Confi
 		c.DefaultDir = "/workspace"
 	}
 	for _, env := range []map[string]string{t.Env, r.Env, {
-		// Last, so that what programs inside read of the sandbox is true.
+		// Last, so that what programs inside read about the sandbox is true.
 		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
 	}} {
 		maps.Copy(c.Env, env)

@@ -15,32 +15,33 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Bounds of the look at a workspace's contents. It happens beside the boot and takes less time than
-// that, however large the workspace is: what is left out is counted, and said.
+// Limits of the search of a workspace's contents. It runs in parallel to the boot and takes less
+// time than that, however large the workspace is: files that are left out are counted and reported.
 const (
 	maxKeyFiles  = 512
 	maxKeyBytes  = 4 << 20
 	maxFileBytes = 64 << 10
-	// maxCandidates bounds what is remembered of each rank.
+	// maxCandidates limits how many files of each rank are remembered.
 	maxCandidates = 4096
 )
 
-// candidates are the files of a workspace that are shown, the likeliest to hold keys first.
+// candidates are the visible files of a workspace, the likeliest to hold keys first.
 type candidates struct {
 	ranks [3][]string // below the workspace
 	seen  int
 }
 
-// likely are parts of names under which people keep what programs sign in with.
+// likely are parts of the names under which people keep credentials.
 var likely = []string{"env", "secret", "token", "key", "cred", "passw", "auth", "config", "conf", "setting", "rc", "local", "deploy", "account", "note", "todo", "tfvars", "tfstate", "compose"}
 
-// texts are the ends of names of files that people write.
+// texts are the extensions of files that people write.
 var texts = []string{".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".sh", ".py", ".js", ".ts", ".tsx", ".go", ".rb", ".php", ".java", ".ipynb", ".tf", ".http", ".sql", ".log"}
 
-// others are directories whose files come from elsewhere, and not from the people who work here.
+// others are directories whose files come from elsewhere, not from the people who work on the
+// project.
 var others = []string{"node_modules", "vendor", "site-packages", ".venv", "venv", "target", "dist", ".tox", "__pycache__"}
 
-// add takes one file by its path inside.
+// add adds one file by its path inside.
 func (c *candidates) add(inside string) {
 	rel := strings.TrimPrefix(inside, sandbox.WorkspaceDir+"/")
 	parts := strings.Split(rel, "/")
@@ -62,7 +63,7 @@ func (c *candidates) add(inside string) {
 	}
 }
 
-// inOrder lists them: by rank, and in each those first that lie higher.
+// inOrder returns them by rank, and within a rank the ones nearer to the top first.
 func (c *candidates) inOrder() []string {
 	var all []string
 	for _, rank := range c.ranks {
@@ -72,17 +73,17 @@ func (c *candidates) inOrder() []string {
 	return all
 }
 
-// forms knows keys by their form alone.
+// forms recognises keys by their form alone.
 var forms = sync.OnceValue(func() *redact.Redactor {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
-		panic(err) // no value that could be unfit
+		panic(err) // it has no values that could be invalid
 	}
 	return r
 })
 
-// KeySearch looks at the contents of a workspace beside the boot of its sandbox. The nil search has
-// found nothing.
+// KeySearch searches the contents of a workspace in parallel to the boot of its sandbox. The nil
+// search has found nothing.
 type KeySearch struct {
 	workspace string
 	files     candidates
@@ -102,7 +103,7 @@ func (k *KeySearch) Start() {
 	}()
 }
 
-// Found waits for the end of a search that was started.
+// Found waits for the end of a search that was started, and returns its result.
 func (k *KeySearch) Found() sandbox.Keys {
 	if k == nil || k.done == nil {
 		return sandbox.Keys{}
@@ -142,9 +143,10 @@ func (k *KeySearch) look() sandbox.Keys {
 	return keys
 }
 
-// beginning reads the beginning of a regular file. Whatever took its place since it was seen is not
-// waited for, and a link is not followed: it could lead to a file that the policy hides. A root follows
-// links within itself in spite of O_NOFOLLOW, so what was opened is compared with what has the name.
+// beginning reads the first bytes of a regular file. It does not block on a pipe that has replaced
+// the file, and does not follow a link, which could lead to a file that the policy hides. A root
+// follows links within itself in spite of O_NOFOLLOW, so the opened file is compared with the one
+// that has the name.
 func beginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

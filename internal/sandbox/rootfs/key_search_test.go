@@ -15,10 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// aToken has the form of a token of GitHub's, and is none.
+// aToken has the form of a GitHub token, and is not one.
 const aToken = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
 
-// searched makes a workspace of files and looks at it, as under a level.
+// searched creates a workspace with files and searches it under a level.
 func searched(t *testing.T, level string, files map[string]string) sandbox.Keys {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func searched(t *testing.T, level string, files map[string]string) sandbox.Keys 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// None of these is waited for, or followed.
+	// None of these blocks the search or is followed.
 	if err := syscall.Mkfifo(filepath.Join(dir, "secret.pipe"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -51,8 +51,8 @@ func searched(t *testing.T, level string, files map[string]string) sandbox.Keys 
 	return search.Found()
 }
 
-// S8: contents that look like keys are found whatever the name of the file is. What the policy hides
-// is not inside, and not named.
+// S8: contents that look like keys are found whatever the name of the file is. Files that the
+// policy hides are not inside, and not named.
 func TestS8ContentsThatLookLikeKeys(t *testing.T) {
 	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n-----END RSA PRIVATE KEY-----\n"
 	got := searched(t, "standard", map[string]string{
@@ -68,13 +68,14 @@ func TestS8ContentsThatLookLikeKeys(t *testing.T) {
 	if !slices.Equal(names, want) || got.Count != 4 || got.Looked != 5 || got.Left != 0 {
 		t.Errorf("%+v", got)
 	}
-	// A control: the same file is named where it is shown.
+	// Control: the same file is named where it is visible.
 	if got := searched(t, "minimal", map[string]string{".env": aToken}); got.Count != 1 || got.Files[0].Name != ".env" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// The look is bounded by files and bytes, begins with likely names, and counts what it leaves out.
+// The search is limited in files and bytes, begins with likely names, and counts what it leaves
+// out.
 func TestS8TheLookIsBounded(t *testing.T) {
 	files := map[string]string{"zzz/deploy-notes.txt": aToken, "node_modules/x/secret.js": aToken}
 	for i := range 2 * maxKeyFiles {
@@ -87,7 +88,7 @@ func TestS8TheLookIsBounded(t *testing.T) {
 	large := strings.Repeat("some text. ", maxFileBytes/8)
 	files = map[string]string{}
 	for i := range 2 * maxKeyBytes / maxFileBytes {
-		files[fmt.Sprintf("%04d.txt", i)] = large + aToken // behind what is looked at
+		files[fmt.Sprintf("%04d.txt", i)] = large + aToken // beyond the part that is read
 	}
 	got = searched(t, "standard", files)
 	if got.Looked != maxKeyBytes/maxFileBytes || got.Left != got.Looked || got.Count != 0 {
@@ -95,8 +96,8 @@ func TestS8TheLookIsBounded(t *testing.T) {
 	}
 }
 
-// S8: a program on the host may put something else in a file's place before it is looked at. It is not
-// waited for, not followed, and not taken for the file.
+// S8: a program on the host may replace a file before it is searched. The search does not block,
+// does not follow a link, and does not take the replacement for the file.
 func TestS8WhatTookAFilesPlace(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	for _, name := range []string{filepath.Join(dir, "file"), outside} {
@@ -118,13 +119,13 @@ func TestS8WhatTookAFilesPlace(t *testing.T) {
 	case <-hosttest.Late():
 		t.Fatal("it waits for a writer")
 	}
-	// The file itself is the control.
+	// Control: the file itself.
 	if got := search.Found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// S8: of many files all are counted, and the first few are named.
+// S8: if many files have keys, all are counted, and the first few are named.
 func TestS8FewAreNamed(t *testing.T) {
 	files := map[string]string{}
 	for i := range 2 * sandbox.MaxNamed {
@@ -135,8 +136,8 @@ func TestS8FewAreNamed(t *testing.T) {
 	}
 }
 
-// S8: what is remembered of a workspace is bounded before it is put into order, however many files it
-// has, and of each rank by itself: many of one kind are no place to hide one of another.
+// S8: the number of remembered files is limited for each rank separately, before they are sorted:
+// many files of one kind cannot hide one of another.
 func TestS8TheListIsBounded(t *testing.T) {
 	var c candidates
 	const n = 3 * maxCandidates

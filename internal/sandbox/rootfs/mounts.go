@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxTarget bounds the length of a place inside.
+// maxTarget limits the length of a path inside.
 const maxTarget = 1024
 
-// taken are places at and below which nothing is mounted: the workspace, and those
-// that the kernel, the guest or its programs fill.
+// taken are paths at and below which nothing is mounted: the workspace, and paths that the kernel,
+// the guest or its programs fill.
 var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
-// ResolveMounts checks what a caller names, with links followed here, once, where the
-// caller's own rights decide.
+// ResolveMounts checks the mounts of a request. It follows links once, here, where the caller's own
+// rights decide.
 func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
 	if len(list) > sandbox.MaxMounts {
 		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
@@ -35,7 +35,7 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 			}
 		}
 		if !filepath.IsAbs(m.Source) {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is none", m.Source)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is not one", m.Source)
 		}
 		if m.Target == "" {
 			m.Target = filepath.Clean(m.Source)
@@ -48,9 +48,9 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
 		}
-		// A pipe, a device or a socket would be a way out.
+		// A pipe, a device or a socket would be a way out of the sandbox.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory that is not the root, and %.200q is none", m.Source)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory other than the root, and %.200q is neither", m.Source)
 		}
 		m.Source = real
 		out = append(out, m)
@@ -58,7 +58,7 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 	return out, nil
 }
 
-// AddMounts gives a machine the mounts that a caller asked for.
+// AddMounts adds the mounts of a request to an instance.
 func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match policy.Matcher) error {
 	for _, m := range list {
 		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
@@ -73,7 +73,7 @@ func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match 
 	return nil
 }
 
-// checkTarget refuses a path inside that cannot be given to a mount or a link.
+// checkTarget rejects a path inside at which a mount or a link is not possible.
 func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	refuse := func(why string) error {
 		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
@@ -123,12 +123,12 @@ func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	return nil
 }
 
-// coverMounts finds what a policy hides or makes read-only below mounts.
+// coverMounts finds the files below mounts that a policy hides or makes read-only.
 func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 	files := p.Files()
 	for _, m := range b.Mounts {
 		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {
-			continue // the repository with the history of a hidden file
+			continue // a repository whose history has a hidden file
 		}
 		git := b.Git != nil && m.Target == b.Git.Target
 		if whole, _ := onList(files.Write, m.Target); m.ReadOnly || !files.Writable || !git && sealed(files) && !whole {
@@ -140,8 +140,8 @@ func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 		}
 		if !info.IsDir() {
 			if files.Workspace == workspaceCopy {
-				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy shows copies, and %.200q is a file: only directories are copied", m.Source).
-					WithHint("mount the directory that it is in, or use --level standard")
+				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy requires copies, and %.200q is a file: only directories are copied", m.Source).
+					WithHint("mount its directory, or use --level standard")
 			}
 			continue
 		}
@@ -160,7 +160,7 @@ func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 	return nil
 }
 
-// sharedMount is a mount of a directory that the server's settings share.
+// sharedMount returns the mount of a directory that the server's settings share.
 func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
 	shared, ok := s.Mounts[m.Name]
 	switch {
@@ -170,7 +170,7 @@ func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
 		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
 			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
 	case m.Target == "":
-		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name says where it is inside")
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name needs a path inside")
 	}
 	m.Source, m.ReadOnly = shared.Source, m.ReadOnly || shared.ReadOnly
 	return m, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestF3PlacesOfMounts: no mount hides what the template, the workspace or another mount
-// shows, and none shows under another name what the policy denies.
+// TestF3PlacesOfMounts: a mount cannot hide files of the template, the workspace or another mount,
+// nor show under another name what the policy denies.
 func TestF3PlacesOfMounts(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"usr", "home/user", "tmp", "opt"} {
@@ -48,7 +48,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A link is what it leads to.
+	// A link counts as its target.
 	for name, to := range map[string]string{"innocent": ".ssh", "other": "plain"} {
 		if err := os.Symlink(to, filepath.Join(home, name)); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 		{"plain", "/mnt/data", ""}, {"other", "/mnt/data", ""},
 		{".ssh", "/mnt/data", "policy_denies_mount"}, {".ssh/old", "/mnt/data", "policy_denies_mount"}, {"innocent", "/mnt/data", "policy_denies_mount"},
 		{"plain", "/mnt/.ssh", "policy_denies_mount"}, {"plain", "/mnt/.ssh/data", "policy_denies_mount"},
-		// A way out, and the whole of the host.
+		// A way out of the sandbox, and the whole of the host.
 		{"pipe", "/mnt/data", "mounts_invalid"}, {"/dev/null", "/mnt/data", "mounts_invalid"}, {"/", "/mnt/data", "mounts_invalid"},
 		{"none", "/mnt/data", "mounts_invalid"}, {"plain", long[:maxTarget], ""}, {"plain", long[:maxTarget+1], "mount_target_invalid"},
 	} {
@@ -80,7 +80,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 	}
 	t.Chdir(home)
 	if _, err := ResolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: "plain", Target: "/mnt/data"}}); fault.CodeOf(err) != "mounts_invalid" {
-		t.Errorf("a source that is relative to the server: %v", err)
+		t.Errorf("a source relative to the server: %v", err)
 	}
 	for n, code := range map[int]string{sandbox.MaxMounts: "", sandbox.MaxMounts + 1: "mounts_invalid"} {
 		if _, err := ResolveMounts((sandbox.Settings{}), slices.Repeat([]sandbox.Mount{{Source: home, Target: "/mnt/data"}}, n)); err == nil != (code == "") || err != nil && fault.CodeOf(err) != code {
@@ -89,8 +89,8 @@ func TestF3PlacesOfMounts(t *testing.T) {
 	}
 }
 
-// TestF3RepositoriesThatAreShown: of a workspace that belongs to a repository elsewhere, that is
-// shown only where the policy and the template let it be, and what it borrows never.
+// TestF3RepositoriesThatAreShown: the repository elsewhere that a workspace belongs to is shown
+// only if the policy and the template allow it, and the directories that it borrows from never are.
 func TestF3RepositoriesThatAreShown(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

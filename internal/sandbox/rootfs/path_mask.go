@@ -1,6 +1,6 @@
-// Package rootfs decides what of the host a sandbox sees: the workspace, mounts,
-// programs and repositories that are shown, what a policy hides or makes read-only
-// among them, and what the guest checks of that from inside before it is ready.
+// Package rootfs decides which files of the host a sandbox sees: the workspace, mounts, programs
+// and repositories that are mounted, which of their files a policy hides or makes read-only, and
+// what the guest checks of that from inside before it is ready.
 package rootfs
 
 import (
@@ -13,32 +13,31 @@ import (
 // workspaceCopy is the mode in which the sandbox sees a copy of the workspace.
 const workspaceCopy = "copy"
 
-// Bounds of what is covered. Each path costs the sandbox a mount, and each
-// file of the workspace a look.
+// Limits of path masks. Each masked path costs the sandbox a mount, and each file of the workspace
+// has to be checked.
 const (
 	maxCovered = 512
 	maxWalked  = 500_000 // as many as can be compared later
 )
 
-// Covered are paths inside that a policy keeps from programs: hide and absent keep
-// what is there out of reach, under an empty file or under a name that is free, and
-// readOnly keeps it as it is. What a policy only protects is not among them:
-// programs change their own copy of it, and the export decides.
+// Covered are the path masks of a sandbox. Paths in hide are covered by an empty file, absent ones
+// are missing, and readOnly ones cannot be changed. Paths that a policy only protects are not
+// masked: programs change their own copy, and the export decides.
 type Covered struct {
 	hide, absent, readOnly []string
-	// files are those that are shown, whose contents are looked at.
+	// files are visible files whose contents are searched for keys.
 	files candidates
 	// repos are the git repositories that track hidden files.
 	repos []sandbox.Repo
-	seen  int // files that were looked at
+	seen  int // number of files that were checked
 }
 
-// count is the number of mounts that it takes.
+// count returns the number of mounts that the masks need.
 func (c *Covered) count() int { return len(c.hide) + len(c.absent) + len(c.readOnly) }
 
-// cover finds the files of a workspace that a policy hides or makes read-only. The
-// workspace is the caller's own directory, in which no sandbox writes: it
-// sees a copy-on-write view that is made after this look.
+// cover finds the files of a workspace that a policy hides or makes read-only. The workspace is the
+// caller's own directory, into which no sandbox writes: a sandbox sees a copy-on-write view that is
+// made after this check.
 func cover(workspace string, b sandbox.Base, p *policy.Policy) (Covered, error) {
 	var c Covered
 	files := p.Files()
@@ -59,15 +58,14 @@ func cover(workspace string, b sandbox.Base, p *policy.Policy) (Covered, error) 
 	}
 	if n := c.count(); n > maxCovered {
 		return Covered{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
-			"the policy hides or makes read-only %d paths of the workspace and the mounts, and %d is the most", n, maxCovered).
+			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxCovered).
 			WithHint("hide their directory instead, or show a smaller one with --workspace")
 	}
 	return c, nil
 }
 
-// settle moves absent paths below a read-only directory to the hidden paths. A path
-// can be absent only where the placeholder that stands for it can be removed, which a
-// read-only directory does not allow.
+// settle moves absent paths below a read-only directory to the hidden paths. A path can be absent
+// only if the placeholder for it can be removed, which a read-only directory does not allow.
 func (c *Covered) settle() {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var absent []string
@@ -93,7 +91,7 @@ func CoveredOf(b sandbox.Base) Covered {
 	return Covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
 }
 
-// CoveredBy are the paths that a specification covers.
+// CoveredBy returns the path masks of a specification.
 func CoveredBy(spec engine.Spec) Covered {
 	return Covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// userDirs are the paths inside that the default user may write. All others belong to
-// root. Where a policy lists the writable paths, no program runs as root.
+// userDirs are the paths inside that the default user may write. All others belong to root. If a
+// policy lists the writable paths, no program runs as root.
 var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
 
-// unseen are places that are made when the sandbox starts, or that its own
-// programs need, and hold nothing of the host: no policy hides them.
+// unseen are paths that are created when the sandbox starts, or that its own programs need, and
+// that hold nothing of the host. No policy hides them.
 var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
 
 // onList reports whether a path, or something below or above it, is on a list.
@@ -34,17 +34,17 @@ func onList(list []string, name string) (whole, part bool) {
 	return false, part
 }
 
-// sealed reports whether a policy lists the writable paths, which means that no user
-// may be root inside.
+// sealed reports whether a policy lists the writable paths, which means that no user inside may be
+// root.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
-// coverTree hides what a policy does not let be read, and seals what it does
-// not let be written. All but the user's own directories is root's.
+// coverTree hides paths that a policy does not allow to be read, and makes paths read-only that it
+// does not allow to be written. Everything but the user's own directories belongs to root.
 func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
-		// What may be written may be read. That all may be written says that
-		// root may be root, and not that there is nothing to hide.
+		// Writable paths are readable. If everything is writable, users may be root, but some files
+		// may still be hidden.
 		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
 	}
 	if err := c.coverUnread(image, "/", readable); err != nil || !sealed(files) {
@@ -53,9 +53,9 @@ func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
 	for _, dir := range userDirs {
 		switch whole, part := onList(files.Write, dir); {
 		case part && !whole:
-			// All of it is the user's, and a mount can take away but not give.
+			// The whole directory is the user's, and a mount can take rights away but not give any.
 			return fault.Newf(fault.Unsupported, "policy_writes_part",
-				"filesystem.write lists a part of %s, and only the whole of it can be written or not", dir).
+				"filesystem.write lists a part of %s, which can be writable only as a whole", dir).
 				WithHint("list " + dir + " itself, or nothing of it")
 		case !whole:
 			c.readOnly = append(c.readOnly, dir)
@@ -64,8 +64,7 @@ func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
 	return nil
 }
 
-// unwritten are directories of a sealed sandbox in which no program may make a
-// file, some of many.
+// unwritten returns some directories of a sealed sandbox in which no program may create a file.
 func unwritten(files policy.Files) (list []string) {
 	for _, dir := range []string{"/usr", "/etc"} {
 		if whole, _ := onList(files.Write, dir); !whole {
@@ -75,7 +74,7 @@ func unwritten(files policy.Files) (list []string) {
 	return list
 }
 
-// coverUnread goes down only where a list names something further down.
+// coverUnread descends only where a list names a deeper path.
 func (c *Covered) coverUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
@@ -100,8 +99,8 @@ func (c *Covered) coverUnread(image engine.Image, dir string, list []string) err
 	return nil
 }
 
-// listed returns what a template or an image has in a directory, without symbolic links:
-// what they lead to is hidden itself.
+// listed returns the entries of a directory of a template or an image, without symbolic links,
+// whose targets are hidden themselves.
 func listed(image engine.Image, dir string) ([]string, error) {
 	view := image.View()
 	top, rel := view.Dir, strings.TrimPrefix(dir, "/")
@@ -110,8 +109,7 @@ func listed(image engine.Image, dir string) ([]string, error) {
 			top, rel = b.Source, strings.TrimPrefix(rest, "/")
 		}
 	}
-	// The links of an image are its author's, who must not have the host's directories
-	// listed.
+	// The author of an image chose its links, which must not get the host's directories listed.
 	root, err := os.OpenRoot(top)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func TestListedStaysInTheImage(t *testing.T) {
 			t.Errorf("%s has %q, %v", dir, got, err)
 		}
 	}
-	// The positive control is /usr above: the directory itself can be listed.
+	// Control: the test above with /usr lists the directory itself.
 	if got, err := listed(view, "/out"); err == nil {
 		t.Errorf("through a link of the image the host's %q are listed", got)
 	}

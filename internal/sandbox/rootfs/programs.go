@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// MaxPrograms is how many files and directories of the host a sandbox may be
-// shown beside its template. A template has a place for each.
+// MaxPrograms is how many files and directories of the host a sandbox may see beside its template.
+// A template has a mount point for each.
 const MaxPrograms = 4
 
-// ProgramsDir is where they are inside.
+// ProgramsDir is the directory of these mount points inside.
 const ProgramsDir = "/.crannog/programs"
 
-// ProgramPlace is where the program with a number, from 1, is inside. A file
-// cannot be mounted on a directory, so files have places of their own.
+// ProgramPlace returns the path inside of the program with a number, counting from 1. A file cannot
+// be mounted on a directory, so files have mount points of their own.
 func ProgramPlace(number int, dir bool) string {
 	if dir {
 		return ProgramsDir + "/" + strconv.Itoa(number)
@@ -34,8 +34,8 @@ func ProgramPlace(number int, dir bool) string {
 	return ProgramsDir + "/file-" + strconv.Itoa(number)
 }
 
-// ResolvePrograms decides what of the host is shown, with links followed here,
-// once, where the caller's own rights decide.
+// ResolvePrograms checks the programs of a request. It follows links once, here, where the caller's
+// own rights decide.
 func ResolvePrograms(list []string) ([]engine.Bind, error) {
 	if len(list) > MaxPrograms {
 		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be shown", MaxPrograms)
@@ -53,17 +53,16 @@ func ResolvePrograms(list []string) ([]engine.Bind, error) {
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host cannot be reached")
 		}
-		// A pipe, a device or a socket would be a way out.
+		// A pipe, a device or a socket would be a way out of the sandbox.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file or a directory, and not the root")
+			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file, or a directory other than the root")
 		}
 		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
 	}
 	return binds, nil
 }
 
-// programsOf are those of a root's binds that its sandbox was shown beside the
-// template.
+// programsOf returns the binds of a root that show programs beside the template.
 func programsOf(image engine.Image) (list []engine.Bind) {
 	for _, b := range image.View().Binds {
 		if strings.HasPrefix(b.Target, ProgramsDir+"/") {
@@ -94,15 +93,15 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 // ShowsPrograms reports whether a root shows programs of the host beside its template.
 func ShowsPrograms(image engine.Image) bool { return len(programsOf(image)) > 0 }
 
-// Revision names the state of all that a root shows beside its template: programs of
+// Revision identifies the state of everything that a root shows beside its template: programs of
 // the host and directories of version managers.
 func Revision(image engine.Image) (string, error) {
 	programs, err := programsRevision(image)
 	return programs + toolsRevision(image), err
 }
 
-// programsRevision names the state of the programs that a sandbox was shown:
-// memory that was saved maps pages of them.
+// programsRevision identifies the state of the programs that a sandbox sees. Saved memory has pages
+// of them mapped.
 func programsRevision(image engine.Image) (string, error) {
 	binds := programsOf(image)
 	if len(binds) == 0 {
@@ -124,7 +123,7 @@ func programsRevision(image engine.Image) (string, error) {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// coverPrograms hides what a policy does not let come in, also of programs.
+// coverPrograms hides the files of programs that a policy does not allow inside.
 func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error {
 	for _, b := range programsOf(image) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
@@ -134,7 +133,7 @@ func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error 
 			}
 			inside := path.Join(b.Target, filepath.ToSlash(rel))
 			if d.Type()&fs.ModeSymlink != 0 || !match.Denied(inside) && (!d.IsDir() || !match.Denied(inside+"/x")) {
-				return nil // what a link shows is hidden itself, or not inside
+				return nil // the target of a link is hidden itself, or not inside
 			}
 			if c.hide = append(c.hide, inside); d.IsDir() {
 				return fs.SkipDir
@@ -146,12 +145,12 @@ func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error 
 		}
 	}
 	if n := c.count(); n > maxCovered {
-		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, and %d is the most", n, maxCovered)
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, above the limit of %d", n, maxCovered)
 	}
 	return nil
 }
 
-// walkProgram looks at all that a program consists of.
+// walkProgram visits all files of a program.
 func walkProgram(source string, look func(string, fs.DirEntry) error) error {
 	seen := 0
 	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {

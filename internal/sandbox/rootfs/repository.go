@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// AddRepository shows the repository that the workspace's .git names. What is not
-// shown is noted: git would be dead inside without a word.
+// AddRepository mounts the repository that the workspace's .git names. If it does not, it adds a
+// note, because git would fail inside without an explanation.
 func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match policy.Matcher) {
 	if workspace == "" || match.Denied(sandbox.WorkspaceDir+"/.git") || match.Denied(sandbox.WorkspaceDir+"/.git"+anyFile) {
 		return
@@ -42,8 +42,8 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 		b.Mounts = append(b.Mounts, sandbox.Mount{Source: repo.Dir, Target: repo.Dir})
 	}
 	b.Git = &sandbox.Shared{Source: repo.Dir, Target: repo.Dir, Worktree: repo.Worktree}
-	// The repository names its work tree by the host's path, or by the way from one to
-	// the other; and so does the work tree.
+	// The repository names its work tree by the host's path, or relative to itself; and so does the
+	// work tree.
 	linkAt(b, image, workspace, sandbox.WorkspaceDir)
 	if _, err := os.Lstat(filepath.Join(workspace, ".gitmodules")); repo.Relative || err == nil {
 		if way, err := filepath.Rel(workspace, repo.GitDir); err == nil {
@@ -53,14 +53,14 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 	noteBorrowed(b, repo.Borrowed)
 }
 
-// linkAt makes a link inside if its place is free, and is not where it leads to.
+// linkAt creates a link inside if its path is free and differs from its target.
 func linkAt(b *sandbox.Base, image engine.Image, at, target string) {
 	if at != target && checkTarget(b, image, at) == nil {
 		b.Links = append(b.Links, engine.Link{Path: at, Target: target})
 	}
 }
 
-// showsItself reports whether mounts show a path of the host's at the same path.
+// showsItself reports whether mounts show a path of the host at the same path.
 func showsItself(b *sandbox.Base, name string) bool {
 	return slices.ContainsFunc(b.Mounts, func(m sandbox.Mount) bool {
 		return m.Source == m.Target && (name == m.Source || strings.HasPrefix(name, m.Source+"/"))
@@ -81,9 +81,9 @@ func noteGit(b *sandbox.Base, err error) {
 	b.Notes = append(b.Notes, text)
 }
 
-// noteBorrowed names directories of objects that a repository uses and that are not
-// shown. Any repository can name those of any other, and nothing in these says
-// that it may: a tree that somebody else wrote would show the user's other projects.
+// noteBorrowed names object directories that a repository uses and that are not mounted. Any
+// repository can name those of any other without proof that it may: a tree that somebody else wrote
+// would make the user's other projects visible.
 func noteBorrowed(b *sandbox.Base, list []string) {
 	for _, dir := range list {
 		if !showsItself(b, dir) {
@@ -92,7 +92,7 @@ func noteBorrowed(b *sandbox.Base, list []string) {
 	}
 }
 
-// gitDirs are the directories that git has at the top of a repository.
+// gitDirs are the directories that git creates at the top of a repository.
 var gitDirs = []string{
 	"annex", "branches", "common", "filter-repo", "hooks", "info", "lfs", "logs", "modules", "objects", "rebase-apply", "rebase-merge", "refs",
 	"reftable", "rr-cache", "sequencer", "svn", "worktrees",
@@ -120,7 +120,7 @@ func outsideRepository(b sandbox.Base, target string) func(name string) bool {
 	}
 }
 
-// otherModules reports whether a directory of a repository has submodules of another work tree.
+// otherModules reports whether a directory of a repository holds submodules of another work tree.
 func otherModules(g *sandbox.Shared, rel string) bool {
 	if g.Worktree == "" {
 		return false
@@ -129,8 +129,8 @@ func otherModules(g *sandbox.Shared, rel string) bool {
 	return rel == "modules" || len(parts) == 3 && parts[0] == "worktrees" && parts[1] != g.Worktree && parts[2] == "modules"
 }
 
-// onlyGit hides what is no part of a repository, or of other work trees' submodules, and
-// looks at the rest.
+// onlyGit hides files that are not part of a repository, or belong to submodules of other work
+// trees, and checks the rest.
 func (w *walk) onlyGit(git *sandbox.Shared, look func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
 	bare := path.Base(git.Target) != ".git"
 	return func(name, inside string, d fs.DirEntry) error {

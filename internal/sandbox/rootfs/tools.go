@@ -20,21 +20,21 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ToolsDir is where the directories of version managers are inside. Links at the paths that they
-// have on the host lead there: the managers' own programs name them.
+// ToolsDir is the directory of the version managers inside. Links at the host's paths lead there,
+// because the managers' own programs contain these paths.
 const ToolsDir = "/.crannog/tools"
 
-// ToolPlace is where the directory with a number, from 1, is inside.
+// ToolPlace returns the path inside of the directory with a number, counting from 1.
 func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
 
-// ResolveTools finds the version managers that a request asks for. A request for all of them
-// gets those that are installed and that the policy allows; one that is named must be both.
+// ResolveTools finds the version managers that a request names. A request for all gets those that
+// are installed and that the policy allows; a named one must be both.
 func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
 	named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == hosttools.All })
 	switch {
 	case from != nil && len(named) == 0:
 		if from.FilesOnly && p.Files().Tools {
-			return from.Base.Tools, nil // it boots anew, and its files lead to them
+			return from.Base.Tools, nil // it boots anew, and its files refer to them
 		}
 		return nil, nil
 	case from != nil:
@@ -75,8 +75,9 @@ func AddTools(t *sandbox.Template, trees []hosttools.Tree) (err error) {
 	return nil
 }
 
-// toolsRevision names the state of version managers' directories: what is installed shows in the
-// times of the upper directories, and reading all of a toolchain would take longer than a start.
+// toolsRevision identifies the state of version managers' directories. An installation changes the
+// times of the upper directories, and reading all files of a toolchain would take longer than a
+// start.
 func toolsRevision(image engine.Image) string {
 	sum, any := sha256.New(), false
 	for _, b := range image.View().Binds {
@@ -85,7 +86,8 @@ func toolsRevision(image engine.Image) string {
 		}
 		any = true
 		for _, pattern := range []string{"", "*", "*/*"} {
-			// A matching pattern is well-formed, unless the path itself has its signs: then less is seen.
+			// The pattern is well-formed unless the path itself contains special characters: then
+			// fewer files are seen.
 			names, _ := filepath.Glob(filepath.Join(b.Source, pattern))
 			for _, name := range names {
 				if info, err := os.Lstat(name); err == nil {
@@ -100,8 +102,8 @@ func toolsRevision(image engine.Image) string {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// coverTools hides credentials in the directories of version managers, and what the policy does not
-// let come in.
+// coverTools hides credentials in the directories of version managers, and files that the policy
+// does not allow inside.
 func (c *Covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error {
 	for i, tree := range trees {
 		hide, err := tree.Credentials(func(name string, dir bool) bool {
@@ -115,13 +117,13 @@ func (c *Covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error
 		}
 	}
 	if n := c.count(); n > maxCovered {
-		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "%d paths are hidden or protected, many of them in the directories of version managers, and %d is the most", n, maxCovered).
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "%d paths are hidden or protected, above the limit of %d, many of them in the directories of version managers", n, maxCovered).
 			WithHint("name the version managers that are needed")
 	}
 	return nil
 }
 
-// guestTools is what the guest does so that programs find them.
+// guestTools returns what the guest does so that programs find them.
 func guestTools(trees []hosttools.Tree) (t guest.Tools) {
 	for i, tree := range trees {
 		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPlace(i + 1)})

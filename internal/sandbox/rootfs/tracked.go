@@ -15,9 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// findTracked finds the hidden files that git tracks. What a policy hides is not
-// hidden by that: each commit with it shows it.
-//
+// findTracked finds the hidden files that git tracks. Hiding the file is not enough, because each
+// commit with the file shows its content.
 // git is the repository of the workspace, if it lies elsewhere.
 func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 	hidden := slices.Concat(w.absent, w.left)
@@ -67,7 +66,7 @@ func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 	return nil
 }
 
-// hidesTracked refuses a repository, and names the files that are why.
+// hidesTracked rejects a repository, and names the tracked hidden files.
 func hidesTracked(r sandbox.Repo) error {
 	names := r.Names[:min(len(r.Names), 5)]
 	list := strings.Join(names, ", ")
@@ -80,7 +79,8 @@ func hidesTracked(r sandbox.Repo) error {
 			"or take the files out of the repository (git rm --cached, and out of its history if they hold secrets)")
 }
 
-// hideRepository hides the repository of a directory with all its objects, and so git.
+// hideRepository hides the repository of a directory with all its objects, so that git does not
+// work there.
 func (w *walk) hideRepository(root *os.Root, top string) error {
 	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
 	dir, ok := gitDir(root, relative)
@@ -105,10 +105,10 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	return nil
 }
 
-// place is a file of a directory of the host's, which is shown somewhere inside.
+// place is a file in a directory of the host that is mounted somewhere inside.
 type place struct{ dir, inside, name string }
 
-// indexOf is the index of a directory's repository, if that is in the same tree.
+// indexOf returns the index of a directory's repository, if it is in the same tree.
 func (w *walk) indexOf(root *os.Root, top string) *place {
 	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
 	dir, ok := gitDir(root, relative)
@@ -118,8 +118,8 @@ func (w *walk) indexOf(root *os.Root, top string) *place {
 	return &place{dir: w.root, inside: w.inside, name: path.Join(dir, "index")}
 }
 
-// sharedIndex is the index of a submodule of a linked work tree, whose repository is in
-// the one that the work tree shares.
+// sharedIndex returns the index of a submodule of a linked work tree. Its repository is in the one
+// that the work tree shares.
 func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *place {
 	if git == nil {
 		return nil
@@ -146,7 +146,7 @@ func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *plac
 	return &place{dir: git.Source, inside: git.Target, name: path.Join(name, "index")}
 }
 
-// indexName is where the repository has the index of its work tree.
+// indexName returns the path of a work tree's index in its repository.
 func indexName(g *sandbox.Shared) string {
 	if g.Worktree == "" {
 		return "index"
@@ -154,7 +154,7 @@ func indexName(g *sandbox.Shared) string {
 	return path.Join("worktrees", g.Worktree, "index")
 }
 
-// tracked finds what of the hidden files the repository of a directory tracks.
+// tracked finds the hidden files that the repository of a directory tracks.
 func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, error) {
 	r := sandbox.Repo{Top: top}
 	root, err := os.OpenRoot(at.dir)
@@ -177,7 +177,7 @@ func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, er
 	for i := range x.Entries {
 		name := x.Entries[i].Name
 		if i > 0 && x.Entries[i-1].Name == name {
-			continue // another side of a conflict
+			continue // another side of a merge conflict
 		}
 		h := hides(name)
 		if used[h] = true; h == "" && !w.match.Denied(path.Join(top, name)) {
@@ -191,8 +191,8 @@ func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, er
 	return r, nil
 }
 
-// gitDir is the repository of a directory of the workspace, if that is in the
-// workspace too. Both paths are relative to it.
+// gitDir returns the repository of a directory of the workspace, if it is in the workspace too.
+// Both paths are relative to the workspace.
 func gitDir(root *os.Root, top string) (string, bool) {
 	name := path.Join(top, ".git")
 	info, err := root.Stat(name)
@@ -218,7 +218,7 @@ func gitDir(root *os.Root, top string) (string, bool) {
 	return to, filepath.IsLocal(to)
 }
 
-// skips is what the guest tells git of the hidden files, where it can write that.
+// skips returns the hidden files that the guest marks in git's index, where it can write the index.
 func (c *Covered) skips() []guest.Skip {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var out []guest.Skip

@@ -12,24 +12,23 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// walk looks at all files of a workspace for those that a policy hides or makes
-// read-only, and for git repositories.
+// walk searches a workspace for files that a policy hides or makes read-only, and for git
+// repositories.
 type walk struct {
 	*Covered
 	root   string // the workspace or a mount, on the host
-	inside string // where that is inside
+	inside string // its path inside
 	match  policy.Matcher
 	copied bool
 	fixed  map[string]bool // read-only, and not below another
-	left   []string        // hidden, and not in the copy
+	left   []string        // hidden, and missing in a copy
 	tops   []string        // directories with a .git, by their path inside
-	// behind are the directories that were looked at through links, each with
-	// what the link's path means to the policy.
+	// behind are the directories that were entered through links, each with what the link's path
+	// means to the policy.
 	behind map[string]bool
 }
 
-// walk begins a look at a directory of the host's. What is looked at counts over all
-// of them.
+// walk starts the search of a directory of the host. The limits count over all directories.
 func (c *Covered) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
 		Covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
@@ -37,12 +36,11 @@ func (c *Covered) walk(root, inside string, files policy.Files) *walk {
 	}
 }
 
-// anyFile stands for the name of any file in a directory. No file and no
-// pattern has it as a name of its own.
+// anyFile stands for any file name in a directory. It is not a valid name of a file or part of a
+// pattern.
 const anyFile = "/\x00"
 
-// below looks at what is in a directory of the workspace, by the path inside
-// that leads there.
+// below checks the entries of a directory of the workspace, by the path inside that leads there.
 func (w *walk) below(dir, inside string, look func(name, inside string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -70,8 +68,8 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 	})
 }
 
-// whole returns how a policy masks a path. A pattern that matches everything below a
-// directory covers the directory too, or new files could be made in it.
+// whole returns the mask of a path. A pattern that matches everything below a directory covers the
+// directory too, because otherwise new files could be created in it.
 func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	below := inside
 	if d.IsDir() {
@@ -83,7 +81,7 @@ func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	return false, w.match.ReadOnly(inside) || w.match.ReadOnly(below)
 }
 
-// look decides about one file. What is covered as a whole is not entered.
+// look decides about one file. A directory that is masked as a whole is not entered.
 func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	var skip error
 	if d.IsDir() {
@@ -91,8 +89,7 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	}
 	link := d.Type()&fs.ModeSymlink != 0
 	hide, readOnly := w.whole(inside, d)
-	// What is in a directory that is read-only needs no mount of its own, and no
-	// link in it can be replaced.
+	// Files in a read-only directory need no mount of their own, and no link in it can be replaced.
 	readOnly = readOnly && !w.inFixed(inside)
 	if path.Base(inside) == ".git" && !hide {
 		w.tops = append(w.tops, path.Dir(inside))
@@ -101,7 +98,7 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	case hide && link:
 		return w.hideTarget(name)
 	case hide:
-		if w.copied { // it does not come in
+		if w.copied { // it is not copied
 			w.left = append(w.left, inside)
 		} else {
 			w.absent = append(w.absent, inside)
@@ -110,7 +107,7 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	case readOnly && link:
 		return readOnlyLink(inside)
 	case readOnly:
-		// What is below is looked at all the same: it may be hidden.
+		// Files below are checked all the same: they may be hidden.
 		w.readOnly, w.fixed[inside] = append(w.readOnly, inside), true
 	case link:
 		return w.follow(name, inside)
@@ -136,20 +133,20 @@ func readOnlyLink(inside string) error {
 		WithHint("list it under filesystem.protect instead, which keeps its changes inside, or make read-only what the link points to")
 }
 
-// target is the file of the workspace that a link shows, if it is one.
+// target returns the file of the workspace that a link leads to, if there is one.
 func (w *walk) target(name string) (real, inside string, ok bool) {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return "", "", false // it points to nothing, here as inside
+		return "", "", false // it is broken, here and inside
 	}
 	rel, err := filepath.Rel(w.root, real)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-		return "", "", false // nothing outside the workspace is inside
+		return "", "", false // files outside the workspace do not exist inside
 	}
 	return real, path.Join(w.inside, filepath.ToSlash(rel)), true
 }
 
-// hideTarget hides what a hidden link shows, as far as that is inside.
+// hideTarget hides the target of a hidden link, if the target is inside.
 func (w *walk) hideTarget(name string) error {
 	if _, inside, ok := w.target(name); ok {
 		w.hideOnce(inside)
@@ -163,8 +160,8 @@ func (w *walk) hideOnce(inside string) {
 	}
 }
 
-// follow looks at what a link to a directory shows, where the policy speaks of
-// paths that go by the link. What it hides there is hidden where it lies.
+// follow checks the target directory of a link, if the policy has paths that go through the link.
+// It hides files where they really are.
 func (w *walk) follow(name, inside string) error {
 	way, could := w.match.Behind(inside)
 	if !could {

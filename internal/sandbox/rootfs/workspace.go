@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// ResolveWorkspace follows links once, here, where the caller's own rights
-// decide, so that what is shown inside is what was checked.
+// ResolveWorkspace follows links once, here, where the caller's own rights decide, so that the
+// directory that is mounted is the one that was checked.
 func ResolveWorkspace(dir string) (string, error) {
 	if dir == "" {
 		return "", nil
@@ -37,16 +37,16 @@ func ResolveWorkspace(dir string) (string, error) {
 	return real, nil
 }
 
-// Workspace is the directory that a sandbox's workspace is made of: the caller's
-// own, which its writes never reach, or a copy where the policy wants one. A
-// sandbox's later machines show what the first did.
+// Workspace returns the directory that becomes a sandbox's workspace: the caller's own, into which
+// the sandbox never writes, or a copy where the policy requires one. Later instances of a sandbox
+// use the same as the first.
 func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, again bool) (string, error) {
 	of := r.Base.Copy
 	if of == "" {
 		return r.Workspace, nil
 	}
 	if copies == nil {
-		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy wants a copy of the workspace, and this service makes none")
+		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, and this service makes none")
 	}
 	if again {
 		return copies.Find(of)
@@ -58,9 +58,9 @@ func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *
 	})
 }
 
-// Mounts are what the engine shows of the host: the directories themselves, which
-// no write reaches, or copies where the policy wants them. A sandbox's later machines
-// show what the first did.
+// Mounts returns what the engine mounts of the host: the directories themselves, into which the
+// sandbox never writes, or copies where the policy requires them. Later instances of a sandbox use
+// the same as the first.
 func Mounts(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
 	of := r.Base.Copy
 	if of == "" || len(list) == 0 {

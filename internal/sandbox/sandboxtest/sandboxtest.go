@@ -1,6 +1,6 @@
-// Package sandboxtest owns what tests of whole servers stand on where there is
-// no wall: the real guest and interpreter behind the fake engine, whose
-// programs run right here, and a template of them.
+// Package sandboxtest owns what tests of whole servers need where there is no boundary: the real
+// guest and interpreter behind the fake engine, whose programs run directly on this host, and a
+// template of them.
 package sandboxtest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Guest starts what a sandbox serves, by port, with the caller as its user. The
-// function ends it.
+// Guest starts a sandbox's services, by port, with the calling user as the sandbox's user. The
+// returned function ends them.
 func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	var cfg guest.Config
 	if err := json.Unmarshal(spec.Boot.Config, &cfg); err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// extract copies the files out of the saved memory in dir, into a private draft that
-// drop removes once the files are closed. It leaves dir as it is, so that a crash on the
-// way loses nothing.
+// extract extracts the files from the saved memory in dir into a private draft that drop removes
+// once the files are closed. It does not change dir, so that a crash loses nothing.
 func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, dir string) (files *os.File, drop func() error, err error) {
 	a, err := archiver(s.deps.Engines, name)
 	if err != nil {
@@ -34,7 +33,7 @@ func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, di
 		return nil, nil, DiskFull(err)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
-		fault.Newf(fault.Timeout, "save_timeout", "the files were not taken out of the saved memory within %s", saveTimeout))
+		fault.Newf(fault.Timeout, "save_timeout", "the files were not extracted from the saved memory within %s", saveTimeout))
 	defer cancel()
 	if err := a.Extract(ctx, spec, dir, files); err != nil {
 		if late := context.Cause(ctx); late != nil {

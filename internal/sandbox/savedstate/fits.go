@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// CheckFits refuses to let saved memory go on where it cannot.
+// CheckFits returns an error if saved memory cannot be restored here.
 func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sandbox.Base, from sandbox.Saved) error {
 	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
 		return err
@@ -18,14 +18,14 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 		return err
 	}
 	if !c.Restores(from.Format) {
-		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine does not restore it: its own is %q", from.Format, c.Format()).
-			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only its own, %q", from.Format, c.Format()).
+			WithHint("a state without memory would work: save one where the sandbox runs, or use the version that saved this one")
 	}
 	return s.sameFiles(ctx, templateID, b, from.Needs)
 }
 
-// Renewed returns the base of an instance that restores no memory. It uses the current
-// programs, of which the first is the guest.
+// Renewed returns the base of an instance that restores no memory. It uses the current programs, of
+// which the guest is the first.
 func (s *Service) Renewed(ctx context.Context, templateID string, b sandbox.Base) (sandbox.Base, error) {
 	t, err := s.deps.Templates.Resolve(ctx, sandbox.Reference{Name: templateID, Tag: sandbox.DefaultTag})
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// hostFiles are the files of the host that saved memory refers to.
+// hostFiles copies the files of the host that saved memory refers to.
 type hostFiles struct {
 	rows   Rows
 	copies sandbox.HostFiles // nil keeps none
 	log    *slog.Logger
 }
 
-// standIns are the copies that stand for files of the host which are others now,
-// and the first of which there is no copy.
+// standIns returns the copies that replace changed files of the host, and the first changed file of
+// which there is no copy.
 func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
 	if needs == nil {
 		return nil, "", nil
@@ -44,8 +44,8 @@ func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing s
 	return list, missing, nil
 }
 
-// keep copies the host files of a list. If they cannot be copied, the saved memory
-// works as long as the host has them, so that a full disk does not prevent saving.
+// keep copies the host files of a list. If they cannot be copied, the saved memory works as long as
+// the host has them, so that a full disk does not prevent saving.
 func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 	if h.copies == nil {
 		return list.Files
@@ -61,7 +61,7 @@ func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 		list.Files[i] = kept
 	}
 	if lost != nil {
-		h.log.Warn("no copies were kept of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
+		h.log.Warn("no copies made of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
 	}
 	return list.Files
 }
@@ -73,7 +73,7 @@ func (h hostFiles) sync() error {
 	return h.copies.Sync()
 }
 
-// prune drops the copies that no saved memory refers to any more.
+// prune removes the copies that no saved memory refers to any more.
 func (h hostFiles) prune(ctx context.Context) (freed int64, err error) {
 	if h.copies == nil {
 		return 0, nil

@@ -8,11 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// codeBudget says that images take all that they may.
+// codeBudget is the code of the error that the disk budget of images is used up.
 const codeBudget = "snapshot_budget"
 
-// Begin begins an image. Where the budget is used up, what no row refers to
-// makes room first.
+// Begin begins an image. If the budget is used up, it first removes images without a row.
 func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
 	if err := s.Available(); err != nil {
 		return nil, err
@@ -23,20 +22,20 @@ func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
 	}
 	dropped, err := s.dropLoose(ctx)
 	if err != nil {
-		s.deps.Log.Warn("unreferenced images not dropped", "err", err)
+		s.deps.Log.Warn("unreferenced images not removed", "err", err)
 	}
 	if dropped == 0 {
 		return nil, refused
 	}
-	s.deps.Log.Info("unreferenced images dropped", "images", dropped)
+	s.deps.Log.Info("unreferenced images removed", "images", dropped)
 	return s.deps.Images.Begin(id)
 }
 
-// Draft begins an image that no row will name, and that goes with this process.
+// Draft begins an image that gets no row, and that is removed with this process.
 func (s *Service) Draft() (sandbox.Draft, error) { return s.deps.Images.Begin(s.deps.NewID()) }
 
-// dropLoose is like dropImages, for a caller that is waiting. It leaves packs alone,
-// so that it does not wait for another process that is working on them.
+// dropLoose is dropImages for a caller that is waiting. It leaves packs alone, so that it does not
+// wait for another process that is working on them.
 func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return 0, err
@@ -58,7 +57,7 @@ func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
 	return dropped, errors.Join(errs...)
 }
 
-// dropUnfinished removes the rows of snapshots whose processes died over them.
+// dropUnfinished removes the rows of snapshots whose processes died while writing them.
 func (s *Service) dropUnfinished(ctx context.Context) error {
 	unfinished, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Unfinished: true})
 	if err != nil {
@@ -75,8 +74,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 	return nil
 }
 
-// dropImages removes what no row refers to: rows name their image before it
-// is written.
+// dropImages removes images without a row: rows name their image before it is written.
 func (s *Service) dropImages(ctx context.Context) (int64, error) {
 	if s.deps.Images == nil {
 		return 0, nil
@@ -88,12 +86,12 @@ func (s *Service) dropImages(ctx context.Context) (int64, error) {
 	freed, err := s.deps.Images.Prune(ctx, func(id string) bool {
 		held, err := s.deps.Rows.HoldsImage(ctx, id)
 		failed = errors.Join(failed, err)
-		return held || err != nil // what cannot be told is kept
+		return held || err != nil // in doubt it is kept
 	})
 	return freed, errors.Join(err, failed)
 }
 
-// Remove drops an image. One that is in use goes with its user: it is looked for again.
+// Remove removes an image. An image in use is removed later, when unreferenced images are.
 func (s *Service) Remove(ctx context.Context, id string) error {
 	if s.deps.Images == nil || id == "" {
 		return nil
@@ -105,7 +103,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Sized adds what no row of a snapshot says: how much of the disk is a snapshot's alone.
+// Sized adds what is not in a snapshot's row: how much disk only this snapshot uses.
 func (s *Service) Sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
 	out := make([]sandbox.Snapshot, len(rows))
 	if len(rows) == 0 || s.deps.Images == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Settle asks for what images have in common to be stored once.
+// Settle requests that data that images have in common is stored once.
 func (s *Service) Settle() {
 	select {
 	case s.unsettled <- struct{}{}:
@@ -16,18 +16,17 @@ func (s *Service) Settle() {
 	}
 }
 
-// Saved states are looked through soon after the start, but not while a caller
-// may be waiting for its only sandbox, and then now and then.
+// Saved states are maintained soon after the start, but not while a caller may be waiting for its
+// only sandbox, and then at intervals.
 const (
 	sweepFirst = 3 * time.Second
 	sweepEvery = time.Hour
 )
 
-// settleAfter is how long what was saved rests before it is settled.
+// settleAfter is how long a saved state rests before it is deduplicated.
 const settleAfter = 2 * time.Second
 
-// Run looks after images until the context ends. Sweep reconciles them with the rows that
-// name them.
+// Run maintains images until the context ends. Sweep reconciles them with the rows that name them.
 func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, error)) {
 	if s.deps.Images == nil {
 		return
@@ -42,8 +41,8 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 		case <-ctx.Done():
 			return
 		case <-s.unsettled:
-			// A client may resume a sandbox right after saving it, and settling reads
-			// and writes all of its image.
+			// A client may resume a sandbox right after saving it, and deduplication reads and
+			// writes all of its image.
 			if quiet == nil {
 				quiet = time.After(settleAfter)
 			}
@@ -58,33 +57,31 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 			s.Settle()
 		}
 		if err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("images not looked after", "while", what, "err", err)
+			s.deps.Log.Warn("images not maintained", "while", what, "err", err)
 		}
 	}
 }
 
-// persistTimeout bounds how long Close waits for the disk. It is less than what
-// service managers give (systemd 90 s), and what is left then waits for the
-// next process.
+// persistTimeout limits how long Close waits for the disk. It is less than what service managers
+// allow (systemd 90 s); the next process does the rest.
 const persistTimeout = 30 * time.Second
 
-// Persist makes saved states durable before the host may go down. The end of
-// this process may be the start of a shutdown, in which nothing else settles them in
-// time.
+// Persist makes saved states durable before the host may shut down. The end of this process may be
+// the start of a shutdown, in which no other process does it in time.
 func (s *Service) Persist(ctx context.Context) {
 	if s.deps.Images == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
-	// Those who saved it were told that it is kept, and the next process may
-	// still see to that: no reason for Close to fail.
+	// Callers were told that the state is saved, and the next process may still make it durable, so
+	// Close does not fail.
 	if err := errors.Join(s.deps.Images.Persist(ctx), s.files.sync()); err != nil {
 		s.deps.Log.Error("saved states are not on the disk yet: a reboot before another process ends would lose them", "err", err)
 	}
 }
 
-// SettleNow stores what images have in common once, and returns how many bytes that freed.
+// SettleNow stores data that images have in common once, and returns how many bytes that freed.
 func (s *Service) SettleNow(ctx context.Context) (int64, error) {
 	if s.deps.Images == nil {
 		return 0, nil
@@ -92,14 +89,14 @@ func (s *Service) SettleNow(ctx context.Context) (int64, error) {
 	return s.deps.Images.Settle(ctx)
 }
 
-// Missing returns the paused sandboxes and the snapshots whose images are gone. It leaves out
+// Missing returns the paused sandboxes and the snapshots whose images are missing. It leaves out
 // those of an engine that is not registered, which may be so by mistake.
 func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots []sandbox.Stored, err error) {
 	if s.deps.Images == nil {
 		return nil, nil, nil
 	}
-	// Rows first: an image is there before the row that needs it, and goes
-	// after it, so what is missing is missing if the row is still the same.
+	// Rows are read first: an image is written before the row that needs it, and removed after it,
+	// so a missing image is really missing if the row is still the same.
 	rows, err := s.deps.Rows.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Paused}}})
 	if err != nil {
 		return nil, nil, err
@@ -125,13 +122,13 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 	return paused, snapshots, nil
 }
 
-// DropUnreferenced drops images, and copies of the host's files, that no row refers to. It
-// returns how many bytes that freed.
+// DropUnreferenced removes images, and copies of the host's files, without a row. It returns how
+// many bytes that freed.
 func (s *Service) DropUnreferenced(ctx context.Context) (int64, error) {
 	freed, err := s.dropImages(ctx)
 	copies, lost := s.files.prune(ctx)
 	if freed += copies; freed > 0 {
-		s.deps.Log.Info("data of no snapshot dropped", "bytes", freed)
+		s.deps.Log.Info("unreferenced data not removed", "bytes", freed)
 	}
 	return freed, errors.Join(err, lost)
 }

@@ -14,11 +14,11 @@ import (
 // Source is the saved state that an instance starts from. The zero value is none.
 type Source struct {
 	Saved sandbox.Saved
-	// Dir is where a state lies that is not an image, or "".
+	// Dir is the directory of a state that is not an image, or "".
 	Dir string
-	// Files leaves out the memory that was saved with the files.
+	// Files ignores the memory that was saved with the files.
 	Files bool
-	// Image is what the saved memory was of, where the instance has another.
+	// Image is the image of the saved memory, if the instance has another.
 	Image *engine.Image
 	// Needs is what the state in Dir refers to.
 	Needs *sandbox.Needs
@@ -29,12 +29,12 @@ func (f Source) Memory() bool { return f.Saved.Image != "" && !f.Saved.FilesOnly
 
 // Opened is a saved state that a boot starts from. The zero value and nil are none.
 type Opened struct {
-	Dir     string   // of saved memory, or ""
-	Archive *os.File // of files, or nil
+	Dir     string   // directory of saved memory, or ""
+	Archive *os.File // archive of files, or nil
 	release func() error
 }
 
-// Close lets go of the state, once.
+// Close closes the state, once.
 func (o *Opened) Close() error {
 	if o == nil {
 		return nil
@@ -51,8 +51,8 @@ func (o *Opened) Close() error {
 	return err
 }
 
-// Open finds the state that an instance starts from, and has all of it verified: a
-// directory of memory, an archive of files, or neither.
+// Open opens and verifies the state that an instance starts from: a directory of memory, an archive
+// of files, or neither.
 func (s *Service) Open(ctx context.Context, name string, spec engine.Spec, from Source) (_ *Opened, err error) {
 	o := &Opened{Dir: from.Dir}
 	defer func() {
@@ -100,8 +100,8 @@ func (s *Service) Open(ctx context.Context, name string, spec engine.Spec, from 
 	return o, nil
 }
 
-// StandIns are the files that an instance is shown in place of those of the host
-// that have changed. Files are taken out of a memory also without.
+// StandIns returns the copies that an instance uses instead of changed files of the host. Files can
+// be extracted from memory without them.
 func (s *Service) StandIns(from Source) ([]engine.Bind, error) {
 	needs := from.Needs
 	if from.Saved.Image != "" {

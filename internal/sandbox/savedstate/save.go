@@ -17,7 +17,7 @@ import (
 // refers.
 type Saver func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error)
 
-// Saver finds how the engine saves a sandbox, and in which format.
+// Saver returns how the engine saves a sandbox, and in which format.
 func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Saver, string, error) {
 	if err := s.Available(); err != nil {
 		return nil, "", err
@@ -31,7 +31,7 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 			return nil, "", err
 		}
 		if _, tells := c.(engine.Binder); !tells {
-			// What could never go on is refused before anything is done.
+			// A state that could never be restored is refused before anything is done.
 			if err := s.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
 				return nil, "", err
 			}
@@ -59,7 +59,7 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 // Save saves a sandbox into a draft.
 func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, save Saver) (*sandbox.Needs, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
-		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
+		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not saved within %s", saveTimeout))
 	defer cancel()
 	needs, err := save(ctx, draft)
 	if err != nil {
@@ -72,17 +72,16 @@ func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, 
 	return needs, nil
 }
 
-// DiskFull names the one cause of a failed save that a caller can do something
-// about.
+// DiskFull explains a failed save if its cause is one that the caller can remove.
 func DiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fault.Wrap(err, fault.Exhausted, "snapshot_disk_full", "the disk of the state directory is full").
-			WithHint("make room: crannog snapshot ls, crannog prune")
+			WithHint("free space: crannog snapshot ls, crannog prune")
 	}
 	return err
 }
 
-// savedMemory writes a sandbox's memory down, and keeps copies of what it refers to.
+// savedMemory saves a sandbox's memory, and keeps copies of the files that it refers to.
 func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Checkpointer, dir string) (*sandbox.Needs, error) {
 	binder, ok := c.(engine.Binder)
 	if !ok {
@@ -97,6 +96,6 @@ func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Check
 	if bound {
 		needs = &sandbox.Needs{Files: s.files.keep(r, list)}
 	}
-	// What could never go on is not kept.
+	// A state that could never be restored is not kept.
 	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
 }

@@ -1,6 +1,6 @@
-// Package savedstate owns what is saved of sandboxes on disk: it has engines write memory or
-// files into images, opens them for a boot, refuses those that cannot continue on this host,
-// and drops those that no row refers to.
+// Package savedstate owns the saved states of sandboxes on disk: it makes engines write memory or
+// files into images, opens them for a boot, rejects those that cannot be restored on this host, and
+// removes those without a row.
 package savedstate
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Rows is what the package asks of the store.
+// Rows is the part of the store that the package uses.
 type Rows interface {
 	List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error)
 	ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]sandbox.Stored, error)
@@ -21,8 +21,8 @@ type Rows interface {
 	HoldsImage(ctx context.Context, id string) (bool, error)
 }
 
-// Deps is what a Service is made of. Without Images nothing is saved; without HostFiles
-// saved memory works as long as the host has the files to which it refers.
+// Deps is what a Service needs. Without Images nothing is saved; without HostFiles saved memory
+// works as long as the host has the files to which it refers.
 type Deps struct {
 	Rows      Rows
 	Engines   *engine.Registry
@@ -30,9 +30,9 @@ type Deps struct {
 	Images    sandbox.Images
 	HostFiles sandbox.HostFiles
 	Log       *slog.Logger
-	// NewID returns the ID of an image that no row names.
+	// NewID returns the ID for an image without a row.
 	NewID func() string
-	// Saved is told of each sandbox whose state was saved.
+	// Saved is called for each sandbox whose state was saved.
 	Saved func(sandbox.Row)
 	// Dead reports whether a process has ended.
 	Dead func(sandbox.Process) bool
@@ -42,7 +42,7 @@ type Deps struct {
 type Service struct {
 	deps  Deps
 	files hostFiles
-	// unsettled is full if there are new images.
+	// unsettled holds a value if there are new images.
 	unsettled chan struct{}
 }
 
@@ -51,16 +51,16 @@ func New(d Deps) *Service {
 	return &Service{deps: d, files: hostFiles{d.Rows, d.HostFiles, d.Log}, unsettled: make(chan struct{}, 1)}
 }
 
-// saveTimeout bounds how long it may take to save a state.
+// saveTimeout limits how long it may take to save a state.
 const saveTimeout = 10 * time.Minute
 
-// archiveName is the file of an image of files only.
+// archiveName is the file of an image without memory.
 const archiveName = "files.tar"
 
 // Available returns an error if nothing is saved here.
 func (s *Service) Available() error {
 	if s.deps.Images == nil {
-		return fault.New(fault.Unsupported, "state_unsupported", "this service keeps no state of sandboxes")
+		return fault.New(fault.Unsupported, "state_unsupported", "this service saves no state of sandboxes")
 	}
 	return nil
 }

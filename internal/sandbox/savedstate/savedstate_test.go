@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// A service without images refuses to save, and has nothing to look after.
+// A service without images refuses to save, and has nothing to maintain.
 func TestWithoutImages(t *testing.T) {
 	s := savedstate.New(savedstate.Deps{})
 	ctx := t.Context()

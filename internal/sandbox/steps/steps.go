@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Step is one step of a sequence. It is named for people: what it does, as in "attach
-// the network".
+// Step is one step of a sequence. Its name is for people and describes its action, as in "attach the
+// network".
 type Step struct {
 	Name string
 	Do   func(ctx context.Context) error
-	// Undo takes back what Do did, wholly or in part: it is also called if Do itself
-	// fails. It must be possible to call it twice. Nil is a step that leaves nothing.
+	// Undo undoes Do, also partly: it is called even if Do itself fails. It must be possible to
+	// call it twice. Nil is for a step that leaves nothing.
 	Undo func(ctx context.Context) error
-	// Finally is called once the sequence is over, in any case, with its error. It frees
-	// what was only needed on the way. Only that of a step whose Do was called is called.
+	// Finally is called when the sequence is over, in any case, with its error. It frees what was
+	// only needed on the way. It is called only for a step whose Do was called.
 	Finally func(err error)
 }
 
@@ -29,7 +29,7 @@ type Error struct {
 	Cause error
 	// Stuck is the name of the step whose undo failed, or "" if nothing is left.
 	Stuck string
-	// Left is why it could not be undone.
+	// Left is the error of that undo.
 	Left error
 }
 
@@ -40,7 +40,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v; cannot undo %q: %v", e.Step, e.Cause, e.Stuck, e.Left)
 }
 
-// Unwrap returns the cause, and what could not be undone.
+// Unwrap returns the cause, and the error of the undo.
 func (e *Error) Unwrap() []error {
 	if e.Left == nil {
 		return []error{e.Cause}
@@ -48,10 +48,10 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Cause, e.Left}
 }
 
-// Run takes the steps in order. If one fails, it undoes that one and those before it, the
-// last one first, within the time and even if ctx has ended. The undo stops at the first
-// that fails: the earlier steps are what others find the rest by, such as a row that
-// names an instance. An error is an *Error.
+// Run executes the steps in order. If one fails, it undoes that one and those before it, the last
+// one first, within the time limit and even if ctx has ended. The undo stops at the first failure,
+// because the earlier steps are needed to find what is left, such as a row that names an instance.
+// An error is an *Error.
 func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) {
 	begun := 0
 	defer func() {
@@ -72,8 +72,7 @@ func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) 
 	return nil
 }
 
-// Undo takes the steps back, the last one first, and returns the name of the first whose
-// undo fails.
+// Undo undoes the steps, the last one first, and returns the name of the first whose undo fails.
 func Undo(ctx context.Context, within time.Duration, list ...Step) (stuck string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
@@ -97,8 +96,7 @@ func Failed(err error) string {
 	return ""
 }
 
-// Left reports whether something is left of a sequence that failed, because it could not
-// be undone.
+// Left reports whether something is left of a failed sequence because it could not be undone.
 func Left(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Left != nil

@@ -13,7 +13,7 @@ import (
 
 var errFails = errors.New("it fails")
 
-// trace makes steps that write down what is called.
+// trace makes steps that record the calls.
 type trace struct{ calls []string }
 
 func (c *trace) step(name string, do, undo error) steps.Step {
@@ -28,8 +28,7 @@ func (c *trace) step(name string, do, undo error) steps.Step {
 	}
 }
 
-// Whichever step fails, it and those before it are undone in reverse, and no later one
-// is touched.
+// Whichever step fails, it and those before it are undone in reverse, and no later one is called.
 func TestEachFailureIsUndone(t *testing.T) {
 	const n = 4
 	for fails := range n + 1 {
@@ -70,7 +69,7 @@ func TestEachFailureIsUndone(t *testing.T) {
 	}
 }
 
-// What cannot be undone keeps the steps before it, by which the rest is found.
+// If an undo fails, the steps before it are kept, by which the rest is found.
 func TestTheUndoStopsWhereItFails(t *testing.T) {
 	var c trace
 	err := steps.Run(t.Context(), time.Minute, c.step("row", nil, nil), c.step("instance", nil, errFails), c.step("start", errors.New("no memory"), nil))
@@ -79,7 +78,7 @@ func TestTheUndoStopsWhereItFails(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if slices.Contains(c.calls, "undo row") {
-		t.Errorf("the row is gone and the instance is not: %v", c.calls)
+		t.Errorf("the row is removed and the instance is not: %v", c.calls)
 	}
 }
 

@@ -16,9 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// Claim gives a caller a sandbox that waits, if there is one of the kind that it asks
-// for, and reports whether it did. What the pool is to blame for is no error: the sandbox
-// is then made anew.
+// Claim hands a caller a warm sandbox, if there is one of the requested kind, and reports whether
+// it did. A fault of the pool is not an error: the caller then makes a new sandbox.
 func (p *Pool) Claim(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, error) {
 	r := asked.Row
 	if p == nil || r.ShowsHost() || rootfs.ShowsPrograms(asked.Spec.Image) || len(asked.Template.Tools) > 0 || r.Origin != "" || p.nameTaken(ctx, r) {
@@ -55,16 +54,16 @@ func (p *Pool) Claim(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, er
 		return sandbox.Sandbox{}, true, refused.cause
 	}
 	if errors.Is(err, errNotHeld) {
-		p.deps.Log.Error("waiting sandbox was not what was asked for", "sandbox", w.id, "err", err)
+		p.deps.Log.Error("warm sandbox did not match the request", "sandbox", w.id, "err", err)
 	} else {
-		p.deps.Log.Warn("waiting sandbox not handed over", "sandbox", w.id, "err", err)
+		p.deps.Log.Warn("warm sandbox not handed over", "sandbox", w.id, "err", err)
 	}
 	return sandbox.Sandbox{}, false, nil
 }
 
-// nameTaken looks for a live sandbox of the name before one that waits is used
-// up for it: a caller could empty the pool by asking for one name again and
-// again. It is not what decides, so a failure to look is none to be told.
+// nameTaken looks for a live sandbox of the name before a warm one is used up: otherwise a caller
+// could empty the pool by requesting one name again and again. Claim decides in the end, so an
+// error here is ignored.
 func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	if r.Name == "" {
 		return false
@@ -75,8 +74,8 @@ func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	})
 }
 
-// untouchedError is a request's own fault, found before anything of the
-// request had reached the sandbox. refusedError is one found later.
+// untouchedError is a fault of the request that was found before anything of it had reached the
+// sandbox. refusedError is one found later.
 type (
 	untouchedError struct{ cause error }
 	refusedError   struct{ cause error }
@@ -85,12 +84,11 @@ type (
 func (e *untouchedError) Error() string { return e.cause.Error() }
 func (e *refusedError) Error() string   { return e.cause.Error() }
 
-// take counts a request and takes a waiting sandbox of its kind out, or
-// returns nil.
+// take counts a request and takes a warm sandbox of its kind out of the pool, or returns nil.
 func (p *Pool) take(asked Plan) *warm {
 	key, err := keyOf(asked)
 	if err != nil {
-		p.deps.Log.Error("kind of sandbox not found out", "err", err)
+		p.deps.Log.Error("kind of sandbox not determined", "err", err)
 		return nil
 	}
 	p.mu.Lock()
@@ -101,15 +99,15 @@ func (p *Pool) take(asked Plan) *warm {
 	k := p.kinds[key]
 	if k == nil {
 		if k, err = p.newKind(asked); err != nil {
-			p.deps.Log.Error("kind of sandbox not found out", "err", err)
+			p.deps.Log.Error("kind of sandbox not determined", "err", err)
 			return nil
 		}
 		k.preload = p.options.Preload[asked.Template.Name]
 		p.addKind(k)
-		// It may be a usual one whose template has changed.
+		// It may be a usual kind whose template has changed.
 		p.settled = p.settled.Add(-usualEvery)
 	}
-	// What a pool has that is being closed, close ends.
+	// While the pool is being closed, close ends its sandboxes.
 	var w *warm
 	if !p.closed {
 		w = k.take()
@@ -142,7 +140,7 @@ func (p *Pool) putBack(w *warm) {
 	}
 }
 
-// background does something in the background that close waits for.
+// background runs a function in the background. close waits for it.
 func (p *Pool) background(do func()) {
 	p.mu.Lock()
 	closed := p.closed
@@ -155,11 +153,10 @@ func (p *Pool) background(do func()) {
 	}
 }
 
-// handOver makes a waiting sandbox the caller's. The order is the argument: what
-// the policy binds is found out while nothing has changed; the policy is in
-// force before the guest checks that it holds; and the row is the caller's,
-// so that anybody can find the sandbox, only after that. Who dies in between
-// leaves a waiting row without a process, which Reconcile removes.
+// handOver makes a warm sandbox the caller's. The order matters for safety: the policy's bindings
+// are resolved while nothing has changed; the policy is in force before the guest checks that it
+// holds; and only after that is the row the caller's, so that others can find the sandbox. If the
+// process dies in between, it leaves a warm row without a process, which Reconcile removes.
 func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *policy.Policy, config guest.Config) error {
 	env := w.env
 	began := time.Now()
@@ -180,13 +177,13 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 		}
 		env = access.Variables(a.Secrets, w.env)
 	} else if _, err := p.deps.Access.Plan(ctx, r, policy); err != nil {
-		return &untouchedError{err} // it binds what nothing could use
+		return &untouchedError{err} // its bindings could not be used
 	}
 	linked := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
 	config.Env["E2B_SANDBOX_ID"] = r.ID
 	rootfs.AddEnv(config.Env, env)
-	// The files are there: they are the link's, not the caller's.
+	// The files exist already: they belong to the attachment, not to the caller.
 	config.Renew, config.Files = guest.Claimed, nil
 	if err := w.guest.post(ctx, guest.PathClaim, config); err != nil {
 		return err
@@ -203,12 +200,12 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}
 	case err == nil && !claimed:
-		return errors.New("the row of the waiting sandbox is gone")
+		return errors.New("the row of the warm sandbox is gone")
 	}
 	return err
 }
 
-// bind seals a request's own values and resolves all that its policy binds.
+// bind seals a request's own values and resolves all bindings of its policy.
 func (p *Pool) bind(ctx context.Context, r sandbox.Row, policy *policy.Policy) (sandbox.Attachment, error) {
 	if err := p.deps.Access.Seal(ctx, r.ID, r.Access); err != nil {
 		return sandbox.Attachment{}, err

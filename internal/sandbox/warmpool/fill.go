@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// fill makes one sandbox of a kind and lets it wait.
+// fill makes one warm sandbox of a kind.
 func (p *Pool) fill(k *kind) error {
 	began := time.Now()
 	closed, err := p.closedPolicy(k)
@@ -29,7 +29,7 @@ func (p *Pool) fill(k *kind) error {
 	}
 	if err = p.make(w, plan); err != nil {
 		if steps.Left(err) {
-			p.discard(w) // which tries again
+			p.discard(w) // it tries again
 		}
 		return err
 	}
@@ -55,8 +55,8 @@ func (p *Pool) fill(k *kind) error {
 	return nil
 }
 
-// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no
-// client knows, and nothing of any request.
+// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no client knows,
+// and nothing of any request.
 func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	info := k.engine.Info()
 	r := p.deps.Instances.Reserve()
@@ -69,15 +69,15 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}
 	key, err := keyOf(plan)
 	if err == nil && key != k.key {
-		// It would be handed to callers who asked for something else.
-		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
+		// It would be handed to callers who requested something else.
+		err = fault.New(fault.Internal, "pool_kind_differs", "a warm sandbox would not be of its kind")
 	}
 	plan.Config.Preload = k.preload
 	plan.Spec.Unhurried = true
 	return plan, err
 }
 
-// make takes the steps of a creation without a caller.
+// make executes the steps of a creation without a caller.
 func (p *Pool) make(w *warm, plan Plan) (err error) {
 	w.id, w.control = plan.Row.ID, plan.Row.ControlToken
 	w.env, err = p.deps.Instances.Boot(p.ctx, Boot{
@@ -97,18 +97,18 @@ func (p *Pool) make(w *warm, plan Plan) (err error) {
 	return err
 }
 
-// watch removes a waiting sandbox that has ended.
+// watch removes a warm sandbox that has ended.
 func (p *Pool) watch(ctx context.Context, w *warm) {
 	exit, err := w.kind.engine.Wait(ctx, w.id)
 	if ctx.Err() != nil || !p.remove(w) {
 		return
 	}
-	p.deps.Log.Warn("waiting sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
+	p.deps.Log.Warn("warm sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
 	p.discard(w)
 	p.nudge()
 }
 
-// remove takes one out, and reports whether it waited.
+// remove takes one out of the pool, and reports whether it was there.
 func (p *Pool) remove(w *warm) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +121,8 @@ func (p *Pool) remove(w *warm) bool {
 	return false
 }
 
-// discard frees all that one held that waits no more. What fails is tried
-// again; after a crash, Reconcile finds the row.
+// discard frees what a sandbox holds that is not in the pool any more. It retries failures; after a
+// crash, Reconcile finds the row.
 func (p *Pool) discard(w *warm) {
 	if w.unwatch != nil {
 		w.unwatch()
@@ -134,7 +134,7 @@ func (p *Pool) discard(w *warm) {
 	if err == nil {
 		return
 	}
-	p.deps.Log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
+	p.deps.Log.Error("warm sandbox not removed", "sandbox", w.id, "err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.retry = time.Now().Add(demand.FailPause)

@@ -19,18 +19,18 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// requestTimeout bounds one request to a waiting sandbox, and with it what a
-// caller loses to one that does not answer.
+// requestTimeout limits one request to a warm sandbox, and so what a caller loses to one that does
+// not answer.
 const requestTimeout = 2 * time.Second
 
-// maxRefusal bounds what a guest may say of why it refuses.
+// maxRefusal limits the length of a guest's refusal.
 const maxRefusal = 4 << 10
 
-// errNotHeld says that the claimer's policy does not hold inside.
-var errNotHeld = errors.New("the claimer's policy does not hold in a waiting sandbox")
+// errNotHeld is returned if the owner's policy does not hold inside.
+var errNotHeld = errors.New("the owner's policy does not hold in a warm sandbox")
 
-// connection is a connection to a guest's control service that is kept open, so that
-// a claim need not open one.
+// connection is an open connection to a guest's control service, so that an acquisition need not
+// open one.
 type connection struct {
 	token     string
 	transport *http.Transport

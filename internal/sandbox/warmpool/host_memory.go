@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// hostMemory reads what the machine has.
+// hostMemory reads the machine's memory.
 func hostMemory() (demand.Memory, error) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return demand.Memory{}, err
 	}
-	// Kernels without an account of stalls have no such file, and refuse to
-	// read it where that is switched off. What is available decides then.
+	// Kernels without pressure information have no such file, and refuse to read it where it is
+	// switched off. Then the available memory alone decides.
 	stalls, err := os.ReadFile("/proc/pressure/memory")
 	if err != nil {
 		stalls = nil
@@ -45,7 +45,7 @@ func parseMemory(info, stalls []byte) (demand.Memory, error) {
 		*into = kib << 10
 	}
 	if m.Total == 0 || m.Available == 0 {
-		return m, errors.New("meminfo says nothing of total or available memory")
+		return m, errors.New("meminfo does not state the total or available memory")
 	}
 	for line := range bytes.Lines(stalls) {
 		fields := bytes.Fields(line)
@@ -58,7 +58,7 @@ func parseMemory(info, stalls []byte) (demand.Memory, error) {
 		}
 		var err error
 		if m.Stalled, err = strconv.ParseFloat(string(text), 64); err != nil {
-			return m, fmt.Errorf("stalls of memory: %w", err)
+			return m, fmt.Errorf("memory pressure: %w", err)
 		}
 	}
 	return m, nil

@@ -12,7 +12,7 @@ func TestParseMemory(t *testing.T) {
 	if m, err := parseMemory([]byte(info), nil); err != nil || m.Stalled != 0 {
 		t.Errorf("without stalls: %+v, %v", m, err)
 	}
-	// What cannot be read is not taken for plenty.
+	// Memory that cannot be read does not count as plenty.
 	for name, text := range map[string][2]string{
 		"empty": {"", ""}, "no available": {"MemTotal: 5 kB\n", ""}, "no number": {"MemTotal: x kB\nMemAvailable: 5 kB\n", ""},
 		"stalls": {info, "some avg10=x avg60=0\n"},

@@ -12,19 +12,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// Instances makes, hands over and removes the sandboxes of a pool.
+// Instances creates, hands over and removes the sandboxes of a pool.
 type Instances interface {
-	// Plan returns what a local caller's request would make a sandbox of.
+	// Plan returns what a local caller's request would make a sandbox from.
 	Plan(ctx context.Context, req sandbox.CreateRequest) (Plan, error)
-	// Reserve returns the row of a sandbox that no client knows: an ID and tokens that
-	// were given to none. It is not in the store yet.
+	// Reserve returns the row of a sandbox that no client knows, with a new ID and new tokens. It
+	// is not in the store yet.
 	Reserve() sandbox.Row
 	// Boot writes the row and boots an instance, and returns the environment variables
 	// of its network. After an error nothing of it is left, unless steps.Left.
 	Boot(ctx context.Context, b Boot) (env map[string]string, err error)
-	// Adopt makes a sandbox that was handed over a caller's. It is locked while
-	// handOver runs, whose context ends if the sandbox is removed. Its error is returned
-	// as it is.
+	// Adopt makes a warm sandbox the caller's. The sandbox is locked while handOver runs, whose
+	// context ends if the sandbox is removed. Adopt returns handOver's error unchanged.
 	Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error)
 	// Record makes the audit entry of the start of a sandbox durable.
 	Record(ctx context.Context, r sandbox.Row) error
@@ -34,7 +33,7 @@ type Instances interface {
 	Busy() bool
 }
 
-// Plan is what a sandbox is made of.
+// Plan is what a sandbox is made from.
 type Plan struct {
 	Row      sandbox.Row
 	Template sandbox.Template
@@ -46,28 +45,28 @@ type Plan struct {
 // Boot is the boot of a warm sandbox.
 type Boot struct {
 	Plan
-	// Launch has the engine start the instance.
+	// Launch makes the engine start the instance.
 	Launch func(context.Context, engine.Spec, guest.Config) error
 	// Ready is the last step.
 	Ready func(context.Context) error
 }
 
-// Rows is what the pool asks of the store.
+// Rows is the part of the store that the pool uses.
 type Rows interface {
 	Find(ctx context.Context, name string, who sandbox.Principal) ([]sandbox.Row, error)
 	Claim(ctx context.Context, r sandbox.Row, maxLive int) (bool, error)
 }
 
-// Deps is what a Pool is made of. All but Drafts are required.
+// Deps is what a Pool needs. All but Drafts are required.
 type Deps struct {
 	Instances Instances
 	Engines   *engine.Registry
 	Access    *access.Service
 	Rows      Rows
 	Admission *admission.Queue
-	// Drafts begins the directory of a template snapshot. Without it there are none.
+	// Drafts creates the directory for a template snapshot. Without it there are none.
 	Drafts func() (sandbox.Draft, error)
-	// MaxLive is the most sandboxes that may live at once.
+	// MaxLive is the greatest number of live sandboxes.
 	MaxLive int
 	Log     *slog.Logger
 }

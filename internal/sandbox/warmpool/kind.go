@@ -17,23 +17,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// What a waiting sandbox is taken to use until one was measured, and at the
-// least: a part of it shows only when it is used.
+// The assumed memory of a warm sandbox until one is measured, and the least: a part of it is only
+// used later.
 const (
 	leastPrice   = 16 << 20
 	guessedPrice = 32 << 20
-	// preloadPrice is what a loaded language adds, at the least.
+	// preloadPrice is the least that a loaded language adds.
 	preloadPrice = 48 << 20
 )
 
-// kind is all that cannot change in a sandbox that has booted.
+// kind is everything that cannot change in a sandbox after its boot.
 type kind struct {
 	engine   engine.Engine
 	key      string
 	family   string // the key without the state of the template's programs
-	name     string // for people
+	name     string // name for people
 	template sandbox.Template
-	asked    string // the template as it was asked for
+	asked    string // the template's name in the request
 	limits   sandbox.Limits
 	covered  rootfs.Covered
 	noRoot   bool
@@ -43,15 +43,15 @@ type kind struct {
 	// Written by the loop that fills the kind, under Pool.mu.
 
 	snapshot  *templateSnapshot // nil is none
-	bootUntil time.Time         // none is made until then
+	bootUntil time.Time         // no snapshot is made until then
 
 	// Guarded by Pool.mu.
 
 	ready    []*warm // the oldest first
 	filling  bool    // one more is being made
-	measured int64   // bytes that one uses, or 0
+	measured int64   // memory of one sandbox in bytes, or 0
 	claimed  int64   // were handed to callers
-	missed   int64   // creations that found none
+	missed   int64   // requests that found none
 }
 
 // warm is one sandbox that is ready for a caller.
@@ -65,13 +65,13 @@ type warm struct {
 	// restored is set if it continues from a template snapshot.
 	restored bool
 	probed   time.Time // guarded by Pool.mu
-	probing  *task     // the latest; guarded by Pool.mu as long as it waits
-	// rehearsal is set before it waits.
+	probing  *task     // the latest; guarded by Pool.mu while it is in the pool
+	// rehearsal is set before it enters the pool.
 	rehearsal *rehearsal
-	retry     time.Time // when its removal is tried again
+	retry     time.Time // when its removal is retried
 }
 
-// price is what one more is taken to use.
+// price returns the assumed memory of one more.
 func (k *kind) price() int64 {
 	loaded := int64(len(k.preload)) * preloadPrice
 	if k.measured > 0 {
@@ -80,8 +80,8 @@ func (k *kind) price() int64 {
 	return guessedPrice + loaded
 }
 
-// take takes the oldest one out, or returns nil: the oldest of those that do
-// not rehearse and are not looked at just now, if there are any. Pool.mu must be held.
+// take takes the oldest one out, or returns nil. If possible it takes one that is neither in its
+// warm-up nor being probed. Pool.mu must be held.
 func (k *kind) take() *warm {
 	if len(k.ready) == 0 {
 		return nil
@@ -92,16 +92,16 @@ func (k *kind) take() *warm {
 	return w
 }
 
-// keyOf names the kind of a sandbox. It is made of all that it is made of,
-// but for what a claim gives it: what is added to either type later makes
-// kinds differ until somebody decides that it need not.
+// keyOf returns the key of a sandbox's kind. It includes all that a sandbox is made from, except
+// what an acquisition changes. So a field that is added to either type later makes kinds differ
+// until it is excluded here.
 func keyOf(plan Plan) (string, error) {
 	spec, config := plan.Spec, plan.Config
 	spec.ID, spec.Hostname, spec.Boot.Config, spec.Egress = "", "", nil, engine.Egress{}
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
-	// All of them run again for the claimer.
+	// All of them run again for the owner.
 	config.Checks.Offline, config.Checks.Refused, config.Checks.Dropped = false, nil, nil
 	config.Checks.Known, config.Checks.Unknown, config.Checks.Reached, config.Checks.Closed = nil, nil, nil, nil
 	text, err := json.Marshal(struct {
@@ -118,7 +118,7 @@ func keyOf(plan Plan) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// kindOf is the kind of the sandbox that a request would make.
+// kindOf returns the kind of sandbox that a request would make.
 func (p *Pool) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind, error) {
 	plan, err := p.deps.Instances.Plan(ctx, req)
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	return k, nil
 }
 
-// closedAccess is what a waiting sandbox may reach: nothing.
+// closedAccess is the access of a warm sandbox: none.
 func (k *kind) closedAccess() sandbox.Access {
 	if !k.linked {
 		return sandbox.Access{Net: sandbox.NetNone}
@@ -163,8 +163,8 @@ func (k *kind) closedAccess() sandbox.Access {
 	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{policy.None()}}
 }
 
-// closedPolicy is the policy of a waiting sandbox. It refuses to be one that
-// lets anything through, whatever the layers above say.
+// closedPolicy returns the policy of a warm sandbox. It returns an error if the policy allows
+// anything, whatever the layers above say.
 func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 	closed, err := p.deps.Access.Compile(k.closedAccess())
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 		open = open || closed.Reachable(b.Host)
 	}
 	if open {
-		return nil, fault.New(fault.Internal, "pool_not_closed", "the policy of a waiting sandbox is not closed")
+		return nil, fault.New(fault.Internal, "pool_not_closed", "the policy of a warm sandbox is not closed")
 	}
 	return closed, nil
 }

@@ -6,8 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// No request waits for a rehearsal or a probe as long as another warm sandbox is
-// free.
+// A request does not wait for a warm-up or a probe while another warm sandbox is free.
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)

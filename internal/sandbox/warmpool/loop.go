@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// loop is the goroutine that does the warm pool's work one step at a time, and those
+// loop is the goroutine that does the warm pool's work one step at a time, and the goroutines
 // beside it.
 type loop struct {
 	ctx     context.Context // ends with the loop
 	stop    context.CancelFunc
 	ended   chan struct{}
 	wake    chan struct{}
-	watches sync.WaitGroup // of sandboxes that wait; may outlast the loop
-	lanes   sync.WaitGroup // fill beside the loop, and end before it
+	watches sync.WaitGroup // of warm sandboxes; may outlast the loop
+	lanes   sync.WaitGroup // fills in parallel to the loop, which end before it
 }
 
 func newLoop() *loop {
@@ -40,7 +40,7 @@ func (l *loop) run(step func() time.Duration) {
 	}
 }
 
-// nudge lets the loop take a step now.
+// nudge makes the loop take a step now.
 func (l *loop) nudge() {
 	select {
 	case l.wake <- struct{}{}:
@@ -48,7 +48,7 @@ func (l *loop) nudge() {
 	}
 }
 
-// halt cancels the steps and returns when no more is taken.
+// halt cancels the steps and returns when the last one has ended.
 func (l *loop) halt() {
 	l.stop()
 	<-l.ended

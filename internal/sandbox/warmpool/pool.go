@@ -1,6 +1,5 @@
-// Package warmpool owns sandboxes that are ready before they are asked for: how many of
-// which kind, from what memory, from which template snapshots, and how one becomes a
-// caller's.
+// Package warmpool owns sandboxes that are ready before they are requested: how many of which kind,
+// within which memory, from which template snapshots, and how one becomes a caller's.
 package warmpool
 
 import (
@@ -15,33 +14,33 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// Options say what is kept ready. A pool is never without a bound.
+// Options configure what is kept ready. A pool always has a limit.
 type Options struct {
-	// Bytes is the memory that all waiting sandboxes together may use; zero is
-	// a tenth of what is available.
+	// Bytes is the memory that all warm sandboxes together may use; zero is a tenth of what is
+	// available.
 	Bytes int64
-	// Usual are requests of which one sandbox always waits, if that is allowed,
-	// the most important first.
+	// Usual are requests for which one sandbox is always warm, if that is allowed, the most
+	// important first.
 	Usual []sandbox.CreateRequest
-	// Preload names what the code interpreter has loaded in sandboxes that
-	// wait, by the template's name.
+	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
+	// template's name.
 	Preload map[string][]string
-	// Rehearse is how long a sandbox has been warm before it first runs, without a
-	// caller, what a caller will run. Zero leaves that first run to the caller.
+	// Rehearse is how long a sandbox has been warm before its warm-up: it runs, without a caller,
+	// what a caller will run. Zero disables the warm-up.
 	Rehearse time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
 }
 
 const (
-	// poolTick is how often memory is looked at while something waits, and
-	// poolIdle how often otherwise.
+	// poolTick is how often memory is checked while sandboxes are warm, and poolIdle how often
+	// otherwise.
 	poolTick = 2 * time.Second
 	poolIdle = 30 * time.Second
-	// usualEvery is how often it is found out what the usual kinds are.
+	// usualEvery is how often the usual kinds are determined again.
 	usualEvery = 30 * time.Second
-	// waitFor is when a waiting sandbox ends by itself, so that none outlives
-	// its server for long, and lookEvery how often that is put off.
+	// waitFor is when a warm sandbox ends by itself, so that none outlives its server for long, and
+	// lookEvery how often a probe postpones that.
 	waitFor   = 10 * time.Minute
 	lookEvery = 4 * time.Minute
 )
@@ -52,31 +51,31 @@ type rank struct{}
 
 func (rank) Rank() (int, string) { return 6, "warmpool.Pool.mu" }
 
-// Pool keeps sandboxes ready for callers to come. Its exported methods may be called on
-// nil, which keeps none.
+// Pool keeps sandboxes ready for callers. Its exported methods may be called on nil, which keeps
+// none.
 type Pool struct {
 	deps    Deps
 	options Options
 	*loop
 	gauge  demand.Gauge // of the loop
-	logged int64        // creations that the log has mentioned, of the loop
+	logged int64        // creations that were logged, of the loop
 
 	mu     lockorder.Mutex[rank]
 	closed bool
 	book   demand.Book
 	kinds  map[string]*kind
-	doomed []*warm // whose removal failed
-	// retired are template snapshots to be dropped.
+	doomed []*warm // sandboxes whose removal failed
+	// retired are template snapshots to be removed.
 	retired  []*templateSnapshot
 	restores restores
 	reported time.Time // when the state was last logged
 	pace     demand.Pace
 	backoff  demand.Backoff
-	// settled is when it was last found out what the usual kinds are.
+	// settled is when the usual kinds were last determined.
 	settled time.Time
 	memory  demand.Memory
 	budget  int64
-	loading bool // a kind with languages to load is being filled
+	loading bool // a kind with languages is being filled
 }
 
 // New returns a pool that keeps nothing ready until Start.
@@ -100,7 +99,7 @@ func (p *Pool) Start() {
 	go p.run(p.step)
 }
 
-// Rouse lets the pool look at what there is to do, when a caller waits no more.
+// Rouse makes the pool check for work, when a caller does not wait any more.
 func (p *Pool) Rouse() {
 	if p == nil {
 		return
@@ -111,8 +110,8 @@ func (p *Pool) Rouse() {
 	p.nudge()
 }
 
-// usual finds out of which kinds the usual requests are now: their templates
-// change with the host's programs, and what waits is then of no more use.
+// usual determines the kinds of the usual requests: their templates change with the host's
+// programs, which makes the warm sandboxes useless.
 func (p *Pool) usual(now time.Time) {
 	p.mu.Lock()
 	first, due := p.settled.IsZero(), now.Sub(p.settled) >= usualEvery
@@ -128,7 +127,7 @@ func (p *Pool) usual(now time.Time) {
 		k, err := p.kindOf(p.ctx, req)
 		if err != nil {
 			if first {
-				p.deps.Log.Warn("no sandbox of a usual kind will wait", "template", req.Template, "err", err)
+				p.deps.Log.Warn("no sandbox of a usual kind will be warm", "template", req.Template, "err", err)
 			}
 			continue
 		}
@@ -147,8 +146,8 @@ func (p *Pool) usual(now time.Time) {
 	p.book.Floor(keys)
 }
 
-// addKind makes a kind known, if it is not. What waits with earlier programs of
-// the template is forgotten. p.mu must be held.
+// addKind adds a kind, unless it is known. It gives up warm sandboxes with earlier programs of the
+// template. p.mu must be held.
 func (p *Pool) addKind(k *kind) {
 	if p.kinds[k.key] != nil {
 		return
@@ -161,7 +160,7 @@ func (p *Pool) addKind(k *kind) {
 	p.kinds[k.key] = k
 }
 
-// Close ends all that waits.
+// Close ends all warm sandboxes.
 func (p *Pool) Close() {
 	if p == nil {
 		return
@@ -193,7 +192,7 @@ func (p *Pool) Close() {
 	p.watches.Wait()
 }
 
-// DropLinked gives up all that waits with a network, when network attachments are lost.
+// DropLinked gives up all warm sandboxes with a network, when network attachments are lost.
 func (p *Pool) DropLinked() {
 	if p == nil {
 		return
@@ -213,7 +212,7 @@ func (p *Pool) DropLinked() {
 	p.nudge()
 }
 
-// usage is what a waiting sandbox uses, or 0 if that is not known.
+// usage returns the memory of a warm sandbox, or 0 if it is unknown.
 func (p *Pool) usage(ctx context.Context, name, id string) int64 {
 	meter, ok := engine.Ability[engine.Meter](p.deps.Engines, name)
 	if !ok {

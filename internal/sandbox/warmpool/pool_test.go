@@ -34,7 +34,7 @@ type instances struct {
 	mu                         sync.Mutex
 	made                       int
 	discarded, owned           []string
-	adopt, record, claim, gone error // what fails; gone is a row that is not there
+	adopt, record, claim, gone error // what fails; gone simulates a missing row
 }
 
 func (i *instances) set(do func()) {
@@ -147,7 +147,7 @@ func start(t *testing.T) (*warmpool.Pool, *instances) {
 	return p, i
 }
 
-// serve is the control service of a guest that takes every claim.
+// serve is the control service of a guest that accepts every claim.
 func serve(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var boot guest.Config
 	if err := json.Unmarshal(spec.Boot.Config, &boot); err != nil {
@@ -219,8 +219,8 @@ func TestARequestThatEndsEarlyUsesNothingUp(t *testing.T) {
 	}
 }
 
-// What is the request's own fault is its error; for what is the pool's, the sandbox is made
-// anew. In both cases a request has reached the sandbox, which no other may get.
+// A fault of the request is its error; after a fault of the pool, the sandbox is made anew. In both
+// cases a request has reached the warm sandbox, which no other request may get.
 func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
 	refused := fault.New(fault.Unavailable, "audit_log_full", "no entry")
 	many := fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many")

@@ -9,19 +9,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What the engine is to have ready for sandboxes that go on from a saved
-// state.
+// Kernels that the engine starts in advance for sandboxes that are restored from a saved state.
 const (
-	// spareTime is how long after the last one.
+	// spareTime is how long after the last restore they are kept.
 	spareTime = 5 * time.Minute
 	spareMost = 4
-	// spareBytes is what one is counted as: what a kernel that runs nothing, its
-	// file server and the host's tables for them were measured to need, what it
-	// takes beforehand for a state that it will read, and some.
+	// spareBytes is the memory that one counts as: what was measured for a kernel that runs
+	// nothing, its file server and the host's tables for them, what it allocates in advance for a
+	// state, and a reserve.
 	spareBytes = 20 << 20
 )
 
-// Saved notes that the state of a sandbox was saved, from which it will continue some time.
+// Saved records that the state of a sandbox was saved, from which it will be restored some time.
 func (p *Pool) Saved(r sandbox.Row) {
 	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
 		return
@@ -31,7 +30,7 @@ func (p *Pool) Saved(r sandbox.Row) {
 	})
 }
 
-// Restored notes that a sandbox continues from a saved state.
+// Restored records that a sandbox is restored from a saved state.
 func (p *Pool) Restored(name string, spec engine.Spec) {
 	if p != nil {
 		p.spare(name, spec)
@@ -46,14 +45,14 @@ func (p *Pool) spare(name string, spec engine.Spec) {
 	p.nudge()
 }
 
-// restores are what was last seen of sandboxes with a saved state.
+// restores remembers recent sandboxes with a saved state.
 type restores struct {
 	seen  []restored      // of different kinds, the last first
-	told  map[string]bool // engines that have been told of some
+	told  map[string]bool // engines that were asked for some
 	count int             // how many the engines are to have
 }
 
-// restored is what was last seen of sandboxes of one kind.
+// restored is the recent history of sandboxes of one kind.
 type restored struct {
 	engine string
 	spec   engine.Spec
@@ -61,7 +60,7 @@ type restored struct {
 	burst  int // how many followed each other closely
 }
 
-// note puts a kind first.
+// note moves a kind to the front.
 func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 	next := restored{engine: name, spec: spec, at: now, burst: 1}
 	if at := slices.IndexFunc(r.seen, func(k restored) bool { return k.engine == name && reflect.DeepEqual(k.spec, spec) }); at >= 0 {
@@ -74,8 +73,8 @@ func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 	r.seen = r.seen[:min(len(r.seen), spareMost)]
 }
 
-// wanted is what is to wait where there is room for most: one of each kind that
-// was seen lately, and of the last one as many as followed each other closely.
+// wanted returns the kernels to have ready with room for at most most: one for each recent kind,
+// and for the last kind as many as followed each other closely.
 func (r *restores) wanted(now time.Time, most int) []spare {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
 	var all []spare
@@ -88,17 +87,17 @@ func (r *restores) wanted(now time.Time, most int) []spare {
 	return all
 }
 
-// bytes is what the spare kernels take of the memory that may wait.
+// bytes returns how much of the warm memory the spare kernels take.
 func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 
-// spare is what an engine is to have ready.
+// spare describes what an engine is to have ready.
 type spare struct {
 	engine string
 	engine.Spare
 }
 
-// prestart tells the engines what to have ready. It does not wait for quiet: an engine
-// makes one after the other, and the next restore comes soon if any.
+// prestart tells the engines what to have ready. It does not wait for quiet: an engine makes one
+// after the other, and if another restore comes, it comes soon.
 func (p *Pool) prestart(now time.Time) {
 	p.mu.Lock()
 	r := &p.restores
@@ -106,7 +105,7 @@ func (p *Pool) prestart(now time.Time) {
 	r.count = 0
 	by := make(map[string][]engine.Spare)
 	for name := range r.told {
-		by[name] = nil // no more, unless some follow
+		by[name] = nil // none, unless some follow
 	}
 	r.told = make(map[string]bool)
 	for _, one := range all {

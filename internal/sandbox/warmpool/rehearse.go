@@ -13,19 +13,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// A started sandbox gives back what only its start needed, and its first command
-// fetches much of that again, so that it takes as long as two. A warm sandbox
-// therefore runs, once and without a caller, what its first caller will run. It is
-// given nothing beyond what it was made with.
+// A started sandbox gives back memory that only its start needed, and its first command needs much
+// of that again, so that it takes twice as long. Therefore a warm sandbox runs, once and without a
+// caller, what its first caller will run. It gets nothing beyond what it was made with. This is its
+// warm-up.
 
-// loginShell is the program that a waiting sandbox runs: clients start commands
-// with one.
+// loginShell is the program of the warm-up: clients start commands with one.
 var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: requestTimeout}
 
-// rehearsal is what a waiting sandbox needs to know of itself for it.
+// rehearsal is what a warm sandbox needs for its warm-up.
 type rehearsal struct {
 	config guest.Config
-	since  time.Time // the sandbox waits
+	since  time.Time // the sandbox is in the pool
 	begun  bool      // guarded by Pool.mu
 	task
 }
@@ -35,12 +34,10 @@ func newRehearsal(config guest.Config) *rehearsal {
 	return &rehearsal{config: config, since: time.Now(), task: task{over: make(chan struct{})}}
 }
 
-// running reports whether the rehearsal has begun and not finished. Pool.mu must be
-// held.
+// running reports whether the warm-up has begun and not finished. Pool.mu must be held.
 func (r *rehearsal) running() bool { return r.begun && r.task.running() }
 
-// unrehearsed takes the rehearsal of a sandbox that has waited for long enough,
-// with the turn to do it.
+// unrehearsed returns the rehearsal of a sandbox that is due for it, with the turn to do it.
 func (p *Pool) unrehearsed(now time.Time) (*warm, *rehearsal, *admission.Turn) {
 	if p.options.Rehearse <= 0 || p.deps.Instances.Busy() {
 		return nil, nil, nil
@@ -65,12 +62,11 @@ func (p *Pool) unrehearsed(now time.Time) (*warm, *rehearsal, *admission.Turn) {
 	return nil, nil, nil
 }
 
-// rehearse has a warm sandbox run a program without handing it out. A sandbox that
-// does not finish in time is never handed out: the program might run on after a
-// caller owns the sandbox.
+// rehearse makes a warm sandbox run its warm-up without handing it out. A sandbox that does not
+// finish in time is never handed out: the program might run on after a caller owns the sandbox.
 func (p *Pool) rehearse(w *warm, r *rehearsal) {
 	began := time.Now()
-	r.config.EndAt = began.Add(waitFor) // it may have been put off
+	r.config.EndAt = began.Add(waitFor) // it may have been postponed
 	ran, err := w.guest.run(p.ctx, r.config.AccessToken)
 	if err == nil {
 		err = w.guest.post(p.ctx, guest.PathClaim, r.config)
@@ -78,18 +74,18 @@ func (p *Pool) rehearse(w *warm, r *rehearsal) {
 	r.err = err
 	close(r.over)
 	if err == nil || p.ctx.Err() != nil {
-		p.deps.Log.Debug("waiting sandbox rehearsed", "sandbox", w.id, "ran", ran, "took", time.Since(began))
+		p.deps.Log.Debug("warm sandbox has done its warm-up", "sandbox", w.id, "ran", ran, "took", time.Since(began))
 		return
 	}
-	p.deps.Log.Warn("waiting sandbox does not do what a caller would ask of it", "sandbox", w.id, "err", err)
+	p.deps.Log.Warn("warm sandbox failed its warm-up", "sandbox", w.id, "err", err)
 	if p.remove(w) {
 		p.discard(w)
 	}
 }
 
-// awaitTasks waits for the end of a rehearsal or probe that has begun. Once a sandbox has
-// an owner, the pool must not act on it, and above all not set the deadline of a warm
-// one. None begins in a sandbox that was handed out.
+// awaitTasks waits for the end of a warm-up or probe that has begun. Once a sandbox has an owner,
+// the pool must not act on it, and above all not set the deadline of a warm one. None begins in a
+// sandbox that was handed out.
 func (w *warm) awaitTasks(ctx context.Context) error {
 	if r := w.rehearsal; r.begun {
 		if err := r.wait(ctx); err != nil {
@@ -99,8 +95,8 @@ func (w *warm) awaitTasks(ctx context.Context) error {
 	return w.probing.wait(ctx)
 }
 
-// run runs the program of a rehearsal, and reports whether it ended well: not
-// every template has it. An error says that it may still run.
+// run runs the program of a warm-up, and reports whether it succeeded: not every template has it.
+// An error means that it may still be running.
 func (l *connection) run(ctx context.Context, token string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -9,26 +9,25 @@ import (
 // reportEvery is how often the state of the warm pool is logged.
 const reportEvery = 10 * time.Minute
 
-// Status is what waits for callers at one time.
+// Status describes the pool at one moment.
 type Status struct {
-	// Budget is the memory that all that waits may use now, Used what it is
-	// taken to use.
+	// Budget is the memory that all warm sandboxes may use now, Used what they are assumed to use.
 	Budget, Used int64
 	Kinds        []KindStatus
 }
 
-// KindStatus is one kind of waiting sandboxes.
+// KindStatus describes one kind of warm sandboxes.
 type KindStatus struct {
-	Name    string // the template, and whether it has a link
+	Name    string // the template, and whether it has a network
 	Waiting int
 	Wanted  int
-	// Claimed were handed to callers; Missed are creations that found none.
+	// Claimed is how many were handed to callers, Missed how many requests found none.
 	Claimed, Missed int64
-	// Bytes is what one uses.
+	// Bytes is the memory of one.
 	Bytes int64
 }
 
-// Status describes the sandboxes that wait, and reports whether any are to.
+// Status describes the warm sandboxes, and reports whether the pool is in use.
 func (p *Pool) Status() (Status, bool) {
 	if p == nil {
 		return Status{}, false
@@ -52,8 +51,7 @@ func (p *Pool) Status() (Status, bool) {
 	return status, true
 }
 
-// report tells an operator now and then how well the pool does, if anything
-// was asked of it.
+// report logs at intervals how well the pool does, if there were requests.
 func (p *Pool) report(now time.Time) {
 	p.mu.Lock()
 	due := now.Sub(p.reported) >= reportEvery

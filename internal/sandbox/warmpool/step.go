@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// step does at most one thing, and returns when to look again.
+// step does at most one thing, and returns when to call it again.
 func (p *Pool) step() time.Duration {
 	now := time.Now()
 	p.usual(now)
@@ -43,8 +43,8 @@ func (p *Pool) step() time.Duration {
 	if len(k.preload) == 0 {
 		return p.filled(k, fill(), wait)
 	}
-	// Languages take seconds to load. Requests for other kinds need not find an
-	// empty pool until then.
+	// Languages take seconds to load. Requests for other kinds must not find an empty pool until
+	// then.
 	p.lanes.Go(func() {
 		p.filled(k, fill(), 0)
 		p.nudge()
@@ -52,8 +52,7 @@ func (p *Pool) step() time.Duration {
 	return 0
 }
 
-// filled notes how making a sandbox of a kind went, and returns when to look
-// again.
+// filled records the result of making a sandbox of a kind, and returns when to step again.
 func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,17 +70,18 @@ func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	pause := p.backoff.Fail(time.Now())
 	level := slog.LevelWarn
 	if fault.CodeOf(err) == sandbox.CodeTooMany {
-		level = slog.LevelDebug // callers have all the places that there are
+		level = slog.LevelDebug // callers use all places
 	}
-	p.deps.Log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
+	p.deps.Log.Log(p.ctx, level, "no warm sandbox made", "kind", k.name, "err", err)
 	return pause
 }
 
-// measure finds out how much may wait. What cannot be read is no memory.
+// measure determines how much memory warm sandboxes may use. Memory that cannot be read counts as
+// none.
 func (p *Pool) measure(now time.Time) {
 	m, err := p.options.Memory()
 	if err != nil {
-		p.deps.Log.Warn("memory not read: nothing will wait", "err", err)
+		p.deps.Log.Warn("memory not read: no sandbox is kept warm", "err", err)
 		m = demand.Memory{}
 	}
 	p.mu.Lock()
@@ -93,11 +93,11 @@ func (p *Pool) measure(now time.Time) {
 	before := p.budget
 	p.memory, p.budget = m, p.gauge.Budget(m, used, now)
 	if before > 0 && p.budget == 0 && used > 0 {
-		p.deps.Log.Info("waiting sandboxes make room", "available", m.Available, "stalled", m.Stalled)
+		p.deps.Log.Info("warm sandboxes removed to free memory", "available", m.Available, "stalled", m.Stalled)
 	}
 }
 
-// wants is how many of each kind are to wait. p.mu must be held.
+// wants returns how many of each kind should be warm. p.mu must be held.
 func (p *Pool) wants(now time.Time) []demand.Share {
 	list := p.book.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
 		if k := p.kinds[key]; k != nil {
@@ -114,7 +114,7 @@ func (p *Pool) wants(now time.Time) []demand.Share {
 	return list
 }
 
-// surplus takes one that need not wait any more, or whose removal failed.
+// surplus takes out one that is not wanted any more, or whose removal failed.
 func (p *Pool) surplus(now time.Time) *warm {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +135,7 @@ func (p *Pool) surplus(now time.Time) *warm {
 	return nil
 }
 
-// dueProbe is one that has not been looked at for long, and counts as being
-// looked at from here on.
+// dueProbe returns one that is due for a probe, and marks it as being probed.
 func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +150,8 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	return nil, nil
 }
 
-// lacking returns a kind of which one more is to wait and may be made now, which
-// then counts as being filled, with the turn to make it, or when to look again.
+// lacking returns a kind of which one more is wanted and may be made now, marked as being filled,
+// with the turn to make it; or when to step again.
 func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 	busy := p.deps.Instances.Busy()
 	p.mu.Lock()
@@ -164,7 +163,7 @@ func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
-		// A caller that has asked comes before one that may ask.
+		// A caller that waits comes before one that may come.
 		if left := p.pace.Left(now); busy || left > 0 {
 			return nil, nil, max(left, demand.Hasty/4)
 		}

@@ -28,7 +28,7 @@ func (l *task) running() bool {
 	}
 }
 
-// wait waits until it is over, and returns how it went.
+// wait waits until it is over, and returns whether it succeeded.
 func (l *task) wait(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -41,7 +41,7 @@ func (l *task) wait(ctx context.Context) error {
 	}
 }
 
-// look asks a waiting sandbox whether it is there, and keeps it from ending.
+// look probes a warm sandbox, and postpones its end.
 func (p *Pool) probe(w *warm, l *task) {
 	err := w.guest.postpone(p.ctx, time.Now().Add(waitFor))
 	l.err = err
@@ -50,7 +50,7 @@ func (p *Pool) probe(w *warm, l *task) {
 		return
 	}
 	if p.remove(w) {
-		p.deps.Log.Warn("waiting sandbox does not answer", "sandbox", w.id, "err", err)
+		p.deps.Log.Warn("warm sandbox does not answer", "sandbox", w.id, "err", err)
 		p.discard(w)
 	}
 }

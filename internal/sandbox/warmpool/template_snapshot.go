@@ -18,9 +18,9 @@ const (
 	// slowRestores is how many restores in a row may take longer than a boot
 	// before the kind is booted again.
 	slowRestores = 3
-	// bootAgain is how long a kind is booted whose state could not be saved.
+	// bootAgain is how long sandboxes of a kind are booted after its state could not be saved.
 	bootAgain = 10 * time.Minute
-	// bootTimeout bounds a boot, and saveTimeout how long saving the state may take.
+	// bootTimeout limits a boot, and saveTimeout saving the state.
 	bootTimeout = time.Minute
 	saveTimeout = 10 * time.Minute
 )
@@ -30,7 +30,7 @@ const (
 // share its memory, and each of them has renewed what must differ.
 type templateSnapshot struct {
 	draft  sandbox.Draft
-	booted time.Duration // what it took to boot
+	booted time.Duration // how long the boot took
 	slow   int           // restores in a row that took longer
 }
 
@@ -48,8 +48,7 @@ func (k *kind) loaded(before bool) (list []string) {
 	return list
 }
 
-// launch starts a sandbox that will wait: from its kind's template snapshot, if
-// that has one, or from nothing.
+// launch starts a warm sandbox: from its kind's template snapshot, if there is one, or by a boot.
 func (p *Pool) launch(ctx context.Context, k *kind, spec engine.Spec, config guest.Config) error {
 	z := k.snapshot
 	if z == nil {
@@ -89,8 +88,8 @@ func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config 
 	return nil
 }
 
-// makeSnapshot makes the template snapshot of a kind that is to have one, if that can be.
-// It goes with this process, as each draft does.
+// makeSnapshot makes the template snapshot of a kind that should have one, if possible. It is
+// removed with this process, like each draft.
 func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 	if len(k.loadedBefore()) == 0 || k.snapshot != nil || p.deps.Drafts == nil || time.Now().Before(k.bootUntil) {
 		return
@@ -114,7 +113,7 @@ func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 	p.deps.Log.Debug("template snapshot made", "kind", k.name, "boot", z.booted, "took", time.Since(began))
 }
 
-// save boots a sandbox of the kind, writes it down and ends it.
+// save boots a sandbox of the kind, saves it and ends it.
 func (p *Pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *templateSnapshot, err error) {
 	w := &warm{kind: k}
 	plan, err := p.vacant(k, closed)
@@ -139,7 +138,7 @@ func (p *Pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *t
 	return z, nil
 }
 
-// bootInstead boots sandboxes of a kind for a while, because of a failure.
+// bootInstead makes the pool boot sandboxes of a kind for a while, because of a failure.
 func (p *Pool) bootInstead(k *kind, because error) {
 	p.deps.Log.Warn("sandboxes with loaded languages are booted", "kind", k.name, "err", because)
 	p.mu.Lock()
@@ -148,7 +147,7 @@ func (p *Pool) bootInstead(k *kind, because error) {
 	p.retire(k)
 }
 
-// retire gives a kind's template snapshot up. p.mu must be held.
+// retire gives up a kind's template snapshot. p.mu must be held.
 func (p *Pool) retire(k *kind) {
 	if k.snapshot != nil {
 		p.retired = append(p.retired, k.snapshot)
@@ -156,8 +155,8 @@ func (p *Pool) retire(k *kind) {
 	}
 }
 
-// dropRetired drops template snapshots that are of no more use. What cannot be dropped
-// goes with this process.
+// dropRetired removes template snapshots that are not used any more. One that cannot be removed is
+// removed with this process.
 func (p *Pool) dropRetired() {
 	p.mu.Lock()
 	list := p.retired

@@ -11,7 +11,7 @@ import (
 func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 	of := r.Base.Copy
 	if of == "" && r.Base.CheckRebuildable() != nil {
-		of = r.ID // a row of an earlier version does not say
+		of = r.ID // a row of an earlier version may not say so
 	}
 	if s.deps.Copies == nil || of == "" {
 		return nil
@@ -23,9 +23,8 @@ func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 	return s.deps.Copies.Remove(of)
 }
 
-// holdsCopy reports whether anything but a sandbox needs the copy of a
-// workspace. What is kept is asked last: it is kept while its sandbox still
-// holds the copy.
+// holdsCopy reports whether anything but a sandbox needs the copy of a workspace. Retained changes
+// are checked last: they are kept while their sandbox still holds the copy.
 func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
 	held, err := s.deps.Rows.Holds(ctx, of, but)
 	if err != nil || held {
@@ -52,7 +51,7 @@ func (s *Service) SweepCopies(ctx context.Context) error {
 	})
 }
 
-// DropCopyOf drops the copy of a workspace if nothing refers to it.
+// DropCopyOf removes the copy of a workspace if nothing refers to it.
 func (s *Service) DropCopyOf(ctx context.Context, of string) error {
 	if s.deps.Copies == nil || of == "" {
 		return nil

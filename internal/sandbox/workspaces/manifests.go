@@ -9,19 +9,19 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Note begins to write the manifest of a workspace, beside the boot of the sandbox that
-// shows it. The returned function waits for the end of that. continues says that the
-// sandbox begins with the files of a snapshot.
+// Note starts to write the manifest of a workspace, in parallel to the boot of its sandbox. The
+// returned function waits for the end of that. continues is set if the sandbox starts with the
+// files of a snapshot.
 func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait func()) {
 	if s.deps.Manifests == nil || r.Workspace == "" || r.Base.Copy != "" {
-		return func() {} // a copy says by itself what it was
+		return func() {} // a copy itself shows the earlier state
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := s.noteOrRefer(ctx, r, continues); err != nil && ctx.Err() == nil {
-			// Without it nothing can be compared, which is said then.
-			s.deps.Log.Warn("workspace not noted", "sandbox", r.ID, "err", err)
+			// Without it nothing can be compared, which a comparison reports then.
+			s.deps.Log.Warn("manifest of the workspace not written", "sandbox", r.ID, "err", err)
 		}
 	}()
 	return func() { <-done }
@@ -42,7 +42,7 @@ func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool
 	return s.deps.Manifests.Make(ctx, r.ID, r.Workspace, nil)
 }
 
-// beganAs returns the sandbox whose files a new one continues from, or "".
+// beganAs returns the sandbox whose files a new one continues with, or "".
 func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) string {
 	switch {
 	case r.Parent != "":
@@ -50,7 +50,7 @@ func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) st
 	case r.Origin == "" || !continues:
 		return ""
 	}
-	// If the snapshot is gone by now, the workspace is taken as it is.
+	// If the snapshot is gone by now, the manifest is made from the present workspace.
 	n, err := s.deps.Rows.GetSnapshot(ctx, r.Origin)
 	if err != nil {
 		return ""
@@ -58,7 +58,7 @@ func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) st
 	return n.Sandbox
 }
 
-// Forget drops the manifest of a sandbox's workspace, unless retained changes need it.
+// Forget removes the manifest of a sandbox's workspace, unless retained changes need it.
 func (s *Service) Forget(id string) error {
 	if s.deps.Manifests == nil || s.deps.Retained != nil && s.deps.Retained.Has(id) {
 		return nil
@@ -66,7 +66,7 @@ func (s *Service) Forget(id string) error {
 	return s.deps.Manifests.Remove(id)
 }
 
-// SweepManifests drops manifests of sandboxes that are not there any more.
+// SweepManifests removes manifests of sandboxes that do not exist any more.
 func (s *Service) SweepManifests(ctx context.Context) error {
 	if s.deps.Manifests == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package workspaces owns what is kept of sandboxes' workspaces beside their files: copies,
-// where a policy wants one, and manifests of what a workspace was at the start.
+// Package workspaces owns data about sandboxes' workspaces beside their files: copies, where a
+// policy requires one, and manifests of the state of a workspace at the start.
 package workspaces
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Rows is what the store knows of sandboxes and snapshots.
+// Rows is the part of the store about sandboxes and snapshots.
 type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 	GetSnapshot(ctx context.Context, id string) (sandbox.Stored, error)
@@ -19,14 +19,14 @@ type Rows interface {
 	Holds(ctx context.Context, of, except string) (bool, error)
 }
 
-// Retained is what is retained of ended sandboxes' changes.
+// Retained is the store of retained changes.
 type Retained interface {
 	Has(id string) bool
 	// Needs reports whether a copy is needed.
 	Needs(copied string) bool
 }
 
-// Deps is what a Service is made of. Copies, Manifests and Retained may be nil.
+// Deps is what a Service needs. Copies, Manifests and Retained may be nil.
 type Deps struct {
 	Rows      Rows
 	Copies    *workspace.Copies

@@ -118,6 +118,7 @@ var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap|checkpoint\.img|p
 // engineNamesIn lists the files whose code may use such a name, with the reason.
 var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
+	"internal/engine/jail/":                 "it lends its guest a listener",
 	"internal/server/":                      "it registers the engine",
 	"internal/engine/jail/setup/":           "a jail's first process becomes the guest, which is lent a socket at this descriptor",
 	"internal/engine/docker/docker.go":      "a daemon may have a runtime of that name",

@@ -1,7 +1,6 @@
-// Command fleet runs a server with many sandboxes in which something happens
-// all the time, behind the console as it is, for tests of what that costs a
-// page and the server. The engine has no wall and its sandboxes run nothing:
-// it is for tests alone.
+// Command fleet runs a server with many sandboxes in which something happens all the time, with the
+// real console, for tests of the cost for a page and the server. The engine has no boundary and its
+// sandboxes run nothing: it is only for tests.
 package main
 
 import (
@@ -47,13 +46,13 @@ func main() {
 	}
 }
 
-// busy is the fake with sandboxes that use something.
+// busy is the fake engine with sandboxes that use resources.
 type busy struct {
 	*fake.Engine
 	begun time.Time
 }
 
-// Usage is another for each sandbox, and moves.
+// Usage differs for each sandbox, and changes.
 func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	n := int64(0)
@@ -103,7 +102,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
 }
 
-// fill makes the sandboxes, says where the console is, and lets things happen.
+// fill creates the sandboxes, prints the console's address, and makes things happen.
 func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) error {
 	ids, err := create(ctx, d, boxes)
 	if err != nil {
@@ -117,7 +116,7 @@ func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) 
 	return move(ctx, d.Record, ids[:moving])
 }
 
-// create makes sandboxes, some at a time.
+// create creates sandboxes, some at a time.
 func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var group sync.WaitGroup
@@ -144,7 +143,7 @@ func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, erro
 	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
-// door is the console with what serves its pages.
+// door is the console with its server.
 type door struct {
 	*console.Console
 	live   *live.Live
@@ -167,7 +166,7 @@ func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
 		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
 	})
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {
-		panic(err) // the program was put together wrongly
+		panic(err) // a mistake in the program
 	}
 	return door{c, l, x}
 }

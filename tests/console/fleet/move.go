@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// move puts on record, once a second, that in each sandbox a command began or
-// ended, and now and then that a request was refused.
+// move writes audit entries once a second: in each sandbox a command began or ended, and now and
+// then a request was refused.
 func move(ctx context.Context, log *audit.Log, ids []string) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

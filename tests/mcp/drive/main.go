@@ -1,6 +1,5 @@
-// Command drive owns the proof that another language's client can use a server
-// of MCP through "crannog run --mcp": the Go SDK's own, against an unchanged
-// package of npm.
+// Command drive proves that a client in another language can use an MCP server through "crannog run
+// --mcp": the Go SDK's client, with an unchanged package of npm.
 package main
 
 import (
@@ -44,7 +43,7 @@ func drive(ctx context.Context, crannog, dir string) (err error) {
 	if err != nil || len(tools.Tools) < 5 {
 		return fmt.Errorf("%d tools: %w", len(tools.Tools), err)
 	}
-	// Many calls at once come back each to its own.
+	// Concurrent calls each get their own answer.
 	const calls = 50
 	results := make(chan error, calls)
 	for i := range calls {

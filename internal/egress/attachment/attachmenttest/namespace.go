@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchNamespace returns a function that reports whether the network namespace of a
-// process still exists. It holds no descriptor of it, which would keep it alive: the
-// kernel numbers the namespaces that one knows, and forgets the numbers of the gone.
+// WatchNamespace returns a function that reports whether the network namespace of a process still
+// exists. It holds no descriptor of the namespace, which would keep it alive: the kernel gives
+// numbers to namespaces, and drops the number when the namespace is gone.
 func WatchNamespace(t testing.TB, pid int) (alive func() bool) {
 	t.Helper()
 	byPID := attribute(unix.NETNSA_PID, uint32(pid))
@@ -48,7 +48,7 @@ func namespaceCall(kind, flags uint16, attributes ...[]byte) (numbers []uint32, 
 	if flags == 0 {
 		flags = unix.NLM_F_ACK
 	}
-	body := make([]byte, 4) // the family, none, and its padding
+	body := make([]byte, 4) // the family, unspecified, and its padding
 	for _, a := range attributes {
 		body = append(body, a...)
 	}

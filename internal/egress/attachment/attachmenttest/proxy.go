@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Socket is the path of a Unix socket that a sandbox without a network connects to.
+// Socket is the path of the Unix socket to which a sandbox without a network interface connects.
 type Socket string
 
-// ListenProxy makes such a socket and returns the gateway's end with its path.
+// ListenProxy creates such a socket and returns the gateway's end with its path.
 func ListenProxy(t testing.TB) (link *os.File, s Socket) {
 	t.Helper()
 	path := filepath.Join(hosttest.ShortDir(t), "proxy.sock")
@@ -39,7 +39,7 @@ func (s Socket) Dial(ctx context.Context) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", string(s))
 }
 
-// Client returns an HTTP client that has the socket for its proxy.
+// Client returns an HTTP client with the socket as its proxy.
 func (s Socket) Client(t testing.TB) *http.Client {
 	transport := &http.Transport{
 		Proxy:       http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"}),

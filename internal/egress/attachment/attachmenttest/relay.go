@@ -23,7 +23,7 @@ func Pair(t testing.TB, form Form) (peer, link *os.File) {
 	return peer, link
 }
 
-// Sockets is Pair outside of a test.
+// Sockets is Pair without a test.
 func Sockets(form Form) (peer, link *os.File, err error) {
 	kind := map[Form]int{Datagrams: unix.SOCK_DGRAM, Messages: unix.SOCK_SEQPACKET, Stream: unix.SOCK_STREAM}[form]
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -46,8 +46,8 @@ func Relay(t testing.TB, form Form, device *os.File) (link *os.File) {
 	return link
 }
 
-// Join joins a TAP device to the peer's end of a socket, as QEMU's -netdev dgram and
-// stream do. It takes both over. stop ends it.
+// Join joins a TAP device to the peer's end of a socket, like QEMU's -netdev dgram and stream. It
+// takes ownership of both. stop ends it.
 func Join(form Form, device, peer *os.File) (stop func(), err error) {
 	conn, err := net.FileConn(peer)
 	if err := errors.Join(err, peer.Close()); err != nil {
@@ -80,7 +80,7 @@ func Join(form Form, device, peer *os.File) (stop func(), err error) {
 			if err != nil {
 				return
 			}
-			// What the device does not take is lost, as on a cable.
+			// Frames that the device does not accept are lost, as on a cable.
 			_, _ = device.Write(frame)
 		}
 	})

@@ -22,14 +22,14 @@ const (
 	self    = "/proc/self/exe"
 )
 
-// TapRole is the role that a test binary which calls StartTap must play.
+// TapRole is the role that a test binary must play if it calls StartTap.
 var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: beTapBox}
 
-// Form is how a Kernel's traffic reaches the gateway.
+// Form is the form in which a Kernel's traffic reaches the gateway.
 type Form string
 
-// The forms. The last four have a TAP device: TAP is its own descriptor, and the others
-// are sockets that a relay joins it to.
+// The forms. The last four use a TAP device: TAP is its own descriptor, and the others are sockets
+// that a relay joins to the device.
 const (
 	TUN       Form = "tun"
 	TAP       Form = "tap"
@@ -38,7 +38,7 @@ const (
 	Stream    Form = "stream"
 )
 
-// Kind returns the kind of attachment that a form is of.
+// Kind returns the kind of attachment of a form.
 func (f Form) Kind() attachment.Kind {
 	if f == TUN {
 		return attachment.Tap
@@ -46,8 +46,8 @@ func (f Form) Kind() attachment.Kind {
 	return attachment.Ethernet
 }
 
-// Kernel is a process in a network namespace of its own, whose only way out is a TUN
-// or TAP device: a sandbox's network on the host's own kernel.
+// Kernel is a process in its own network namespace, whose only connection is a TUN or TAP device: a
+// sandbox's network on the host's own kernel.
 type Kernel struct {
 	cmd    *exec.Cmd
 	start  *net.UnixConn
@@ -60,9 +60,9 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 	return StartKernel(t, TUN, rootless, mtu, program...)
 }
 
-// StartKernel makes such a namespace, in a user namespace of its own as well if rootless
-// is set, and returns the gateway's end of its network. The program runs after Go. Where
-// it is /proc/self/exe, a role's arguments follow.
+// StartKernel creates such a namespace, in a user namespace of its own as well if rootless is set,
+// and returns the gateway's end of its network. The program starts when Go is called. If it is
+// /proc/self/exe, a role's arguments follow.
 func StartKernel(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
 	t.Helper()
 	device, k := startDevice(t, form, rootless, mtu, program...)
@@ -76,7 +76,7 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 	t.Helper()
 	hosttest.Need(t, hosttest.TUN)
 	if !rootless {
-		// Only root makes a network namespace without a user namespace.
+		// Only root can create a network namespace without a user namespace.
 		hosttest.Need(t, hosttest.Root)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -126,10 +126,10 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 	return link, k
 }
 
-// Go lets the program run.
+// Go starts the program.
 func (k *Kernel) Go() { k.start.Close() }
 
-// PID returns the process, which the program replaces.
+// PID returns the ID of the process that becomes the program.
 func (k *Kernel) PID() int { return k.cmd.Process.Pid }
 
 // Kill ends the program as kill -9 does.
@@ -139,13 +139,13 @@ func (k *Kernel) Kill() {
 	_ = k.cmd.Wait()
 }
 
-// Wait returns what the program wrote, when it has ended.
+// Wait waits for the program's end and returns its output.
 func (k *Kernel) Wait() (string, error) {
 	err := k.cmd.Wait()
 	return k.output.String(), err
 }
 
-// beTapBox makes the device, hands it over and becomes the program.
+// beTapBox creates the device, passes it on and becomes the program.
 func beTapBox() {
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)

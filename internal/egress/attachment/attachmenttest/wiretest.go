@@ -1,6 +1,6 @@
-// Package attachmenttest owns the far end of a link for tests and benchmarks: the
-// network of a sandbox without the sandbox, on the same stack and the same
-// kind of card as gVisor's kernel has.
+// Package attachmenttest owns the sandbox's end of an attachment for tests and benchmarks: the
+// network of a sandbox without the sandbox, with the network stack and link endpoint of gVisor's
+// kernel.
 package attachmenttest
 
 import (
@@ -36,7 +36,7 @@ type Box struct {
 	close func() error
 }
 
-// Open puts a network on a link's end, which is closed here.
+// Open starts a network on an attachment's end, and takes ownership of it.
 func Open(end *os.File) (*Box, error) {
 	fd, err := unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err := errors.Join(err, end.Close()); err != nil {
@@ -54,9 +54,9 @@ func Open(end *os.File) (*Box, error) {
 }
 
 func (b *Box) connect() error {
-	// A card that reads one packet at a time sees the link's end whenever it
-	// comes. One that reads several, which gVisor's kernel has, misses an end
-	// that comes while it is not asleep, and reads nothing for ever.
+	// An endpoint that reads one packet at a time always notices the end of the attachment. One
+	// that reads several, as gVisor's kernel does, misses an end that comes while it is not asleep,
+	// and then waits for ever.
 	card, err := fdbased.New(&fdbased.Options{
 		FDs: []int{b.fd}, MTU: egress.MTU, PacketDispatchMode: fdbased.Readv, ProcessorsPerChannel: 1,
 		RXChecksumOffload: true, TXChecksumOffload: true,
@@ -77,16 +77,15 @@ func (b *Box) connect() error {
 	return nil
 }
 
-// Close is the end of the sandbox. It may be called more than once.
+// Close ends the sandbox. It may be called more than once.
 func (b *Box) Close() error { return b.close() }
 
 func (b *Box) end() error {
 	b.stack.Close()
 	err := b.Hangup()
-	// The card reads until it sees the end, and must not read from whatever
-	// gets the same number next. It is waited for before the stack, which
-	// waits for it with its lock held: a late segment, for whose answer the
-	// lock is taken, would hold up both for ever.
+	// The endpoint reads until it sees the end, and must not read from another file that gets the
+	// same descriptor. It is waited for before the stack, whose Wait holds a lock: a late segment,
+	// whose answer needs the lock, would block both for ever.
 	if b.card != nil {
 		b.card.Wait()
 	}
@@ -94,11 +93,11 @@ func (b *Box) end() error {
 	return errors.Join(err, unix.Close(b.fd))
 }
 
-// Hangup ends the link as a kernel's death does, without closing it properly. Close
-// must still be called.
+// Hangup ends the attachment like the death of a kernel, without closing it properly. Close must
+// still be called.
 func (b *Box) Hangup() error { return unix.Shutdown(b.fd, unix.SHUT_RDWR) }
 
-// Segments is how many TCP segments have come.
+// Segments returns the number of received TCP segments.
 func (b *Box) Segments() uint64 { return b.stack.Stats().TCP.ValidSegmentsReceived.Value() }
 
 // Dial connects to an address.
@@ -106,7 +105,7 @@ func (b *Box) Dial(ctx context.Context, to netip.AddrPort) (*gonet.TCPConn, erro
 	return gonet.DialContextTCP(ctx, b.stack, full(to), ipv4.ProtocolNumber)
 }
 
-// DialUDP makes a socket that sends to an address.
+// DialUDP returns a socket that sends to an address.
 func (b *Box) DialUDP(to netip.AddrPort) (*gonet.UDPConn, error) {
 	remote := full(to)
 	return gonet.DialUDP(b.stack, nil, &remote, ipv4.ProtocolNumber)
