@@ -12,24 +12,11 @@ import (
 
 // execFigures measures programs in an existing sandbox.
 func execFigures(ctx context.Context, b *bench) (err error) {
-	client, err := b.local(ctx, "exec-local")
+	local, served, end, err := b.twoBoxes(ctx, "exec")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	srv, err := b.serve(ctx, b.crannog, "exec-serve")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, srv.close()) }()
-	local, err := client.Create(ctx, crannog.Ephemeral())
-	if err != nil {
-		return err
-	}
-	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	s, err := race(ctx, 2*b.n, reach(nameLocal, local), reach(nameServe, served))
 	if err != nil {
 		return err

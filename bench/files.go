@@ -22,24 +22,11 @@ const fileSize = 64 << 20
 // fileFigures transfers a file in and out, beside an HTTP server that does the same with a file on
 // the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
-	client, err := b.local(ctx, "files-local")
+	local, served, end, err := b.twoBoxes(ctx, "files")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	srv, err := b.serve(ctx, b.crannog, "files-serve")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, srv.close()) }()
-	local, err := client.Create(ctx, crannog.Ephemeral())
-	if err != nil {
-		return err
-	}
-	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	plain := httptest.NewServer(plainFiles(filepath.Join(b.dir, "plain")))
 	defer plain.Close()
 

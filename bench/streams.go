@@ -16,24 +16,11 @@ const streamSize = 256 << 20
 // streamFigures moves bytes through the standard input and output of a command,
 // beside the same command on the host behind two pipes.
 func streamFigures(ctx context.Context, b *bench) (err error) {
-	client, err := b.local(ctx, "streams-local")
+	local, served, end, err := b.twoBoxes(ctx, "streams")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	srv, err := b.serve(ctx, b.crannog, "streams-serve")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, srv.close()) }()
-	local, err := client.Create(ctx, crannog.Ephemeral())
-	if err != nil {
-		return err
-	}
-	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	for _, way := range []struct {
 		title   string
 		in, out int64

@@ -139,7 +139,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	d.keepRoom(ctx)
 	d.serverEntry(ctx, audit.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
-	d.Sessions = session.NewDesk(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
+	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}

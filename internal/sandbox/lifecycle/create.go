@@ -44,17 +44,11 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	ctx, done, err := s.operations.begin(ctx, r.ID)
+	ctx, release, err := s.operations.hold(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	defer done()
-	// A concurrent removal cancels ctx and then waits for this lock.
-	unlock, err := s.operations.locks.acquire(ctx, r.ID)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	defer unlock()
+	defer release()
 
 	if err := s.make(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err

@@ -124,16 +124,11 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
 	spec, config := s.planner.compose(&r, p)
-	ctx, done, err := s.operations.begin(ctx, r.ID)
+	ctx, release, err := s.operations.hold(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	defer done()
-	unlock, err := s.operations.locks.acquire(ctx, r.ID)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	defer unlock()
+	defer release()
 	if err := s.make(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err
 	}

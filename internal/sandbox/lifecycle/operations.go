@@ -77,6 +77,24 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 	}, nil
 }
 
+// hold is begin for a sandbox that is new here, with its lock held until the returned
+// function is called. A concurrent removal cancels the context and then waits for the lock.
+func (o *operations) hold(ctx context.Context, id string) (context.Context, func(), error) {
+	ctx, done, err := o.begin(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	unlock, err := o.locks.acquire(ctx, id)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return ctx, func() {
+		unlock()
+		done()
+	}, nil
+}
+
 // beginOnce is begin for a caller that may have begun already.
 func (o *operations) beginOnce(ctx context.Context, id string) (context.Context, func(), error) {
 	if o.underWay(id) {

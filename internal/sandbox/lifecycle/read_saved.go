@@ -30,16 +30,11 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
 	spec, config := s.planner.compose(&c, p)
-	ctx, done, err := s.operations.begin(ctx, c.ID)
+	ctx, release, err := s.operations.hold(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	defer done()
-	unlock, err := s.operations.locks.acquire(ctx, c.ID)
-	if err != nil {
-		return sandbox.Row{}, nil, err
-	}
-	defer unlock()
+	defer release()
 	began := time.Now()
 	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
 	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {

@@ -74,16 +74,11 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 // Adopt implements warmpool.Instances.
 func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error) {
 	s, began := w.s, time.Now()
-	ctx, done, err := s.operations.begin(ctx, r.ID)
+	ctx, release, err := s.operations.hold(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	defer done()
-	unlock, err := s.operations.locks.acquire(ctx, r.ID)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	defer unlock()
+	defer release()
 	if err := handOver(ctx); err != nil {
 		s.cut(r.ID) // nothing of the request may have reached it
 		return sandbox.Sandbox{}, err

@@ -118,7 +118,6 @@ var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap|checkpoint\.img|p
 // engineNamesIn lists the files whose code may use such a name, with the reason.
 var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
-	"internal/engine/jail/":                 "it lends its guest a listener",
 	"internal/server/":                      "it registers the engine",
 	"internal/engine/docker/docker.go":      "a daemon may have a runtime of that name",
 	"cmd/crannog-runtime/":                  "it is the engine's program",
