@@ -67,7 +67,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		}, nil},
 		"no groups":       {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
 		"forbids no line": {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-become-another"}, nil},
-		"a jail":          {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, nil, nil},
+		"a jail":          {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
 			"exec/", "boundary/", "cover/", "owners/", "namespaces/", "changes/", "link/", "memory/", "spares/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
