@@ -43,7 +43,7 @@ func TestKernelOf(t *testing.T) {
 	}
 }
 
-// What is not found while it runs is not said to hold nothing when it is paused.
+// If a process was not found while it ran, it is not reported as using no memory when paused.
 func TestPausedMustBeFoundFirst(t *testing.T) {
 	state := t.TempDir()
 	box := filepath.Join(state, "run", "abc")

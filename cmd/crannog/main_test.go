@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret,
 		},
 		RequireUniqueNames: true,
 	})

@@ -122,7 +122,7 @@ func (a *app) root() *cobra.Command {
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
 		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
 	a.add(root, "manage", a.auditCommand())
-	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.enginesCommand(), imageVerbs{a}.command(), a.keyCommand(), a.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
+	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.enginesCommand(), imageVerbs{a}.command(), templateVerbs{a}.command(), a.keyCommand(), a.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
 	groups(root)
 	strictArgs(root)

@@ -33,6 +33,10 @@ func (d *Server) surfaces() *surfaces {
 	o := d.options
 	var images v1.Images
 	var transfer v1.ImageTransfer
+	var builds v1.Builds
+	if d.builds != nil {
+		builds = d.builds
+	}
 	if o.Library != nil { // a nil pointer in an interface would not equal nil
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
@@ -43,7 +47,7 @@ func (d *Server) surfaces() *surfaces {
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
-			Images: images, ImageTransfer: transfer,
+			Images: images, ImageTransfer: transfer, Builds: builds,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,

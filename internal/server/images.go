@@ -11,7 +11,11 @@ import (
 )
 
 // images adapts snapshot.Images to the types of package sandbox.
-type images struct{ *snapshot.Images }
+type images struct {
+	*snapshot.Images
+	// hostFiles are copies of files that saved memory refers to.
+	hostFiles *hostfiles.Store
+}
 
 // openImages opens the saved states of earlier processes.
 func (d *Server) openImages() error {
@@ -27,8 +31,8 @@ func (d *Server) openImages() error {
 	if err != nil {
 		return err
 	}
-	d.images = &images{dir}
-	d.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
+	d.images = &images{Images: dir}
+	d.images.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
 	return err
 }
 

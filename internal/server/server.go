@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/flows"
 	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/build"
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/egress/secrets"
@@ -31,7 +32,6 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server/connlimit"
-	"github.com/crannog/crannog/internal/state/hostfiles"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
@@ -99,13 +99,12 @@ type Server struct {
 	tap        *observe.Tap
 	gateway    *egressGateway
 	images     *images
-	// hostFiles are copies of files that saved memory refers to.
-	hostFiles *hostfiles.Store
-	kept      *retained.Store
-	lock      *os.File // nil unless opened for a server
-	local     net.Listener
-	guarded   *connlimit.Guard // set while serving
-	roomy     func()           // ends restoring the reserved disk space
+	builds     *build.Service // nil without a library
+	kept       *retained.Store
+	lock       *os.File // nil unless opened for a server
+	local      net.Listener
+	guarded    *connlimit.Guard // set while serving
+	roomy      func()           // ends restoring the reserved disk space
 }
 
 // Open assembles a Server and reconciles the store with the engines. Close ends it.
@@ -119,7 +118,11 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
 	}
-	d := &Server{options: o, Engines: o.Engines}
+	d := &Server{Engines: o.Engines}
+	if o.Library != nil {
+		o.Templates = build.NewRoots(o.Templates)
+	}
+	d.options = o
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close(ctx))
@@ -139,7 +142,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	d.keepRoom(ctx)
 	d.serverEntry(ctx, audit.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
-	d.Sessions = session.NewDesk(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
+	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}
@@ -153,6 +156,9 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.openBuilds(ctx); err != nil {
 		return nil, err
 	}
 	if r := d.Report; !r.Empty() {
@@ -178,7 +184,7 @@ func (d *Server) openService() error {
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
-		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
+		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
 		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,

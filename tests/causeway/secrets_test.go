@@ -182,8 +182,8 @@ print(status(a), leaks(a), 'you' in a)
 	}
 	b.wants(got[len(got)-1:], "502 False False")
 	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 300 --compressed https://api.s2.test/$p; done; curl -sS -m 300 -D - -o /dev/null https://api.s2.test/header")
-	// A stream is not held up by a beginning that any text may have: of what arrives byte by byte
-	// the first five pass.
+	// A stream is not held up by a beginning that any text may have: if text arrives byte by byte,
+	// the first five bytes pass.
 	masked := strings.Count(out, "[redacted:S2]") + strings.Count(out, strings.Repeat("*", len(canary)-5))
 	if masked < 5 || contains(out, canary[:6]) {
 		t.Errorf("masked: %s", out)

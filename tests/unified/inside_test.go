@@ -27,8 +27,8 @@ const (
 // firstArg is the kernel's argument to the first process.
 const firstArg = "unified-machine"
 
-// runnerArg0 is the process that runs the steps. The first process reaps, as
-// in every machine.
+// runnerArg0 names the process that runs the steps. The first process only reaps
+// others, as in every machine.
 const runnerArg0 = "unified-runner"
 
 // first is the first process of the machine. It never returns, because the kernel would panic.
@@ -39,7 +39,7 @@ func first() {
 		fmt.Println("runner:", err)
 	}
 	unix.Sync()
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // the emulator ends in its place
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // the emulator exits instead of restarting
 	select {}
 }
 

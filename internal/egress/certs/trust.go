@@ -72,6 +72,9 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
+// OtherBundles are where links to the bundle are made in a sandbox.
+func OtherBundles() []string { return slices.Clone(otherBundles) }
+
 // A Bundle holds the public roots, which every sandbox gets for connections that are not decrypted.
 // Reading one takes milliseconds, so it is read once and not for each sandbox. It is immutable and
 // can be shared.

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Rules about what comes out of a sandbox. Whatever a document says, links that lead out, setuid
+// Rules about exports from a sandbox. Whatever a document says, links that lead out, setuid
 // files and devices stay inside.
 const (
 	RuleExport    = "filesystem.export.do"
@@ -16,7 +16,7 @@ const (
 	RuleOnly      = "filesystem.export.only"
 )
 
-// exports combines the layers' settings about what comes out.
+// exports combines the layers' settings about exports.
 type exports struct {
 	do, deletions setting
 	// only has one entry for each layer that narrows it: the globs of a lower layer need not lie
@@ -58,7 +58,7 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, may come out at all. If no layer lists
+// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer lists
 // paths, all may.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {
@@ -69,7 +69,7 @@ func (p *Policy) Takes(path string) bool {
 	return true
 }
 
-// Export decides about files that are to come out. Deletions are decided separately, if there are
+// Export decides about files to be exported. Deletions are decided separately, if there are
 // any, and the stricter answer applies.
 func (p *Policy) Export(deletions bool) egress.Decision {
 	s, rule := p.export.do, RuleExport
@@ -87,7 +87,7 @@ func (p *Policy) Export(deletions bool) egress.Decision {
 	return d
 }
 
-// ExplainExport decides about one file that is to come out, or to be removed outside too, and
+// ExplainExport decides about one file that is to be exported, or to be removed outside too, and
 // returns the steps.
 func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []Step) {
 	var steps []Step
@@ -132,7 +132,7 @@ func (c *checker) export(e *Export) {
 	}
 }
 
-// Artifacts is the document of --artifact: nothing else comes out.
+// Artifacts is the document of --artifact: nothing else is exported.
 func Artifacts(globs ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "artifacts", Filesystem: Filesystem{Export: Export{Only: globs}}}
 	return d, d.check(nil)

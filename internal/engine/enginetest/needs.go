@@ -16,8 +16,9 @@ type needs struct {
 	// programs of a Linux image are run. That takes an image that has any, and a
 	// boundary: without one they would do to this machine what they are to do to a sandbox.
 	programs bool
-	// shared is set for rules of sandboxes whose kernel is the host's.
-	shared bool
+	// shared is set for rules of sandboxes whose kernel is the host's, and own for rules of
+	// those that have another.
+	shared, own bool
 	// ownRoot is an engine with engine.Info.OwnRoot that starts from a view of the host.
 	ownRoot bool
 	// config names a field of Config that must be set.
@@ -41,12 +42,12 @@ var needed = []struct {
 	{"owners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
 	{"imageowners/", needs{programs: true, ownRoot: true}},
 	{"imageowners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
-	{"namespaces/", needs{programs: true}},
+	{"namespaces/", needs{programs: true, own: true}},
 	{"changes/", needs{programs: true}},
 
 	{"limits/memory-ends-the-box-and-says-so", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 	{"limits/programs-see-the-memory-limit", needs{programs: true, shows: limits(engine.LimitMemory)}},
-	{"limits/closed-connections-are-forgotten", needs{programs: true}},
+	{"limits/closed-connections-are-forgotten", needs{programs: true, own: true}},
 	{"limits/disk-is-full-at-the-limit", needs{programs: true, enforces: limits(engine.LimitDisk)}},
 	{"limits/files-are-bounded", needs{programs: true, enforces: limits(engine.LimitInodes)}},
 	{"limits/processes-are-bounded", needs{programs: true, enforces: limits(engine.LimitPIDs)}},
@@ -129,7 +130,7 @@ func (r rule) needs() (all needs) {
 		all.enforces = append(all.enforces, n.needs.enforces...)
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
-		all.shared = all.shared || n.needs.shared
+		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
@@ -160,6 +161,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.egress != "" && !slices.Contains(info.Egress, n.egress) {
 		list = append(list, fmt.Sprintf("an egress of the kind %s", n.egress))
+	}
+	if n.own && sharesKernel(info) {
+		list = append(list, "a kernel of the sandbox's own")
 	}
 	if n.shared && !sharesKernel(info) {
 		list = append(list, "a boundary of the kind shared-kernel")

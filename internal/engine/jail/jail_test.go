@@ -96,9 +96,6 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 
 // inherent are rules of sandboxes with a kernel of their own.
 var inherent = map[string]string{
-	"namespaces/of-ones-own":                       "namespaces of one's own open the host's kernel to attacks, so none can be made",
-	"namespaces/bubblewrap":                        "it needs namespaces of its own",
-	"limits/closed-connections-are-forgotten":      "Linux remembers them for a minute",
 	"cover/read-only-moves-with-a-directory-above": "a directory of the host is moved by copying, which a mount in it stops",
 	"owners/the-workspace-is-the-users":            "the kernel maps owners one to one: files of third users stay theirs",
 	"owners/permissions-hold-inside":               "as above",
@@ -140,8 +137,5 @@ var oneUser = map[string]string{
 	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
 	"exec/writable-places":                         "the template's files are the user's as well",
 	"exec/root-on-request":                         "there is no root inside",
-	"namespaces/of-ones-own":                       inherent["namespaces/of-ones-own"],
-	"namespaces/bubblewrap":                        inherent["namespaces/bubblewrap"],
-	"limits/closed-connections-are-forgotten":      inherent["limits/closed-connections-are-forgotten"],
 	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],
 }

@@ -37,6 +37,7 @@ type Deps struct {
 	// Images lists the machine's images, and Transfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
+	Builds        Builds // may be nil
 	Pruner        Pruner
 	Queue         Queue
 	Engines       *engine.Registry
@@ -88,6 +89,7 @@ func resources(d Deps) []resource {
 		&stateHandlers{d.States, d.Log},
 		&snapshotHandlers{d.Snapshots},
 		&imageHandlers{d.Images, d.ImageTransfer, d.Log},
+		&buildHandlers{d.Builds, d.Log},
 		&changeHandlers{d.Changes, d.Provenance, d.Log},
 		&secretHandlers{d.Secrets},
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},

@@ -60,6 +60,7 @@ type Library struct {
 	names    *names
 	registry *registry.Client
 	inUse    atomic.Pointer[InUse]
+	keep     atomic.Pointer[func() (map[v1.Hash]bool, error)]
 }
 
 // InUse returns the paths on this host that sandboxes and snapshots need.
@@ -163,7 +164,7 @@ type Image struct {
 	Name     string
 	Digest   v1.Hash // of the manifest
 	Resolved v1.Hash // digest that the name led to: the image, or an index
-	Source   string  // the registry that it came from, or "file"
+	Source   string  // the registry that it came from, "file" or "build"
 	Added    time.Time
 	Created  time.Time
 	Platform string
@@ -220,7 +221,7 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 			return Image{}, err
 		}
 	}
-	e.Added = time.Now().UTC().Round(0)
+	e.Added = now()
 	if err := l.step("name"); err != nil {
 		return Image{}, err
 	}
@@ -229,6 +230,8 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 	}
 	return l.describe(e)
 }
+
+func now() time.Time { return time.Now().UTC().Round(0) }
 
 // own reports whether an image is for this machine.
 func own(img manifest.Image) bool {

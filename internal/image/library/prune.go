@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -72,6 +73,13 @@ func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) 
 		}
 		done.Roots++
 		done.Bytes += r.Bytes
+	}
+	if keep := l.keep.Load(); keep != nil {
+		more, err := (*keep)()
+		if err != nil {
+			return done, errors.Join(append(errs, err)...)
+		}
+		maps.Copy(needBlobs, more)
 	}
 	have, err := l.blobs.List()
 	if err != nil {

@@ -38,6 +38,17 @@ var usual = []struct {
 
 // furnish adds to an unpacked image what a sandbox needs in its root.
 func furnish(t *layer.Tree, workingDir string) error {
+	if err := places(t, workingDir); err != nil {
+		return err
+	}
+	if err := t.Own("home/user", sandboxUser, sandboxUser); err != nil {
+		return err
+	}
+	return accounts(t)
+}
+
+// places makes the directories and files that a sandbox is shown something in.
+func places(t *layer.Tree, workingDir string) error {
 	for _, dir := range own {
 		if err := t.MakeOwn(dir, 0o755); err != nil {
 			return fmt.Errorf("/%s: %w", dir, err)
@@ -47,9 +58,6 @@ func furnish(t *layer.Tree, workingDir string) error {
 		if err := t.MakeUsual(dir.name, dir.mode); err != nil {
 			return fmt.Errorf("/%s: %w", dir.name, err)
 		}
-	}
-	if err := t.Own("home/user", sandboxUser, sandboxUser); err != nil {
-		return err
 	}
 	if dir := strings.TrimPrefix(path.Clean("/"+workingDir), "/"); dir != "" {
 		// An image may name one that it does not have. If a file is in the way, the first command
@@ -73,5 +81,5 @@ func furnish(t *layer.Tree, workingDir string) error {
 			return err
 		}
 	}
-	return accounts(t)
+	return nil
 }

@@ -24,6 +24,7 @@ var Folders = []Folder{
 	{"internal/store", "the database behind the ports of sandboxes, keys, secrets, approvals and sessions"},
 	{"internal/frontend", "the HTTP interfaces: v1, e2b, console, ingress"},
 	{"internal/integration", "agent programs and MCP clients on this machine"},
+	{"internal/build", "builds of images from Dockerfiles"},
 	{"internal/image", "what a sandbox starts from"},
 	{"internal/sandbox", "the rules of a sandbox's life"},
 	{"internal/engine", "the engine contract and the engines"},

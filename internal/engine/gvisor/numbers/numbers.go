@@ -32,6 +32,19 @@ const firstMade = 1 << 40
 // knew nothing of this, and keeps its numbers.
 const mostBefore = 1024
 
+// The numbers of those files are of a copy's host files as well, and an archive of the
+// sandbox would take two files with one number for two names of one file. So how many
+// there were is kept in where numbers begin, and none of those is given to a copy.
+const beforeShift = 24
+
+// before returns how many files were made before numbers began at firstMade.
+func before(last uint64) uint64 {
+	if last < firstMade {
+		return 0
+	}
+	return min((last-firstMade)>>beforeShift, mostBefore)
+}
+
 // device is the minor number of both layers, plus one; 0 is not known yet, and apart
 // that they are not one.
 var device atomic.Uint64
@@ -81,7 +94,7 @@ func begin(t *sentry.Task) {
 	}
 	fs := *at[unsafe.Pointer](*at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode), made.fs)
 	last := at[atomicbitops.Uint64](fs, made.last)
-	if n := last.Load(); n < firstMade && (n > mostBefore || !last.CompareAndSwap(n, firstMade)) {
+	if n := last.Load(); n < firstMade && (n > mostBefore || !last.CompareAndSwap(n, firstMade+n<<beforeShift)) {
 		if n > mostBefore {
 			device.Store(apart)
 		}
@@ -126,6 +139,9 @@ func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content
 	stat, err := k.VFS().StatAt(ctx, auth.NewRootCredentials(k.RootUserNamespace()),
 		&vfs.PathOperation{Root: lower[0], Start: lower[0]}, &vfs.StatOptions{Mask: mask})
 	if err != nil || stat.Mask&mask != mask || stat.Mode&linux.S_IFMT == linux.S_IFDIR || content && stat.Nlink > 1 {
+		return
+	}
+	if stat.Ino <= before(at[atomicbitops.Uint64](fs, made.last).Load()) {
 		return
 	}
 	atomic.StoreUint64(number, stat.Ino)

@@ -80,7 +80,7 @@ type Registry struct {
 }
 
 // NewRegistry returns a Registry.
-func NewDesk(o Options) *Registry { return &Registry{o: o} }
+func NewRegistry(o Options) *Registry { return &Registry{o: o} }
 
 // OnEnd sets the function that is called for each session that ends, to close its streams.
 func (d *Registry) OnEnd(ended func(id string)) {

@@ -56,7 +56,7 @@ func open(t *testing.T, dir string) *registry {
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	d := &registry{t: t, dir: dir, book: &book{}}
-	d.Registry = session.NewDesk(session.Options{Store: st, Record: d.book, Log: slog.New(slog.DiscardHandler)})
+	d.Registry = session.NewRegistry(session.Options{Store: st, Record: d.book, Log: slog.New(slog.DiscardHandler)})
 	d.OnEnd(func(id string) { d.ended = append(d.ended, id) })
 	return d
 }

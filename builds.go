@@ -1,0 +1,104 @@
+package crannog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/crannog/crannog/api"
+)
+
+// buildPiece is how much of a context one request sends.
+const buildPiece = 512 << 10
+
+// Build builds an image from a Dockerfile. source writes the context as a tar, or is nil.
+// created and progress may be nil. When ctx ends, the build is canceled.
+func (c *Client) Build(ctx context.Context, req api.CreateBuild, source func(io.Writer) error, created func(api.Build), progress func(api.BuildEvent)) (api.Image, error) {
+	var b api.Build
+	if err := c.call(ctx, http.MethodPost, "/builds", req, &b); err != nil {
+		return api.Image{}, err
+	}
+	if created != nil {
+		created(b)
+	}
+	path := "/builds/" + url.PathEscape(b.ID)
+	if source != nil {
+		if err := c.sendContext(ctx, path, source); err != nil {
+			// Nothing of it is needed any more.
+			return api.Image{}, errors.Join(err, c.call(context.WithoutCancel(ctx), http.MethodDelete, path, nil, nil))
+		}
+	}
+	return c.runBuild(ctx, path, progress)
+}
+
+// sendContext sends what source writes, piece by piece.
+func (c *Client) sendContext(ctx context.Context, path string, source func(io.Writer) error) error {
+	r, w := io.Pipe()
+	defer r.Close()
+	go func() { w.CloseWithError(source(w)) }()
+	piece := make([]byte, buildPiece)
+	for offset := int64(0); ; {
+		n, err := io.ReadFull(r, piece)
+		if n > 0 {
+			if err := c.call(ctx, http.MethodPut, path+"/context", api.BuildContext{Offset: offset, Data: piece[:n]}, nil); err != nil {
+				return err
+			}
+			offset += int64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (c *Client) runBuild(ctx context.Context, path string, progress func(api.BuildEvent)) (api.Image, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+api.Prefix+path+"/run", bytes.NewReader(nil))
+	if err != nil {
+		return api.Image{}, fmt.Errorf("crannog: %w", err)
+	}
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return api.Image{}, unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return api.Image{}, answerError(resp)
+	}
+	for lines := json.NewDecoder(resp.Body); ; {
+		var e api.BuildEvent
+		if err := lines.Decode(&e); err != nil {
+			return api.Image{}, unreachable(fmt.Errorf("the build broke off: %w", errors.Join(err, ctx.Err())))
+		}
+		switch {
+		case e.Problem != nil:
+			return api.Image{}, &Error{Kind: e.Problem.Kind, Code: e.Problem.Code, Message: e.Problem.Detail, Hint: e.Problem.Hint}
+		case e.Finished && e.Image != nil:
+			return *e.Image, nil
+		case progress != nil:
+			progress(e)
+		}
+	}
+}
+
+// Builds lists the builds that the server remembers, the newest first.
+func (c *Client) Builds(ctx context.Context) ([]api.Build, error) {
+	var out api.BuildList
+	err := c.call(ctx, http.MethodGet, "/builds", nil, &out)
+	return out.Builds, err
+}
+
+// CancelBuild ends a build.
+func (c *Client) CancelBuild(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/builds/"+url.PathEscape(id), nil, nil)
+}

@@ -1,0 +1,267 @@
+// Package build owns builds of images from Dockerfiles: their requests, contexts and
+// records, and that nothing of one outlives it but its image and its cache.
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/build/dockerfile"
+	"github.com/crannog/crannog/internal/build/solve"
+	"github.com/crannog/crannog/internal/build/stepcache"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+// Sandboxes run the commands of builds.
+type Sandboxes interface {
+	// Runner returns what runs the commands of one build, as its caller and under its
+	// policy.
+	Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner
+	// Clean removes sandboxes that a build of a process that died has left.
+	Clean(ctx context.Context, id string) error
+}
+
+// Request is what to build.
+type Request struct {
+	Tag        string // name of the image
+	Dockerfile []byte
+	Target     string
+	Platform   string
+	Args       map[string]string
+	Secrets    map[string][]byte
+	NoCache    bool
+	Epoch      time.Time // SOURCE_DATE_EPOCH; zero is none
+	Push       bool
+	Access     sandbox.Access
+	Limits     sandbox.Limits
+}
+
+// Options say where builds are kept and with what they work.
+type Options struct {
+	Dir       string
+	Library   *library.Library
+	Sandboxes Sandboxes
+	Audit     *auditlog.Log
+	Log       *slog.Logger
+}
+
+// Service builds images. It is safe for concurrent use.
+type Service struct {
+	o       Options
+	cache   *stepcache.Cache
+	records *records
+	self    sandbox.Process
+	mu      sync.Mutex
+	live    map[string]*live
+}
+
+// live is a build of this process.
+type live struct {
+	who    sandbox.Principal
+	req    Request
+	plan   *dockerfile.Plan
+	warn   []dockerfile.Warning
+	upload sync.Mutex
+	cancel context.CancelCauseFunc // nil until it runs
+}
+
+// Open opens the builds of a state directory. Those of processes that died are marked as
+// failed, and what they left is removed.
+func Open(ctx context.Context, o Options) (*Service, error) {
+	s := &Service{o: o, live: map[string]*live{}}
+	var err error
+	if s.self, err = sandbox.ThisProcess(); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"work", "mounts", "records"} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("builds: %w", err)
+		}
+	}
+	if s.cache, err = stepcache.Open(filepath.Join(o.Dir, "cache")); err != nil {
+		return nil, err
+	}
+	s.records = &records{filepath.Join(o.Dir, "records")}
+	o.Library.KeepBlobs(s.cache.Blobs)
+	return s, s.repair(ctx)
+}
+
+// repair ends what processes that died have left.
+func (s *Service) repair(ctx context.Context) error {
+	all, err := s.records.list()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	known := map[string]bool{}
+	for _, r := range all {
+		if !r.ended() && !r.Process.Alive() {
+			r.end(fault.New(fault.Unavailable, "build_interrupted", "the process that built it has ended"))
+			errs = append(errs, s.o.Sandboxes.Clean(ctx, r.ID), s.records.put(r))
+		}
+		known[r.ID] = !r.ended()
+	}
+	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "work"))
+	errs = append(errs, err)
+	for _, e := range entries {
+		if !known[e.Name()] {
+			errs = append(errs, layer.RemoveTree(filepath.Join(s.o.Dir, "work", e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) work(id string) string { return filepath.Join(s.o.Dir, "work", id) }
+
+// maxLive bounds the builds of one process that wait for their context or run.
+const maxLive = 32
+
+// Create begins a build, whose context is uploaded next.
+func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) (Record, []dockerfile.Warning, error) {
+	if err := who.Check(); err != nil {
+		return Record{}, nil, err
+	}
+	if req.Push && !who.OnHost() {
+		return Record{}, nil, fault.New(fault.Denied, "local_only", "only a local caller may push: it uses this user's credentials")
+	}
+	if _, err := registry.Parse(req.Tag); err != nil {
+		return Record{}, nil, err
+	}
+	file, err := dockerfile.Parse(req.Dockerfile)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	platform, err := manifest.ParsePlatform(req.Platform)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	if platform.Architecture != manifest.Host().Architecture {
+		return Record{}, nil, fault.Newf(fault.Unsupported, manifest.CodePlatform, "an image for %s cannot be built on this machine, which is %s", platform.String(), manifest.Host().String())
+	}
+	plan, err := file.Plan(dockerfile.Options{Target: req.Target, Args: req.Args, Platform: platform.String()})
+	if err != nil {
+		return Record{}, nil, err
+	}
+	s.dropStale()
+	r := Record{ID: ids.New("d"), Owner: who.KeyID, Tag: req.Tag, State: Waiting, Created: time.Now().UTC().Round(0), Process: s.self}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.live) >= maxLive {
+		return Record{}, nil, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait for their context, which is the most", maxLive)
+	}
+	if err := s.records.put(r); err != nil {
+		return Record{}, nil, err
+	}
+	if err := os.Mkdir(s.work(r.ID), 0o700); err != nil {
+		return Record{}, nil, err
+	}
+	s.live[r.ID] = &live{who: who, req: req, plan: plan, warn: file.Warnings}
+	return r, file.Warnings, nil
+}
+
+// waitForContext is how long a build waits to be run.
+const waitForContext = time.Hour
+
+// dropStale fails builds whose client never ran them.
+func (s *Service) dropStale() {
+	all, err := s.records.list()
+	if err != nil {
+		return
+	}
+	for _, r := range all {
+		if r.State == Waiting && time.Since(r.Created) > waitForContext && r.Process == s.self {
+			s.drop(r, fault.New(fault.Timeout, "build_abandoned", "its context never came"))
+		}
+	}
+}
+
+// drop ends a build and removes all of it but its image; nil is success.
+func (s *Service) drop(r Record, why error) {
+	s.mu.Lock()
+	delete(s.live, r.ID)
+	s.mu.Unlock()
+	r.end(why)
+	if err := errors.Join(s.records.put(r), layer.RemoveTree(s.work(r.ID))); err != nil {
+		s.o.Log.Warn("a build left something behind", "build", r.ID, "err", err)
+	}
+}
+
+// find returns a build of this process that the caller may change.
+func (s *Service) find(who sandbox.Principal, id string) (*live, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.live[id]
+	if l == nil || !who.Local && l.who.KeyID != who.KeyID {
+		return nil, unknown(id)
+	}
+	return l, nil
+}
+
+func unknown(id string) error {
+	return fault.Newf(fault.NotFound, "build_not_found", "there is no build %.50q", id)
+}
+
+// Upload appends a piece of the context, a tar. A piece that is sent twice is written once.
+func (s *Service) Upload(_ context.Context, who sandbox.Principal, id string, offset int64, data []byte) error {
+	l, err := s.find(who, id)
+	if err != nil {
+		return err
+	}
+	l.upload.Lock()
+	defer l.upload.Unlock()
+	if l.cancel != nil {
+		return fault.New(fault.Conflict, "build_running", "the build runs already")
+	}
+	f, err := os.OpenFile(filepath.Join(s.work(id), "context.tar"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if offset != info.Size() {
+		if offset+int64(len(data)) == info.Size() {
+			return nil
+		}
+		return fault.Newf(fault.Conflict, "build_offset", "the context has %d bytes, and the piece begins at %d", info.Size(), offset)
+	}
+	_, err = f.WriteAt(data, offset)
+	return errors.Join(err, f.Close())
+}
+
+// Cancel ends a build.
+func (s *Service) Cancel(_ context.Context, who sandbox.Principal, id string) error {
+	l, err := s.find(who, id)
+	if err != nil {
+		return err
+	}
+	canceled := fault.New(fault.Canceled, "build_canceled", "the build was canceled")
+	l.upload.Lock()
+	cancel := l.cancel
+	l.upload.Unlock()
+	if cancel != nil {
+		cancel(canceled)
+		return nil
+	}
+	r, err := s.records.get(id)
+	if err != nil {
+		return err
+	}
+	s.drop(r, canceled)
+	return nil
+}

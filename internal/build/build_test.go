@@ -1,0 +1,338 @@
+package build_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/build"
+	"github.com/crannog/crannog/internal/build/buildcontext"
+	"github.com/crannog/crannog/internal/build/solve"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+var local = sandbox.Principal{Local: true}
+
+// sandboxes stands for those of a service: a command "write NAME TEXT" changes a file, "fail"
+// ends with 3, and "wait" runs until it is canceled.
+type sandboxes struct {
+	mu      sync.Mutex
+	ran     []solve.Command
+	cleaned []string
+	waits   chan struct{}
+}
+
+func (s *sandboxes) Runner(sandbox.Principal, string, sandbox.Access, sandbox.Limits) solve.Runner {
+	return s
+}
+
+func (s *sandboxes) Clean(_ context.Context, id string) error {
+	s.cleaned = append(s.cleaned, id)
+	return nil
+}
+
+func (s *sandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
+	s.mu.Lock()
+	s.ran = append(s.ran, c)
+	s.mu.Unlock()
+	switch c.Args[0] {
+	case "fail":
+		return 3, nil
+	case "wait":
+		close(s.waits)
+		<-ctx.Done()
+		return 0, context.Cause(ctx)
+	case "write":
+		w := tar.NewWriter(c.Changes)
+		if err := w.WriteHeader(&tar.Header{Name: "./" + c.Args[1], Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(c.Args[2])), ModTime: time.Now()}); err != nil {
+			return 0, err
+		}
+		if _, err := io.WriteString(w, c.Args[2]); err != nil {
+			return 0, err
+		}
+		return 0, w.Close()
+	}
+	return 0, errors.New("an unknown command")
+}
+
+type rig struct {
+	*build.Service
+	dir     string
+	boxes   *sandboxes
+	library *library.Library
+	audit   *audittest.Record
+}
+
+func open(t *testing.T, dir string) *rig {
+	t.Helper()
+	l, err := library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: "/bin/true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Record{}}
+	r.Service, err = build.Open(t.Context(), build.Options{
+		Dir: r.dir, Library: l, Sandboxes: r.boxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// left lists what builds have left in their directory of work.
+func (r *rig) left(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.dir, "work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func (r *rig) build(t *testing.T, req build.Request, files map[string]string) (library.Image, error) {
+	t.Helper()
+	record, _, err := r.Create(t.Context(), local, req)
+	if err != nil {
+		return library.Image{}, err
+	}
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	ignore, err := buildcontext.ParseIgnore(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := buildcontext.Pack(t.Context(), root, ignore, &b); err != nil {
+		t.Fatal(err)
+	}
+	// A piece that is sent again is taken once; one that leaves a gap is refused.
+	data := b.Bytes()
+	half := len(data) / 2
+	for _, piece := range [][2]int{{0, half}, {0, half}, {half, len(data)}} {
+		if err := r.Upload(t.Context(), local, record.ID, int64(piece[0]), data[piece[0]:piece[1]]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Upload(t.Context(), local, record.ID, int64(len(data)+1), []byte("x")); fault.CodeOf(err) != "build_offset" {
+		t.Errorf("a gap: %v", err)
+	}
+	return r.Run(t.Context(), local, record.ID, func(solve.Event) {})
+}
+
+const simple = "FROM scratch\nCOPY f /f\nENV A=b\nWORKDIR /w\nRUN [\"write\", \"made\", \"text\"]\nCMD [\"/f\"]\n"
+
+func TestWhatIsBuiltIsCachedByItsInputs(t *testing.T) {
+	r := open(t, t.TempDir())
+	files := map[string]string{"f": "content"}
+	first, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(simple)}, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := first.Config; len(first.Layers) != 3 || c.WorkingDir != "/w" || c.Cmd[0] != "/f" || first.Root == nil {
+		t.Errorf("built %+v", first)
+	}
+	for name, want := range map[string]string{"f": "content", "made": "text"} {
+		if got, err := os.ReadFile(filepath.Join(first.Root.Tree(), name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	again, err := r.build(t, build.Request{Tag: "app:2", Dockerfile: []byte(simple)}, files)
+	if err != nil || again.Digest != first.Digest || len(r.boxes.ran) != 1 {
+		t.Errorf("again: %v, %d commands, %v", again.Digest, len(r.boxes.ran), err)
+	}
+	// Another label changes nothing of the files, another variable may.
+	for change, ran := range map[string]int{"ENV A=b\nLABEL x=y": 0, "ENV A=c": 1} {
+		before := len(r.boxes.ran)
+		if _, err := r.build(t, build.Request{Tag: "app:3", Dockerfile: []byte(strings.Replace(simple, "ENV A=b", change, 1))}, files); err != nil || len(r.boxes.ran)-before != ran {
+			t.Errorf("%q: %d commands, %v", change, len(r.boxes.ran)-before, err)
+		}
+	}
+	before := len(r.boxes.ran)
+	if _, err := r.build(t, build.Request{Tag: "app:4", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.boxes.ran) != before+1 {
+		t.Errorf("another file: %d commands, %v", len(r.boxes.ran)-before, err)
+	}
+	if _, err := r.build(t, build.Request{Tag: "app:5", Dockerfile: []byte(simple), NoCache: true}, files); err != nil || len(r.boxes.ran) != before+2 {
+		t.Errorf("without the cache: %d commands, %v", len(r.boxes.ran)-before, err)
+	}
+	// Pruning keeps what the cache names.
+	if _, err := r.library.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before = len(r.boxes.ran)
+	if _, err := r.build(t, build.Request{Tag: "app:6", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.boxes.ran) != before {
+		t.Errorf("after pruning: %d commands, %v", len(r.boxes.ran)-before, err)
+	}
+	if n := r.left(t); n != 0 {
+		t.Errorf("%d builds left something", n)
+	}
+}
+
+func TestTheSameInputsGiveTheSameDigest(t *testing.T) {
+	var digests []string
+	for range 2 {
+		r := open(t, t.TempDir())
+		img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(simple), Epoch: time.Unix(1_000_000_000, 0)}, map[string]string{"f": "content"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, img.Digest.String())
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("digests %q", digests)
+	}
+}
+
+func TestSecretsAreInNoLayer(t *testing.T) {
+	const secret = "a-secret-of-the-test"
+	r := open(t, t.TempDir())
+	text := "FROM scratch\nRUN --mount=type=secret,id=one,required=true --mount=type=secret,id=two,env=TWO [\"write\", \"run/secrets/one\", \"" + secret + "\"]\n"
+	if _, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, nil); fault.CodeOf(err) != "build_secret_missing" {
+		t.Errorf("without the secret: %v", err)
+	}
+	img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text), Secrets: map[string][]byte{"one": []byte(secret), "two": []byte("x")}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(img.Layers) != 0 {
+		t.Errorf("the image has %d layers", len(img.Layers))
+	}
+	c := r.boxes.ran[len(r.boxes.ran)-1]
+	if len(c.Binds) != 1 || c.Binds[0].Target != "/run/secrets/one" || c.Env["TWO"] != "x" {
+		t.Errorf("the command had %+v and %v", c.Binds, c.Env)
+	}
+	entries, err := json.Marshal(r.audit.Entries())
+	if err != nil || bytes.Contains(entries, []byte(secret)) || !bytes.Contains(entries, []byte("image.build")) {
+		t.Errorf("the audit log has %s, %v", entries, err)
+	}
+	err = filepath.WalkDir(r.dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(secret)) {
+			t.Errorf("%s has the secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACanceledBuildLeavesNothing(t *testing.T) {
+	r := open(t, t.TempDir())
+	record, _, err := r.Create(t.Context(), local, build.Request{Tag: "app:1", Dockerfile: []byte("FROM scratch\nRUN [\"wait\"]\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-r.boxes.waits
+		if err := r.Cancel(context.WithoutCancel(t.Context()), local, record.ID); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := r.Run(t.Context(), local, record.ID, func(solve.Event) {}); fault.KindOf(err) != fault.Canceled {
+		t.Errorf("it ended with %v", err)
+	}
+	if got, err := r.Get(local, record.ID); err != nil || got.State != build.Canceled || r.left(t) != 0 {
+		t.Errorf("it is %s, %v, and %d are left", got.State, err, r.left(t))
+	}
+	if _, err := r.Run(t.Context(), local, record.ID, func(solve.Event) {}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("it ran again: %v", err)
+	}
+}
+
+func TestAFailedStepNamesItsLine(t *testing.T) {
+	r := open(t, t.TempDir())
+	_, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte("FROM scratch\n\nRUN [\"fail\"]\n")}, nil)
+	if fault.CodeOf(err) != "build_step_failed" || !strings.Contains(err.Error(), "line 3") || !strings.Contains(err.Error(), "exit code 3") {
+		t.Errorf("it ended with %v", err)
+	}
+	if list, err := r.List(local); err != nil || len(list) != 1 || list[0].State != build.Failed || r.left(t) != 0 {
+		t.Errorf("builds %+v, %v, and %d are left", list, err, r.left(t))
+	}
+	if _, err := r.library.Inspect("app:1"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("there is an image: %v", err)
+	}
+}
+
+// A process that dies leaves a record that says it runs, and its files.
+func TestAKilledBuildLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir)
+	record, _, err := r.Create(t.Context(), local, build.Request{Tag: "app:1", Dockerfile: []byte(simple)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := open(t, dir); again.left(t) != 1 || len(again.boxes.cleaned) != 0 {
+		t.Error("a build of a process that lives was taken for a dead one's")
+	}
+	path := filepath.Join(r.dir, "records", record.ID+".json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record.State, record.Process.Start = build.Running, "another boot/1"
+	if data, err = json.Marshal(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, dir)
+	got, err := again.Get(local, record.ID)
+	if err != nil || got.State != build.Failed || got.Code != "build_interrupted" || again.left(t) != 0 || len(again.boxes.cleaned) != 1 {
+		t.Errorf("it is %+v, %v; %d are left, cleaned %q", got, err, again.left(t), again.boxes.cleaned)
+	}
+}
+
+func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
+	r := open(t, t.TempDir())
+	one, other := sandbox.Principal{KeyID: "one"}, sandbox.Principal{KeyID: "other"}
+	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"upload": r.Upload(t.Context(), other, record.ID, 0, nil), "cancel": r.Cancel(t.Context(), other, record.ID),
+	} {
+		if fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := r.Get(other, record.ID); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("get: %v", err)
+	}
+	if list, err := r.List(other); err != nil || len(list) != 0 {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
+		t.Errorf("push by a key: %v", err)
+	}
+	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
+		t.Errorf("without a caller: %v", err)
+	}
+}

@@ -1,0 +1,83 @@
+// Package buildcontext owns the files that a Dockerfile copies: which of a directory belong
+// to a build, and how they come to the server. A context comes from a stranger's repository:
+// nothing of it reaches outside its directory.
+package buildcontext
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CodeInvalid is the code of the error for a context with files that no build may have.
+const CodeInvalid = "build_context_invalid"
+
+// Ignore are the patterns of a .dockerignore.
+type Ignore struct {
+	matcher *patternmatcher.PatternMatcher
+}
+
+// ParseIgnore reads patterns. Paths in keep belong to the context whatever they say.
+func ParseIgnore(text []byte, keep ...string) (*Ignore, error) {
+	patterns, err := ignorefile.ReadAll(bytes.NewReader(text))
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the .dockerignore cannot be read")
+	}
+	for _, k := range keep {
+		patterns = append(patterns, "!"+k)
+	}
+	m, err := patternmatcher.New(patterns)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the .dockerignore has a pattern that cannot be read")
+	}
+	return &Ignore{m}, nil
+}
+
+// FindIgnore reads the patterns of a context: FILE.dockerignore beside the Dockerfile, or
+// .dockerignore at its top.
+func FindIgnore(root *os.Root, dockerfile string) (*Ignore, error) {
+	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
+		if strings.HasPrefix(name, "../") || path.IsAbs(name) {
+			continue
+		}
+		text, err := root.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return ParseIgnore(text)
+	}
+	return ParseIgnore(nil)
+}
+
+// matches reports whether a path is left out, with what is known of the directory above.
+func (i *Ignore) matches(name string, above patternmatcher.MatchInfo) (bool, patternmatcher.MatchInfo, error) {
+	return i.matcher.MatchesUsingParentResults(name, above)
+}
+
+// prunes reports whether nothing below a directory that is left out can be wanted again.
+func (i *Ignore) prunes(dir string) bool {
+	if !i.matcher.Exclusions() {
+		return true
+	}
+	for _, p := range i.matcher.Patterns() {
+		if !p.Exclusion() {
+			continue
+		}
+		text := strings.TrimPrefix(p.String(), "/")
+		if strings.HasPrefix(text+"/", dir+"/") || strings.HasPrefix(dir+"/", text+"/") || strings.ContainsAny(text, "*?[\\") {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,106 @@
+package buildcontext
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Limits bound a context.
+type Limits struct {
+	Entries int
+	Bytes   int64
+}
+
+// DefaultLimits hold where an operator sets none.
+var DefaultLimits = Limits{Entries: 1_000_000, Bytes: 16 << 30}
+
+// Unpack reads what Pack wrote, or what another client claims to be that, into an empty
+// directory. An entry is never written through a link: os.Root refuses one that leads out,
+// and none replaces what is there.
+func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries := tar.NewReader(r)
+	left := limits.Bytes
+	for n := 0; ; n++ {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		h, err := entries.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, CodeInvalid, "the build context is not a whole tar archive")
+		}
+		if left -= h.Size; n >= limits.Entries || left < 0 {
+			return fault.Newf(fault.Exhausted, "build_context_large", "the build context has more than %d files or %d bytes", limits.Entries, limits.Bytes).
+				WithHint("leave files out with .dockerignore")
+		}
+		if err := unpackOne(root, h, entries); err != nil {
+			return err
+		}
+	}
+}
+
+func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
+	name, err := cleanName(h.Name)
+	if err != nil {
+		return err
+	}
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return refused(h.Name, fmt.Sprintf("its directory cannot be made: %v", err))
+		}
+	}
+	mode := os.FileMode(h.Mode & 0o777) //nolint:gosec // nine bits
+	for bit, value := range map[os.FileMode]int64{os.ModeSetuid: 0o4000, os.ModeSetgid: 0o2000, os.ModeSticky: 0o1000} {
+		if h.Mode&value != 0 {
+			mode |= bit
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		err = root.MkdirAll(name, 0o755)
+		if err == nil {
+			// The owner has to be able to enter it to remove it.
+			err = root.Chmod(name, mode|0o700)
+		}
+	case tar.TypeSymlink:
+		return known(h.Name, root.Symlink(h.Linkname, name))
+	case tar.TypeReg:
+		err = writeFile(root, name, mode, content)
+	default:
+		return refused(h.Name, "it is a device, a pipe or a link of an unknown kind")
+	}
+	if err != nil {
+		return known(h.Name, err)
+	}
+	return known(h.Name, root.Chtimes(name, h.ModTime, h.ModTime))
+}
+
+func known(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return refused(name, err.Error())
+}
+
+func writeFile(root *os.Root, name string, mode os.FileMode, content io.Reader) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}

@@ -1,0 +1,338 @@
+// Package copyfiles owns COPY and ADD: which files of a context or of another stage they
+// mean, by which digest these are known, and how they become a layer.
+package copyfiles
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/moby/patternmatcher"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CodeMissing is the code of the error for files that are not there.
+const CodeMissing = "build_file_missing"
+
+// Source is a tree from which files are copied.
+type Source struct {
+	Root *os.Root
+	// Owners keeps the owners of files; otherwise they become root's.
+	Owners bool
+	// Resolve returns where a path leads without links; nil does not follow those that
+	// lead out of the tree.
+	Resolve func(name string) (string, error)
+	// Skip reports paths that are no part of the tree.
+	Skip func(name string) bool
+	What string // for errors: the build context, or a stage
+}
+
+// Item is one file to copy.
+type Item struct {
+	Name string // below the destination; "" is the destination itself
+	from string // below the source
+	info fs.FileInfo
+	link string
+	data []byte // of a file without a source
+	root *os.Root
+	own  bool
+}
+
+// Selection are the files of one instruction.
+type Selection struct {
+	Items []Item
+	// Several is set if the sources are more than one, so that the destination is a
+	// directory.
+	Several bool
+	// Whole is set if the only source is a directory, whose content is copied.
+	Whole bool
+}
+
+// Inline adds a file whose content the Dockerfile has.
+func (s *Selection) Inline(name string, data []byte) {
+	s.Several = s.Several || len(s.Items) > 0
+	s.Items = append(s.Items, Item{Name: path.Base(name), data: append([]byte{}, data...)})
+}
+
+// Options of an instruction.
+type Options struct {
+	Exclude []string
+	Parents bool
+}
+
+// Select finds the files that patterns mean.
+func (s *Selection) Select(ctx context.Context, src Source, patterns []string, o Options) error {
+	exclude, err := patternmatcher.New(o.Exclude)
+	if err != nil {
+		return fault.Wrap(err, fault.Invalid, "build_pattern_invalid", "--exclude has a pattern that cannot be read")
+	}
+	w := &walk{ctx: ctx, src: src, exclude: exclude, out: s}
+	count := 0
+	for _, pattern := range patterns {
+		found, err := src.match(pattern)
+		if err != nil {
+			return err
+		}
+		count += len(found)
+		for _, name := range found {
+			if err := w.source(name, pattern, o.Parents, len(patterns) == 1 && len(found) == 1); err != nil {
+				return err
+			}
+		}
+	}
+	s.Several = s.Several || count > 1 || o.Parents
+	return nil
+}
+
+// clean returns a path of an instruction below the source.
+func clean(name string) string {
+	if name = strings.TrimPrefix(path.Clean("/"+name), "/"); name == "" {
+		return "."
+	}
+	return name
+}
+
+// match returns the paths that a pattern means. Without a wildcard it has to be there.
+func (src Source) match(pattern string) ([]string, error) {
+	name := clean(pattern)
+	if !strings.ContainsAny(name, "*?[") {
+		if _, err := src.stat(name); err != nil {
+			return nil, src.missing(pattern, err)
+		}
+		return []string{name}, nil
+	}
+	var found []string
+	for _, dir := range globDirs(src.Root, name) {
+		found = append(found, dir)
+	}
+	found = slices.DeleteFunc(found, func(name string) bool { return src.Skip != nil && src.Skip(name) })
+	if len(found) == 0 {
+		return nil, src.missing(pattern, fs.ErrNotExist)
+	}
+	return found, nil
+}
+
+// globDirs is fs.Glob, with ** for any number of directories.
+func globDirs(root *os.Root, pattern string) (found []string) {
+	if !strings.Contains(pattern, "**") {
+		found, _ = fs.Glob(root.FS(), pattern)
+		return found
+	}
+	m, err := patternmatcher.New([]string{pattern})
+	if err != nil {
+		return nil
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if ok, err := m.MatchesOrParentMatches(name); err == nil && ok {
+				found = append(found, name)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+func (src Source) missing(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.Newf(fault.NotFound, CodeMissing, "%.200q is not in %s", name, src.What).WithHint("it may be left out by .dockerignore; paths are relative to the context")
+	}
+	return fault.Wrap(err, fault.Invalid, "build_file_refused", fmt.Sprintf("%.200q of %s cannot be copied: %v", name, src.What, err))
+}
+
+// stat follows links at the end of a path, but none that leads out of the tree.
+func (src Source) stat(name string) (string, error) {
+	if src.Resolve != nil {
+		real, err := src.Resolve(name)
+		if err != nil {
+			return "", err
+		}
+		if real == "" {
+			real = "."
+		}
+		_, err = src.Root.Lstat(real)
+		return real, err
+	}
+	_, err := src.Root.Stat(name)
+	return name, err
+}
+
+type walk struct {
+	ctx     context.Context
+	src     Source
+	exclude *patternmatcher.PatternMatcher
+	out     *Selection
+}
+
+func (w *walk) source(name, pattern string, parents, only bool) error {
+	real, err := w.src.stat(name)
+	if err != nil {
+		return w.src.missing(name, err)
+	}
+	info, err := w.src.Root.Stat(real)
+	if err != nil {
+		return w.src.missing(name, err)
+	}
+	if !info.IsDir() {
+		to := path.Base(name)
+		if parents {
+			to = kept(name, pattern)
+		}
+		if left, err := w.exclude.MatchesOrParentMatches(path.Base(name)); err != nil || left {
+			return err
+		}
+		return w.add(to, real, info)
+	}
+	to := ""
+	if parents {
+		to = kept(name, pattern)
+	}
+	w.out.Whole = w.out.Whole || only && !parents
+	return w.directory(to, real, ".")
+}
+
+// kept is the part of a source's path that --parents keeps: what is behind "/./", or all.
+func kept(name, pattern string) string {
+	if before, _, ok := strings.Cut(pattern, "/./"); ok {
+		return strings.TrimPrefix(strings.TrimPrefix(name, clean(before)), "/")
+	}
+	return name
+}
+
+// directory adds a directory. rel is its path below the source, for --exclude.
+func (w *walk) directory(to, from, rel string) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	info, err := w.src.Root.Lstat(from)
+	if err != nil {
+		return w.src.missing(from, err)
+	}
+	if err := w.add(to, from, info); err != nil {
+		return err
+	}
+	entries, err := fs.ReadDir(w.src.Root.FS(), from)
+	if err != nil {
+		return w.src.missing(from, err)
+	}
+	for _, e := range entries {
+		child, below := path.Join(from, e.Name()), path.Join(rel, e.Name())
+		if w.src.Skip != nil && w.src.Skip(child) {
+			continue
+		}
+		left, err := w.exclude.MatchesOrParentMatches(below)
+		if err != nil {
+			return err
+		}
+		if e.IsDir() {
+			if left {
+				continue
+			}
+			err = w.directory(path.Join(to, e.Name()), child, below)
+		} else if !left {
+			var info fs.FileInfo
+			if info, err = e.Info(); err == nil {
+				err = w.add(path.Join(to, e.Name()), child, info)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) add(to, from string, info fs.FileInfo) error {
+	i := Item{Name: to, from: from, info: info, root: w.src.Root, own: w.src.Owners}
+	switch {
+	case info.IsDir(), info.Mode().IsRegular():
+	case info.Mode()&fs.ModeSymlink != 0:
+		var err error
+		if i.link, err = w.src.Root.Readlink(from); err != nil {
+			return w.src.missing(from, err)
+		}
+	default:
+		return fault.Newf(fault.Invalid, "build_file_refused", "%.200q of %s is a device, a pipe or a socket", from, w.src.What)
+	}
+	w.out.Items = append(w.out.Items, i)
+	return nil
+}
+
+// Open opens the content of a file.
+func (i Item) open() (io.ReadCloser, error) {
+	if i.data != nil {
+		return io.NopCloser(strings.NewReader(string(i.data))), nil
+	}
+	f, err := i.root.OpenFile(i.from, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fault.Newf(fault.Conflict, "build_file_changed", "%.200q changed while it was copied", i.from)
+	}
+	return f, nil
+}
+
+func (i Item) owner() (uid, gid int) {
+	if i.info == nil || !i.own {
+		return 0, 0
+	}
+	if stat, ok := i.info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid), int(stat.Gid)
+	}
+	return 0, 0
+}
+
+// Digest names the content of a selection: names, kinds, modes, owners and bytes, but no
+// times, so that a fresh checkout of the same files is the same.
+func (s *Selection) Digest() (string, error) {
+	sum := sha256.New()
+	for _, i := range s.sorted() {
+		mode := fs.FileMode(0o644)
+		if i.info != nil {
+			mode = i.info.Mode()
+		}
+		uid, gid := i.owner()
+		fmt.Fprintf(sum, "%q %v %d %d %q\n", i.Name, mode, uid, gid, i.link)
+		if !mode.IsRegular() {
+			continue
+		}
+		f, err := i.open()
+		if err != nil {
+			return "", err
+		}
+		content := sha256.New()
+		_, err = io.Copy(content, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%x\n", content.Sum(nil))
+	}
+	fmt.Fprintf(sum, "several=%v whole=%v", s.Several, s.Whole)
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// sorted returns the files by their names. Of two with one name the last counts.
+func (s *Selection) sorted() []Item {
+	byName := map[string]Item{}
+	for _, i := range s.Items {
+		byName[i.Name] = i
+	}
+	list := make([]Item, 0, len(byName))
+	for _, i := range byName {
+		list = append(list, i)
+	}
+	slices.SortFunc(list, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

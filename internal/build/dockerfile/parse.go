@@ -1,0 +1,95 @@
+// Package dockerfile owns what a Dockerfile means: its stages, which of them a build needs,
+// and the variables that its instructions name. It runs nothing.
+package dockerfile
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/linter"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CodeInvalid is the code of the error for a Dockerfile that cannot be built as it is.
+const CodeInvalid = "dockerfile_invalid"
+
+// maxBytes bounds a Dockerfile: its parser holds all of it in memory, several times.
+const maxBytes = 1 << 20
+
+// Warning is what the linter has against an instruction that works.
+type Warning struct {
+	Line       int
+	Rule, Text string
+}
+
+// File is a Dockerfile that was parsed.
+type File struct {
+	Warnings []Warning
+	stages   []instructions.Stage
+	args     []instructions.ArgCommand
+	lex      *shell.Lex
+}
+
+// Parse reads a Dockerfile.
+func Parse(text []byte) (*File, error) {
+	if len(text) > maxBytes {
+		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the Dockerfile has %d bytes, and %d is the most", len(text), maxBytes)
+	}
+	parsed, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		return nil, invalid(err)
+	}
+	f := &File{lex: shell.NewLex(parsed.EscapeToken)}
+	lint := linter.New(&linter.Config{Warn: func(rule, _, _, text string, at []parser.Range) {
+		f.Warnings = append(f.Warnings, Warning{Line: line(at), Rule: rule, Text: text})
+	}})
+	if f.stages, f.args, err = instructions.Parse(parsed.AST, lint); err != nil {
+		return nil, invalid(err)
+	}
+	if len(f.stages) == 0 {
+		return nil, fault.New(fault.Invalid, CodeInvalid, "the Dockerfile has no FROM")
+	}
+	return f, nil
+}
+
+func line(at []parser.Range) int {
+	if len(at) == 0 {
+		return 0
+	}
+	return at[0].Start.Line
+}
+
+func invalid(err error) error {
+	return fault.Wrap(err, fault.Invalid, CodeInvalid, "the Dockerfile cannot be built: "+firstLine(err))
+}
+
+// Refused returns the error for an instruction that is not built as it is written.
+func Refused(c instructions.Command, format string, args ...any) error {
+	return fault.Newf(fault.Invalid, CodeInvalid, "Dockerfile line %d: %s: %s", line(c.Location()), c.Name(), fmt.Sprintf(format, args...))
+}
+
+func firstLine(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return text
+}
+
+// ParseOne reads one instruction, which ONBUILD of a base image holds.
+func ParseOne(text string) (instructions.Command, error) {
+	parsed, err := parser.Parse(strings.NewReader(text))
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if len(parsed.AST.Children) != 1 {
+		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the base image has the trigger %.100q, which is not one instruction", text)
+	}
+	c, err := instructions.ParseCommand(parsed.AST.Children[0])
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return c, nil
+}

@@ -1,0 +1,57 @@
+package build
+
+import (
+	"context"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Roots are the trees in which builds run commands, as templates beside others. Each has an
+// ID that only its build knows, for as long as the command runs.
+type Roots struct {
+	others sandbox.Templates
+	mu     sync.Mutex
+	live   map[string]sandbox.Template
+}
+
+// NewRoots returns templates beside others.
+func NewRoots(others sandbox.Templates) *Roots {
+	return &Roots{others: others, live: map[string]sandbox.Template{}}
+}
+
+// Show makes a template known until forget. It returns its ID.
+func (r *Roots) Show(t sandbox.Template) (id string, forget func()) {
+	id = ids.New("b")
+	t.ID, t.Name, t.Revision = id, "build", id
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live[id] = t
+	return id, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.live, id)
+	}
+}
+
+// Resolve implements sandbox.Templates.
+func (r *Roots) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	r.mu.Lock()
+	t, ok := r.live[ref.Name]
+	r.mu.Unlock()
+	if ok && ref.Namespace == "" {
+		return t, nil
+	}
+	return r.others.Resolve(ctx, ref)
+}
+
+// ResolveImage implements sandbox.ImageTemplates.
+func (r *Roots) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
+	images, ok := r.others.(sandbox.ImageTemplates)
+	if !ok {
+		return sandbox.Template{}, fault.New(fault.Unsupported, "images_unsupported", "this service keeps no images")
+	}
+	return images.ResolveImage(ctx, ref, mayPull)
+}

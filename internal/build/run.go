@@ -1,0 +1,132 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/build/buildcontext"
+	"github.com/crannog/crannog/internal/build/solve"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/image/manifest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Run builds what was created, once its context is there, and returns the image. When ctx
+// ends, the build ends.
+func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, report func(solve.Event)) (library.Image, error) {
+	l, err := s.find(who, id)
+	if err != nil {
+		return library.Image{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l.upload.Lock()
+	running := l.cancel != nil
+	if !running {
+		l.cancel = cancel
+	}
+	l.upload.Unlock()
+	if running {
+		return library.Image{}, fault.New(fault.Conflict, "build_running", "the build runs already")
+	}
+	r, err := s.records.get(id)
+	if err != nil {
+		return library.Image{}, err
+	}
+	r.State = Running
+	if err := s.records.put(r); err != nil {
+		return library.Image{}, err
+	}
+	ctx, action := s.o.Audit.Begin(ctx, who.Actor(), "image.build", l.req.Tag)
+	img, err := s.build(ctx, l, id, report)
+	if err != nil && ctx.Err() != nil {
+		err = fault.Wrap(context.Cause(ctx), fault.Canceled, "build_canceled", "the build was canceled")
+	}
+	err = action.Finish(context.WithoutCancel(ctx), err)
+	if err == nil {
+		r.Digest = img.Digest.String()
+	}
+	s.drop(r, err)
+	return img, err
+}
+
+// serial passes on events one at a time: stages report side by side.
+func serial(report func(solve.Event)) func(solve.Event) {
+	turn := make(chan struct{}, 1)
+	return func(e solve.Event) {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		report(e)
+	}
+}
+
+func (s *Service) build(ctx context.Context, l *live, id string, report func(solve.Event)) (library.Image, error) {
+	work := s.work(id)
+	from := filepath.Join(work, "context")
+	if err := os.Mkdir(from, 0o700); err != nil {
+		return library.Image{}, err
+	}
+	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from); err != nil {
+		return library.Image{}, err
+	}
+	access, err := json.Marshal(l.req.Access)
+	if err != nil {
+		return library.Image{}, err
+	}
+	result, err := solve.Build(ctx, solve.Deps{
+		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.who.OnHost()},
+		Runner: s.o.Sandboxes.Runner(l.who, id, l.req.Access, l.req.Limits),
+		Work:   work, Mounts: filepath.Join(s.o.Dir, "mounts"), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
+	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.who.KeyID, Access: string(access)})
+	if err != nil {
+		return library.Image{}, err
+	}
+	began := time.Now()
+	report(solve.Event{Kind: solve.Started, Title: "name the image " + l.req.Tag})
+	img, err := s.o.Library.AddBuilt(ctx, l.req.Tag, result.Config, result.Layers, func(library.Progress) {})
+	if err != nil {
+		return library.Image{}, err
+	}
+	report(solve.Event{Kind: solve.Done, Text: img.Digest.String(), Took: time.Since(began)})
+	if l.req.Push {
+		began, text := time.Now(), "push "+l.req.Tag
+		report(solve.Event{Kind: solve.Started, Title: text})
+		if err := s.o.Library.Push(ctx, l.req.Tag, "", func(library.Progress) {}); err != nil {
+			return library.Image{}, err
+		}
+		report(solve.Event{Kind: solve.Done, Took: time.Since(began)})
+	}
+	return img, nil
+}
+
+// unpack reads the context, of which there may be none.
+func (s *Service) unpack(ctx context.Context, file, dir string) error {
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := buildcontext.Unpack(ctx, f, dir, buildcontext.DefaultLimits); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
+
+// bases finds base images for a caller.
+type bases struct {
+	library *library.Library
+	mayPull bool
+}
+
+// Base implements solve.Images.
+func (b bases) Base(ctx context.Context, ref, platform string) (manifest.Image, error) {
+	return b.library.Base(ctx, ref, platform, b.mayPull)
+}

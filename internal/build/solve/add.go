@@ -1,0 +1,58 @@
+package solve
+
+import (
+	"context"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+
+	"github.com/crannog/crannog/internal/build/copyfiles"
+	"github.com/crannog/crannog/internal/build/dockerfile"
+	"github.com/crannog/crannog/internal/build/layertar"
+	"github.com/crannog/crannog/internal/build/stepcache"
+)
+
+// addFiles is COPY, with archives unpacked.
+func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title string) error {
+	for _, source := range c.SourcePaths {
+		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
+			return dockerfile.Refused(c, "%.100q is not of the build context; fetch it in a RUN", source)
+		}
+	}
+	if c.Checksum != "" {
+		return dockerfile.Refused(c, "--checksum goes with a URL")
+	}
+	all := copying{c, c.SourcesAndDest, "", c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns}}
+	if c.Unpack != nil && !*c.Unpack {
+		return g.copyFiles(ctx, title, all)
+	}
+	selection := &copyfiles.Selection{}
+	content, err := g.selectNow(ctx, all, selection)
+	if err != nil {
+		return err
+	}
+	archives, err := selection.TakeArchives()
+	if err != nil {
+		return err
+	}
+	if len(archives) == 0 {
+		return g.copyFiles(ctx, title, all)
+	}
+	key := stepcache.Key("add", content, g.absolute(c.DestPath), c.Chown, c.Chmod)
+	return g.cached(ctx, title, key, func(_ int, w *layertar.Writer) error {
+		all.files.DestPath = strings.TrimSuffix(c.DestPath, "/") + "/"
+		d, err := g.destination(ctx, all)
+		if err != nil {
+			return err
+		}
+		for _, a := range archives {
+			if err := a.Write(w, d); err != nil {
+				return err
+			}
+		}
+		if len(selection.Items) == 0 {
+			return nil
+		}
+		return selection.Write(w, d)
+	})
+}

@@ -1,0 +1,201 @@
+package stagetree_test
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/build/stagetree"
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/image/layer"
+)
+
+// archive is what an engine writes of a sandbox's changes.
+func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "changes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	w := tar.NewWriter(f)
+	for _, h := range entries {
+		content := h.Xattrs["content"] //nolint:staticcheck // only a place for the test's own value
+		h.Xattrs = nil                 //nolint:staticcheck // as above
+		if h.Typeflag == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o755
+		}
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := stagetree.ReadChanges(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func file(name, content string) tar.Header {
+	return tar.Header{Name: "./" + name, Xattrs: map[string]string{"content": content}} //nolint:staticcheck // as above
+}
+
+func dir(name string) tar.Header { return tar.Header{Name: "./" + name + "/", Typeflag: tar.TypeDir} }
+
+// written notes the entries of a layer.
+type written []string
+
+// Add notes an entry.
+func (w *written) Add(h tar.Header, content io.Reader) error {
+	text := h.Name
+	if h.Linkname != "" {
+		text += ">" + h.Linkname
+	}
+	if content != nil {
+		data, err := io.ReadAll(content)
+		if err != nil {
+			return err
+		}
+		text += "=" + string(data)
+	}
+	*w = append(*w, text)
+	return nil
+}
+
+func stage(t *testing.T, files ...string) *stagetree.Tree {
+	t.Helper()
+	top := filepath.Join(t.TempDir(), "stage")
+	tree, err := stagetree.New(top, layer.DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		path := filepath.Join(top, f)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("lower"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree
+}
+
+func TestChangesBecomeALayer(t *testing.T) {
+	removed := tar.Header{Name: "./etc/old", Typeflag: tar.TypeChar}
+	c := archive(t, dir("var"), dir("etc"), file("etc/b", "B"),
+		// Removals that the engine writes as links to the first one.
+		removed, tar.Header{Name: "./etc/never", Typeflag: tar.TypeLink, Linkname: "./etc/old"},
+		tar.Header{Name: "./etc/other", Typeflag: tar.TypeLink, Linkname: "./etc/old"},
+		// Hard links in any order.
+		file("z", "Z"), tar.Header{Name: "./a", Typeflag: tar.TypeLink, Linkname: "./z"}, tar.Header{Name: "./m", Typeflag: tar.TypeLink, Linkname: "./z"},
+		// What is the sandbox's own, and what a mount showed.
+		file("etc/resolv.conf", "x"), file(".crannog/x", "x"), file("proc/x", "x"), dir("run"), dir("run/lock"), dir("cache"), file("cache/x", "C"),
+		// A directory that was made again, and one that is new.
+		tar.Header{Name: "./etc/again/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
+		tar.Header{Name: "./etc/fresh/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
+	)
+	over := stage(t, "etc/old", "etc/other", "etc/again/x", "run/x")
+	var got written
+	if err := c.Write(&got, over, []string{"cache"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a=Z", "etc/again/", "etc/again/.wh..wh..opq", "etc/b=B", "etc/fresh/", "etc/.wh.old", "etc/.wh.other", "m>a", "var/", "z>a"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the layer has\n%q, want\n%q", got, want)
+	}
+}
+
+// Certificates of a sandbox are those of this machine's gateway, and in no image.
+func TestNoLayerTrustsTheGateway(t *testing.T) {
+	const authority = "-----BEGIN CERTIFICATE-----\nQUJDREVGR0hJSktMTU5PUA==\n-----END CERTIFICATE-----\n"
+	link := func(name, to string) tar.Header {
+		return tar.Header{Name: "." + name, Typeflag: tar.TypeSymlink, Linkname: to}
+	}
+	given := []tar.Header{
+		dir("etc"), dir("etc/ssl"), dir("etc/ssl/certs"), file(strings.TrimPrefix(certs.AuthorityPath, "/"), authority),
+		link("/etc/ssl/certs/abcdef01.0", certs.AuthorityPath), link(certs.OtherBundles()[0], certs.BundlePath),
+	}
+	var got written
+	c := archive(t, append(slices.Clone(given), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots\n"+authority), file("app", "A"))...)
+	if err := c.Write(&got, stage(t), nil); err != nil || strings.Join(got, " ") != "app=A" && !slices.Equal(got, []string{"app=A", "etc/"}) {
+		t.Errorf("a layer has %q, %v", got, err)
+	}
+	got = nil
+	c = archive(t, append(slices.Clone(given), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots"), link("/app.pem", certs.BundlePath))...)
+	if err := c.Write(&got, stage(t), nil); err != nil || !slices.Contains(got, "etc/ssl/certs/ca-certificates.crt=roots") || !slices.Contains(got, "app.pem>"+certs.BundlePath) {
+		t.Errorf("what a command has installed is %q, %v", got, err)
+	}
+}
+
+func TestACacheTakesOverChanges(t *testing.T) {
+	kept := t.TempDir()
+	for _, name := range []string{"stays", "goes"} {
+		if err := os.WriteFile(filepath.Join(kept, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := archive(t, dir("c"), file("c/new", "N"), tar.Header{Name: "./c/goes", Typeflag: tar.TypeChar}, dir("c/d"), file("c/d/deep", "D"), file("other", "x"))
+	if err := c.Below("c").ApplyTo(t.Context(), kept, layer.DefaultLimits); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"new": "N", "stays": "", "d/deep": "D"} {
+		if got, err := os.ReadFile(filepath.Join(kept, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"goes", "other"} {
+		if _, err := os.Lstat(filepath.Join(kept, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+}
+
+// A link of an image leads where it would inside, and not to this machine's files.
+func TestPlacesAreInTheStage(t *testing.T) {
+	tree := stage(t, "real/x")
+	for name, to := range map[string]string{"out": "/etc", "up": "../../../etc", "in": "/real"} {
+		if err := os.Symlink(to, filepath.Join(tree.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at, undo, err := tree.Prepare("/work/dir", []stagetree.Place{{Target: "/in/sub", Directory: true}, {Target: "/up/passwd2"}, {Target: "/run/secrets/x"}})
+	if err != nil || !slices.Equal(at, []string{"real/sub", "etc/passwd2", "run/secrets/x"}) {
+		t.Fatalf("places %q, %v", at, err)
+	}
+	if _, err := os.Lstat("/etc/passwd2"); err == nil {
+		t.Fatal("a file of this machine was made")
+	}
+	if !tree.Made("etc/hosts") || tree.Made("real") {
+		t.Error("what was made for sandboxes is not known")
+	}
+	if err := undo(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"real/sub", "etc/passwd2", "run/secrets"} {
+		if _, err := os.Lstat(filepath.Join(tree.Dir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if at, err := tree.Resolve("/out/none/at/all"); err != nil || at != "etc/none/at/all" {
+		t.Errorf("resolved to %q, %v", at, err)
+	}
+	if err := tree.Remove(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,168 @@
+// Package stagetree owns the directory in which the files of one stage lie while it is
+// built: layers are applied to it, commands run in sandboxes that show it, and files are
+// copied out of it.
+package stagetree
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/image/blob"
+	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/image/root"
+)
+
+// Tree is the files of a stage. One goroutine at a time changes it.
+type Tree struct {
+	Dir    string
+	limits layer.Limits
+	// made are paths that no layer has: what a sandbox needs of its root.
+	made map[string]bool
+}
+
+// New makes an empty tree.
+func New(dir string, limits layer.Limits) (*Tree, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return &Tree{Dir: dir, limits: limits, made: map[string]bool{}}, os.Chmod(dir, 0o755)
+}
+
+// change opens the tree for a change and completes it.
+func (t *Tree) change(do func(*layer.Tree) error) error {
+	l, err := layer.Open(t.Dir, t.limits)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := do(l); err != nil {
+		return err
+	}
+	return l.Finish()
+}
+
+// Apply unpacks a layer of the blob store.
+func (t *Tree) Apply(ctx context.Context, digest v1.Hash, blobs *blob.Store) error {
+	f, err := blobs.Open(digest)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, err := layer.Uncompress(f)
+	if err != nil {
+		return fmt.Errorf("layer %s: %w", digest, err)
+	}
+	defer plain.Close()
+	err = t.change(func(l *layer.Tree) error { return l.Apply(ctx, plain) })
+	if err != nil {
+		return err
+	}
+	// To the end, where the blob's digest is compared.
+	_, err = io.Copy(io.Discard, f)
+	return err
+}
+
+// Place is somewhere that a command is shown something else.
+type Place struct {
+	Target    string // absolute
+	Directory bool
+}
+
+// Prepare adds what a sandbox needs, and makes the places in which something is shown. It
+// returns the places without links on their paths. undo removes those that it has made.
+func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo func() error, err error) {
+	var fresh []string
+	undo = func() error {
+		return t.change(func(l *layer.Tree) error {
+			for i := len(fresh) - 1; i >= 0; i-- {
+				if err := l.Drop(fresh[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err = t.change(func(l *layer.Tree) error {
+		made, err := root.Prepare(l, workingDir)
+		if err != nil {
+			return err
+		}
+		for _, name := range made {
+			t.made[name] = true
+		}
+		for _, p := range places {
+			name := strings.TrimPrefix(path.Clean("/"+p.Target), "/")
+			missing, err := absent(l, name)
+			if err != nil {
+				return err
+			}
+			fresh = append(fresh, missing...)
+			if p.Directory {
+				err = l.MakeUsual(name, 0o755)
+			} else {
+				err = l.Place(name)
+			}
+			if err != nil {
+				return fmt.Errorf("mount at /%s: %w", name, err)
+			}
+			real, err := l.Resolve(name)
+			if err != nil {
+				return err
+			}
+			at = append(at, real)
+		}
+		return nil
+	})
+	return at, undo, err
+}
+
+// absent returns the parts of a path that do not exist, the highest first.
+func absent(l *layer.Tree, name string) (list []string, err error) {
+	at := ""
+	for part := range strings.SplitSeq(name, "/") {
+		at = path.Join(at, part)
+		there, err := l.Exists(at)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			list = append(list, at)
+		}
+	}
+	return list, nil
+}
+
+// Resolve returns where a path of the stage leads, without links.
+func (t *Tree) Resolve(name string) (at string, err error) {
+	l, err := layer.Open(t.Dir, t.limits)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Resolve(strings.TrimPrefix(path.Clean("/"+name), "/"))
+}
+
+// ReadFile reads a file of the stage, through links within it.
+func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
+	l, err := layer.Open(t.Dir, t.limits)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return l.ReadFile(name, limit)
+}
+
+// Open opens the tree for reading. Nothing is read through a link that leads out of it.
+func (t *Tree) Open() (*os.Root, error) { return os.OpenRoot(t.Dir) }
+
+// Made reports whether no layer has a path: it is there for sandboxes alone.
+func (t *Tree) Made(name string) bool { return t.made[name] }
+
+// Remove removes the tree.
+func (t *Tree) Remove() error { return layer.RemoveTree(t.Dir) }

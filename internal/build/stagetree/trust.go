@@ -1,0 +1,92 @@
+package stagetree
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/pem"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/certs"
+)
+
+// trust returns the files by which a sandbox trusts its own gateway: its authority, and
+// the lists of roots that have it. No image may have them: where it
+// runs, programs would trust an authority of this machine, and no public one. A list that
+// the command has written itself, as update-ca-certificates does, has no such authority.
+func (c *Changes) trust() (map[string]bool, error) {
+	authority := trim(certs.AuthorityPath)
+	own, err := c.read(authority)
+	if err != nil || own == nil {
+		return nil, err
+	}
+	drop := map[string]bool{authority: true}
+	block, _ := pem.Decode(own)
+	for _, name := range []string{trim(certs.BundlePath), trim(certs.JavaPath)} {
+		data, err := c.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(data, bytes.TrimSpace(own)) || block != nil && bytes.Contains(data, block.Bytes) {
+			drop[name] = true
+		}
+	}
+	bundles := certs.OtherBundles()
+	for _, one := range c.list {
+		if one.header.Typeflag != tar.TypeSymlink {
+			continue
+		}
+		switch one.header.Linkname {
+		case certs.AuthorityPath, certs.JavaPath:
+			drop[one.name] = true
+		case certs.BundlePath:
+			if slices.Contains(bundles, "/"+one.name) {
+				drop[one.name] = true
+			}
+		}
+	}
+	c.dropEmptied(drop)
+	return drop, nil
+}
+
+func trim(name string) string { return strings.TrimPrefix(name, "/") }
+
+// dropEmptied adds the directories in which nothing else is.
+func (c *Changes) dropEmptied(drop map[string]bool) {
+	above := map[string]bool{}
+	for name := range drop {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			above[dir] = true
+		}
+	}
+	for i := len(c.list) - 1; i >= 0; i-- {
+		if dir := c.list[i]; dir.header.Typeflag == tar.TypeDir && above[dir.name] && !c.needed(dir.name, drop) {
+			drop[dir.name] = true
+		}
+	}
+}
+
+// needed reports whether a directory has an entry that stays.
+func (c *Changes) needed(dir string, drop map[string]bool) bool {
+	for _, one := range c.list {
+		if strings.HasPrefix(one.name, dir+"/") && !drop[one.name] && !strings.HasSuffix(one.name, ".crannog-new") {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTrust bounds a list of roots.
+const maxTrust = 16 << 20
+
+// read returns the content of a file that was changed, or nil.
+func (c *Changes) read(name string) ([]byte, error) {
+	for _, one := range c.list {
+		if one.name == name && one.header.Typeflag == tar.TypeReg && one.header.Size <= maxTrust {
+			return io.ReadAll(io.NewSectionReader(c.f, one.at, one.header.Size))
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/build/buildcontext"
+)
+
+// templateVerbs are the commands that make what sandboxes start from.
+type templateVerbs struct{ *app }
+
+func (a templateVerbs) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "template", Short: "Build images from Dockerfiles, for crannog run --image",
+		Long: "Build images from Dockerfiles, without Docker: each RUN runs in a sandbox of its own,\n" +
+			"under a policy. crannog run --image NAME:TAG starts a sandbox from one.",
+		Example: "  crannog template build -t app:1 .\n  crannog run --image app:1",
+	}
+	cmd.AddCommand(a.buildCommand(), a.buildsCommand())
+	return cmd
+}
+
+// buildFlags are those of crannog template build.
+type buildFlags struct {
+	file, tag, target, platform, progress, output string
+	args, secrets                                 []string
+	noCache, push                                 bool
+	accessFlags
+}
+
+func (a templateVerbs) buildCommand() *cobra.Command {
+	var f buildFlags
+	cmd := &cobra.Command{
+		Use: "build DIR", Short: "Build an image from a Dockerfile", Args: cobra.ExactArgs(1),
+		Long: "Build an image from a Dockerfile and the files of DIR. Each RUN runs as root in a sandbox\n" +
+			"of its own, which reaches package registries and git forges unless --net says otherwise.\n" +
+			"A step whose inputs have not changed comes from the cache. Files that DIR/.dockerignore\n" +
+			"names are left out. SOURCE_DATE_EPOCH, as variable or --build-arg, makes the image the\n" +
+			"same whenever it is built.",
+		Example: "  crannog template build -t app:1 .\n" +
+			"  crannog template build -f build/Dockerfile -t app:1 --build-arg VERSION=2 .\n" +
+			"  crannog template build -t app:1 --secret id=token,env=TOKEN --net none .",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error { return a.build(ctx, c, &f, args[0]) })
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.file, "file", "f", "", "`file` with the Dockerfile (default DIR/Dockerfile; - is standard input)")
+	fl.StringVarP(&f.tag, "tag", "t", "", "`NAME:TAG` of the image (default: the name of DIR)")
+	fl.StringVar(&f.target, "target", "", "`stage` to build (default: the last one)")
+	fl.StringArrayVar(&f.args, "build-arg", nil, "value of an ARG, as `NAME=VALUE`, or NAME for that of this environment; may be repeated")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "secret for RUN --mount=type=secret, as `id=ID,src=FILE` or id=ID,env=NAME; may be repeated")
+	fl.BoolVar(&f.noCache, "no-cache", false, "run every step again")
+	fl.StringVar(&f.platform, "platform", "", "`platform`, which has to be that of the server's machine")
+	fl.StringVar(&f.progress, "progress", "auto", "`form` of the progress: plain, tty, json or auto")
+	fl.BoolVar(&f.push, "push", false, "send the image to the registry that its name says")
+	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
+	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
+	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
+	fl.StringVar(&f.net, "net", "dev", "network of RUN: none, dev, open or policy")
+	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
+	f.offer(cmd)
+	return cmd
+}
+
+// maxDockerfile bounds a Dockerfile.
+const maxDockerfile = 512 << 10
+
+func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string) error {
+	req, source, err := a.buildRequest(f, dir)
+	if err != nil {
+		return err
+	}
+	show, err := a.newBuildProgress(f.progress)
+	if err != nil {
+		return err
+	}
+	defer show.end()
+	img, err := c.Build(ctx, req, source, show.created, show.event)
+	show.end()
+	if err != nil {
+		return fail("build "+inert(req.Tag), err)
+	}
+	if f.output != "" {
+		if err := exportTo(f.output, func(w io.Writer) error { return c.ExportImage(ctx, img.Name, "oci", w) }); err != nil {
+			return fail("write "+f.output, err)
+		}
+	}
+	return imageVerbs{a.app}.printImage(img, nil)
+}
+
+// buildRequest reads what to build, and returns what writes its context.
+func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBuild, source func(io.Writer) error, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return req, nil, fail("open the directory "+dir, err)
+	}
+	file, inside := f.file, "Dockerfile"
+	switch file {
+	case "":
+		file = filepath.Join(dir, "Dockerfile")
+	case "-":
+		inside = ""
+	default:
+		inside = file
+		if rel, err := filepath.Rel(dir, file); err == nil {
+			inside = filepath.ToSlash(rel)
+		}
+	}
+	text, err := a.dockerfile(file)
+	if err != nil {
+		return req, nil, fail("read the Dockerfile", err)
+	}
+	ignore, err := buildcontext.FindIgnore(root, inside)
+	if err != nil {
+		return req, nil, fail("read .dockerignore", err)
+	}
+	req = api.CreateBuild{
+		Tag: f.tag, Dockerfile: string(text), Target: f.target, Platform: f.platform, NoCache: f.noCache, Push: f.push,
+		Args: map[string]string{}, Secrets: map[string][]byte{},
+	}
+	if req.Tag == "" {
+		whole, err := filepath.Abs(dir)
+		if err != nil {
+			return req, nil, err
+		}
+		req.Tag = strings.ToLower(filepath.Base(whole))
+	}
+	for _, arg := range f.args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			value = a.variable(name)
+		}
+		req.Args[name] = value
+	}
+	epoch := req.Args["SOURCE_DATE_EPOCH"]
+	if epoch == "" {
+		epoch = a.variable("SOURCE_DATE_EPOCH")
+	}
+	if epoch != "" {
+		if req.Epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil || req.Epoch < 0 {
+			return req, nil, usagef("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
+		}
+	}
+	if err := a.buildSecrets(f.secrets, req.Secrets); err != nil {
+		return req, nil, err
+	}
+	access, err := f.access()
+	if err != nil {
+		return req, nil, err
+	}
+	req.Access = &access
+	return req, func(w io.Writer) error {
+		defer root.Close()
+		return buildcontext.Pack(context.Background(), root, ignore, w)
+	}, nil
+}
+
+func (a templateVerbs) dockerfile(name string) ([]byte, error) {
+	var from io.Reader = a.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxDockerfile+1))
+	if err == nil && len(text) > maxDockerfile {
+		err = fmt.Errorf("it is larger than %d bytes", maxDockerfile)
+	}
+	return text, err
+}
+
+// maxSecret bounds one secret.
+const maxSecret = 64 << 10
+
+// buildSecrets reads the values of --secret.
+func (a templateVerbs) buildSecrets(list []string, into map[string][]byte) error {
+	for _, text := range list {
+		fields := map[string]string{}
+		for part := range strings.SplitSeq(text, ",") {
+			name, value, ok := strings.Cut(part, "=")
+			if !ok {
+				return usagef("--secret: %q is not id=ID,src=FILE or id=ID,env=NAME", text)
+			}
+			fields[name] = value
+		}
+		id := fields["id"]
+		if id == "" {
+			return usagef("--secret: %q has no id", text)
+		}
+		source := fields["src"]
+		if source == "" {
+			source = fields["source"]
+		}
+		name := fields["env"]
+		if source == "" {
+			if name == "" {
+				name = id
+			}
+			value := a.variable(name)
+			if value == "" {
+				return usagef("--secret: the variable %s is not set", name)
+			}
+			into[id] = []byte(value)
+			continue
+		}
+		value, err := os.ReadFile(source)
+		if err != nil {
+			return fail("read a secret", err)
+		}
+		if len(value) > maxSecret {
+			return usagef("--secret: %s is larger than %d bytes", source, maxSecret)
+		}
+		into[id] = bytes.Clone(value)
+	}
+	return nil
+}
+
+func (a templateVerbs) buildsCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "builds", Short: "List builds", Args: cobra.NoArgs,
+		Long: "List the last builds, the newest first. One whose server ended in between has failed.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				builds, err := c.Builds(cmd.Context())
+				if err != nil {
+					return fail("list builds", err)
+				}
+				return list(a.app, &f, builds, func(b api.Build) string { return b.ID },
+					[]string{"ID", "IMAGE", "STATE", "DIGEST", "ERROR"}, func(b api.Build) []string {
+						return []string{b.ID, b.Tag, b.State, shortDigest(b.Digest), inert(b.Error)}
+					})
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}

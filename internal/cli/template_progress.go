@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// buildProgress shows how far a build is, on standard error.
+type buildProgress struct {
+	form  string
+	out   io.Writer
+	steps map[int]*shownStep
+	line  bool // the terminal has a line that the next one replaces
+}
+
+// shownStep is a step that runs.
+type shownStep struct {
+	title, last string
+	tail        []string // what it printed, for the case that it fails
+	rest        string   // of a line that has not ended
+}
+
+// Forms of --progress.
+const (
+	progressAuto  = "auto"
+	progressPlain = "plain"
+	progressTTY   = "tty"
+	progressJSON  = "json"
+)
+
+func (a templateVerbs) newBuildProgress(form string) (*buildProgress, error) {
+	if !slices.Contains([]string{progressAuto, progressPlain, progressTTY, progressJSON}, form) {
+		return nil, usagef("--progress: %q is not plain, tty, json or auto", form)
+	}
+	if form == progressAuto {
+		form = progressPlain
+		if f, ok := a.Stderr.(*os.File); ok && isTerminal(f) && a.variable("TERM") != "dumb" {
+			form = progressTTY
+		}
+	}
+	p := &buildProgress{form: form, out: a.Stderr, steps: map[int]*shownStep{}}
+	if a.quiet {
+		p.out = io.Discard
+	}
+	return p, nil
+}
+
+// created shows what the linter has against the Dockerfile.
+func (p *buildProgress) created(b api.Build) {
+	for _, w := range b.Warnings {
+		if p.form == progressJSON {
+			p.json(struct {
+				Kind string `json:"kind"`
+				api.BuildWarning
+			}{"warning", w})
+			continue
+		}
+		fmt.Fprintf(p.out, "warning: Dockerfile line %d: %s (%s)\n", w.Line, inert(w.Text), inert(w.Rule))
+	}
+}
+
+func (p *buildProgress) json(v any) {
+	data, err := json.Marshal(v)
+	if err == nil {
+		fmt.Fprintf(p.out, "%s\n", data)
+	}
+}
+
+func (p *buildProgress) event(e api.BuildEvent) {
+	if p.form == progressJSON {
+		p.json(e)
+		return
+	}
+	s := p.steps[e.Step]
+	if s == nil {
+		s = &shownStep{}
+		p.steps[e.Step] = s
+	}
+	took := (time.Duration(e.Millis) * time.Millisecond).Round(100 * time.Millisecond)
+	switch e.Kind {
+	case "started":
+		s.title = inert(e.Title)
+		if p.form == progressPlain {
+			p.printf(e.Step, "%s", s.title)
+		}
+	case "output":
+		p.output(e.Step, s, e.Text)
+	case "cached":
+		p.finish(e.Step, s, "CACHED")
+	case "done":
+		p.finish(e.Step, s, "DONE "+took.String())
+	case "failed":
+		if p.form == progressTTY {
+			p.erase()
+			for _, l := range s.tail {
+				fmt.Fprintf(p.out, " | %s\n", l)
+			}
+		}
+		p.finish(e.Step, s, "ERROR "+inert(e.Text))
+	}
+	p.status()
+}
+
+func (p *buildProgress) printf(step int, format string, args ...any) {
+	fmt.Fprintf(p.out, "#%d %s\n", step, fmt.Sprintf(format, args...))
+}
+
+// keptLines is how much of a step's output is shown if it fails on a terminal.
+const keptLines = 40
+
+func (p *buildProgress) output(step int, s *shownStep, data string) {
+	s.rest += data
+	for {
+		line, rest, ok := strings.Cut(s.rest, "\n")
+		if !ok {
+			break
+		}
+		s.rest = rest
+		// A program of a sandbox must not control the terminal.
+		line = text.Strict(strings.TrimRight(line, "\r"), lineLength)
+		s.last = line
+		if s.tail = append(s.tail, line); len(s.tail) > keptLines {
+			s.tail = s.tail[1:]
+		}
+		if p.form == progressPlain {
+			p.printf(step, "%s", line)
+		}
+	}
+}
+
+func (p *buildProgress) finish(step int, s *shownStep, how string) {
+	delete(p.steps, step)
+	if s.rest != "" && p.form == progressPlain {
+		p.printf(step, "%s", text.Strict(s.rest, lineLength))
+	}
+	if p.form == progressPlain {
+		p.printf(step, "%s", how)
+		return
+	}
+	p.erase()
+	fmt.Fprintf(p.out, "=> %s %s\n", s.title, how)
+}
+
+func (p *buildProgress) erase() {
+	if p.line {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.line = false
+	}
+}
+
+// statusWidth is as much of a line as any terminal has.
+const statusWidth = 78
+
+// status shows the oldest step that runs, with the last line that it printed.
+func (p *buildProgress) status() {
+	if p.form != progressTTY || len(p.steps) == 0 {
+		return
+	}
+	oldest := -1
+	for n := range p.steps {
+		if oldest < 0 || n < oldest {
+			oldest = n
+		}
+	}
+	s := p.steps[oldest]
+	shown := []rune("=> " + s.title)
+	if s.last != "" {
+		shown = append(shown, []rune(": "+s.last)...)
+	}
+	if len(shown) > statusWidth {
+		shown = append(shown[:statusWidth-1], '…')
+	}
+	p.erase()
+	fmt.Fprint(p.out, string(shown))
+	p.line = true
+}
+
+func (p *buildProgress) end() { p.erase() }

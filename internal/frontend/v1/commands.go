@@ -1,0 +1,43 @@
+package v1
+
+import (
+	"context"
+	"io"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Commands runs commands in sandboxes for this server's own work, redacted and on record
+// as those of callers are.
+type Commands struct{ handlers *execHandlers }
+
+// NewCommands returns what runs commands through guests.
+func NewCommands(guests Guests, tap *observe.Tap) *Commands {
+	return &Commands{&execHandlers{guests: guests, tap: tap}}
+}
+
+// Run runs a command and passes on what it prints. When ctx ends, the command is killed.
+func (c *Commands) Run(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, spec client.Spec, out io.Writer) (client.Exit, error) {
+	mask, err := c.handlers.guests.Mask(ctx, sb.ID)
+	if err != nil {
+		return client.Exit{}, err
+	}
+	guest, done := c.handlers.guest(who, sb, mask)
+	defer done()
+	run := &oneRun{handlers: c.handlers, who: who, sb: sb, client: guest}
+	p, err := run.start(ctx, spec)
+	if err != nil {
+		return client.Exit{}, err
+	}
+	exit, err := p.Pump(out, out)
+	if err != nil {
+		err = run.abandon(ctx, p, err)
+		if ctx.Err() != nil {
+			err = fault.Wrap(err, fault.Canceled, "command_canceled", "the command was canceled")
+		}
+	}
+	return exit, err
+}

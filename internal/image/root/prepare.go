@@ -1,0 +1,41 @@
+package root
+
+import (
+	"path"
+	"strings"
+
+	"github.com/crannog/crannog/internal/image/layer"
+)
+
+// Prepare adds to a tree in which a build runs commands what a sandbox needs of its root.
+// Unlike the root of a whole image it gets no account: commands see the image's own. made
+// are the paths that were not there, which belong to no layer.
+func Prepare(t *layer.Tree, workingDir string) (made []string, err error) {
+	want := []string{"etc/passwd", "etc/group", "etc/hosts", "etc/hostname", "etc/resolv.conf", strings.TrimPrefix(path.Clean("/"+workingDir), "/")}
+	want = append(want, own...)
+	for _, dir := range usual {
+		want = append(want, dir.name, path.Dir(dir.name))
+	}
+	want = append(want, "etc", layer.Reserved)
+	for _, name := range want {
+		there, err := t.Exists(name)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			made = append(made, name)
+		}
+	}
+	if err := places(t, workingDir); err != nil {
+		return nil, err
+	}
+	for name, content := range map[string]string{
+		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
+		"etc/hosts": "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", "etc/hostname": "crannog\n", "etc/resolv.conf": "",
+	} {
+		if err := fileOf(t, name, content); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/build"
+	"github.com/crannog/crannog/internal/build/solve"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// openBuilds opens what builds images. Without a library there is none.
+func (d *Server) openBuilds(ctx context.Context) (err error) {
+	o := d.options
+	roots, ok := o.Templates.(*build.Roots)
+	if o.Library == nil || !ok {
+		return nil
+	}
+	d.builds, err = build.Open(ctx, build.Options{
+		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)},
+		Audit: d.Service.AuditLog(), Log: o.Log,
+	})
+	return err
+}
+
+// buildSandboxes implements build.Sandboxes: each command of a build runs in a sandbox that
+// the service makes, as it does for any caller.
+type buildSandboxes struct {
+	d        *Server
+	roots    *build.Roots
+	commands *v1.Commands
+}
+
+// buildLabel marks the sandboxes of a build, with its ID.
+const buildLabel = "crannog.build"
+
+// longestCommand bounds one RUN, and the life of its sandbox if this process dies.
+const longestCommand = 2 * time.Hour
+
+// Runner implements build.Sandboxes.
+func (b *buildSandboxes) Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner {
+	return &buildRunner{b, who, id, access, limits}
+}
+
+// Clean implements build.Sandboxes.
+func (b *buildSandboxes) Clean(ctx context.Context, id string) error {
+	who := sandbox.Principal{Local: true}
+	page, err := b.d.Service.List(ctx, who, sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: map[string]string{buildLabel: id}})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, sb := range page.Sandboxes {
+		errs = append(errs, b.d.Service.Remove(ctx, who, sb.ID))
+	}
+	return errors.Join(errs...)
+}
+
+type buildRunner struct {
+	*buildSandboxes
+	who    sandbox.Principal
+	id     string
+	access sandbox.Access
+	limits sandbox.Limits
+}
+
+// Run implements solve.Runner.
+func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err error) {
+	template, forget := b.roots.Show(sandbox.Template{
+		Image: b.d.options.Library.View(c.Tree, c.Binds...), DefaultUser: "root", DefaultDir: "/",
+	})
+	defer forget()
+	access := b.access
+	if c.NoNetwork {
+		// The level, and what its rules say of files, still holds.
+		access.Net, access.Allow, access.Lists = sandbox.NetNone, nil, nil
+	}
+	sb, err := b.d.Service.Create(ctx, b.who, sandbox.CreateRequest{
+		Template: template, Timeout: longestCommand, Ephemeral: b.who.OnHost(), Metadata: map[string]string{buildLabel: b.id}, Access: access, Limits: b.limits,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		// Also of a build that is canceled nothing stays.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if gone := b.d.Service.Forget(ctx, b.who, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
+			err = errors.Join(err, gone)
+		}
+	}()
+	spec := client.Spec{Cmd: c.Args[0], Args: c.Args[1:], Env: c.Env, Dir: c.Dir, User: c.User, Timeout: longestCommand}
+	if spec.Dir == "" {
+		spec.Dir = "/"
+	}
+	exit, err := b.commands.Run(ctx, b.who, sb, spec, c.Output)
+	if err != nil {
+		return 0, err
+	}
+	if exit.Code != 0 {
+		return exit.Code, nil
+	}
+	one, err := b.d.Engines.Of(sb.Engine)
+	if err != nil {
+		return 0, err
+	}
+	archiver, ok := one.(engine.Archiver)
+	if !ok {
+		return 0, fault.Newf(fault.Unsupported, "build_unsupported", "the engine %s cannot say what a command has changed", sb.Engine)
+	}
+	return 0, archiver.Archive(ctx, sb.ID, c.Changes)
+}
