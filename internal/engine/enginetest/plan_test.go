@@ -18,7 +18,8 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		Boundary: engine.OwnKernel, Capabilities: all, Enforces: every, Shows: every,
 		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
-	full := Config{Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
+	whole.OwnRoot = true
+	full := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
 	without := func(change func(i *engine.Info, c *Config)) []string {
 		i, c := whole, full
 		i.Capabilities, i.Enforces, i.Shows = slices.Clone(all), slices.Clone(every), slices.Clone(every)
@@ -53,7 +54,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		"no warmer":   {less(engine.CanWarm), []string{"spares/"}, nil},
 		"no binder":   {less(engine.CanBind), []string{"bound/"}, nil},
 		"no checkpointer": {less(engine.CanCheckpoint), []string{
-			"state/", "memory/", "copies/", "spares/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "freeze/a-frozen-one-is-not-saved",
+			"state/", "memory/", "copies/", "spares/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-one-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
 			"record/restored-boxes-are-watched-from-the-start", "record/copies-and-replaced-boxes-are-watched",
 			"record/continues-with-programs-that-were-not-waited-for", "record/replaced-boxes-go-on-in-the-same-file",
@@ -65,11 +66,13 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		"no limit of memory": {func(i *engine.Info, _ *Config) { i.Enforces = i.Enforces[1:] }, []string{
 			"limits/memory-ends-the-box-and-says-so", "state/a-copys-memory-limit-is-its-own", "archive/large-files-cost-no-box",
 		}, nil},
-		"no groups":       {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
-		"forbids no line": {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-become-another"}, nil},
-		"a jail":          {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
+		"no groups":            {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
+		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-become-another"}, nil},
+		"a root of the host's": {func(i *engine.Info, _ *Config) { i.OwnRoot = false }, []string{"imageowners/"}, nil},
+		"no view of the host":  {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
+		"a jail":               {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
-			"exec/", "boundary/", "cover/", "owners/", "namespaces/", "changes/", "link/", "memory/", "spares/",
+			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "spares/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
 		got := without(c.change)
