@@ -56,7 +56,7 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// mover carries a file to a place and back.
+// mover copies a file to a destination and back.
 type mover interface {
 	upload(ctx context.Context, r io.Reader) error
 	download(ctx context.Context) (io.ReadCloser, error)

@@ -47,8 +47,8 @@ func killAll(ctx context.Context, boxes []*crannog.Sandbox) error {
 	return err
 }
 
-// costRounds is how often the cost of copies is measured. The server's time is in hundredths of a
-// second, so few copies are made more often.
+// costRounds is how often the cost of copies is measured. The server's time has a resolution of a
+// hundredth of a second, so small numbers of copies are measured more often.
 func (f flags) costRounds(count int) int { return max((20+count-1)/count, min(5, f.n)) }
 
 // forkCosts scores the processor time of each copy, round by round.

@@ -32,8 +32,8 @@ func (s series) p99() *float64 {
 	return &v
 }
 
-// scores collects series by name and keeps the order in which names came. It
-// may be added to from many goroutines.
+// scores collects series by name, in the order in which the names were first added. Many goroutines
+// may add to it.
 type scores struct {
 	mu    sync.Mutex
 	order []string

@@ -83,7 +83,7 @@ func throttle() {
 		for time.Now().Before(burn) {
 		}
 		time.Sleep(time.Until(end.Add(throttlePeriod)))
-		// What was missed is not made up for.
+		// A missed period is not made up for.
 		if now := time.Now(); now.Sub(end) > 2*throttlePeriod {
 			end = now.Add(-throttlePeriod)
 		}

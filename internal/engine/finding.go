@@ -17,7 +17,7 @@ type Finding struct {
 	Result Result
 	Detail string // what is there
 	Fix    string // what to do about it, or ""
-	// Code is that of the fault that a failed check makes of Create, or "".
+	// Code is the code of the fault with which Create fails after this check has failed, or "".
 	Code string
 }
 

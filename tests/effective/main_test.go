@@ -219,8 +219,8 @@ func (r *rig) ids() map[string]string {
 	return all
 }
 
-// onlyLeft checks that nothing is left but some sandboxes: no row, instance, process, cgroup or
-// network.
+// onlyLeft checks that nothing but the given sandboxes is left: no other row, instance, process,
+// cgroup or network.
 func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	r.t.Helper()
 	known := map[string]bool{}

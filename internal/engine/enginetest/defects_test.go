@@ -40,7 +40,7 @@ var broken = map[string]struct {
 	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-sum", "record/what-cannot-be-observed-is-refused"}},
 }
 
-// soon is how long a rule that must fail waits for what does not come.
+// soon is how long a rule that must fail waits for something that never happens.
 const soon = 3 * time.Second
 
 // Each defect is found by the rules about it. That they hold without it is what the

@@ -24,7 +24,7 @@ var memoryRules = []rule{
 		}
 		for _, one := range slices.Backward(all) {
 			holds(t, one)
-			if one == all[0] { // the control: one bit is seen
+			if one == all[0] { // the control: a change of one bit is noticed
 				one.sh(t, "kill -USR1 $(cat said.pid)")
 				hosttest.Eventually(t, "the damage is seen", func() bool {
 					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 is not what was written")
@@ -39,7 +39,7 @@ var memoryRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
-		// No sandbox looks before all are made: the pages that were read exist by then.
+		// No sandbox reads its view before all are made, because reading makes pages exist.
 		all := []*box{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))

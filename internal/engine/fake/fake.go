@@ -1,6 +1,6 @@
-// Package fake owns an engine without isolation, for tests of what drives an
-// engine: it keeps the contract, serves guests in this process, and fails on
-// demand. It must never run what it is not given by a test.
+// Package fake owns an engine without isolation, for tests of what drives an engine: it keeps the
+// contract, serves guests in this process, and fails on demand. It must never run anything that a
+// test did not give it.
 package fake
 
 import (
@@ -92,7 +92,7 @@ var worlds = struct {
 	m  map[string]*world
 }{m: make(map[string]*world)}
 
-// New makes an engine on a directory, which it makes if need be.
+// New makes an engine on a directory, which it makes if it does not exist.
 func New(o Options) (*Engine, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil || o.Dir == "" {
@@ -145,7 +145,7 @@ func (e *Engine) Info() engine.Info {
 	}
 }
 
-// Probe finds that every host is good enough.
+// Probe reports every host as suitable.
 func (e *Engine) Probe(context.Context) []engine.Finding {
 	return []engine.Finding{engine.OK("fake", "runs everywhere")}
 }

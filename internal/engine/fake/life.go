@@ -63,7 +63,7 @@ func checkImage(image engine.Image, kinds []engine.ImageKind) error {
 	return image.Check(kinds)
 }
 
-// checkRoot holds callers to giving a root that exists, or none.
+// checkRoot makes sure that callers give a root that exists, or none.
 func checkRoot(dir string) error {
 	if dir == "" {
 		return nil
@@ -95,7 +95,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	return e.at(ctx, CreateReady, spec.ID)
 }
 
-// at is where a step fails on demand, or because the caller has gone.
+// at fails a step on demand, or because the caller has gone.
 func (e *Engine) at(ctx context.Context, step Step, id string) error {
 	if err := e.options.Fault(step, id); err != nil {
 		return fmt.Errorf("%s %s: %w", step, id, err)

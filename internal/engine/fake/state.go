@@ -112,7 +112,7 @@ func (s *State) copy() saved {
 	return saved{Memory: maps.Clone(s.memory), Files: maps.Clone(s.files)}
 }
 
-// State is a sandbox's, or nil for one that does not run.
+// State returns the state of a sandbox, or nil for one that does not run.
 func (e *Engine) State(id string) *State {
 	if b := e.find(id); b != nil && b.running() {
 		return b.state

@@ -16,7 +16,7 @@ import (
 // workspaceDir is where a sandbox's workspace is inside.
 const workspaceDir = "/workspace"
 
-// ownersOf says whose the host's files are inside.
+// ownersOf returns the owners that the host's files have inside.
 func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
 	if spec.Workspace != "" {
@@ -27,7 +27,7 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 			plan.Places = append(plan.Places, b.Target)
 		}
 	}
-	// What is shown copy-on-write is the user's to change.
+	// The user may change what is shown copy-on-write.
 	for _, m := range spec.Mounts {
 		plan.Places = append(plan.Places, m.Target)
 	}
@@ -59,9 +59,9 @@ func planOwners(spec *specs.Spec, plan owners.Plan) error {
 // owned is the plan of the sandbox that this process is the kernel of.
 var owned owners.Plan
 
-// installOwners puts the plan in force before the first process does anything
-// else. A sandbox without it would have its user locked out of the workspace, and
-// paths of it not covered that are to be.
+// installOwners puts the plan in force before the first process does anything else. Without it, the
+// sandbox's user would be locked out of the workspace, and paths of it that must be covered would
+// not be.
 func installOwners(t *sentry.Task) error {
 	if err := owners.Install(t, owned); err != nil {
 		return fmt.Errorf("owners of files: %w", err)

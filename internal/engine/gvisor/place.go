@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errReplaced is what a sandbox is told whose directory is another's by now.
+// errReplaced is the error for a sandbox whose directory belongs to another by now.
 var errReplaced = errors.New("another process has put another box in its place")
 
 // kept opens the directory of a sandbox and reads its record. Another process may

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/host/prefault"
 )
 
-// settled is when a gVisor process has started for sure: what only its start
-// does without comes back.
+// settled is when a gVisor process has certainly started. What was switched off for its start is
+// then switched on again.
 const settled = 2 * time.Second
 
 // startMemory is how much memory a gVisor process may take for itself before it
@@ -28,8 +28,7 @@ const settled = 2 * time.Second
 // which package first has made the heap grow count too.
 const startMemory = 64 << 20
 
-// quicken takes from the start of a gVisor process what costs time and gives
-// a sandbox nothing.
+// quicken removes from the start of a gVisor process what costs time and gives a sandbox nothing.
 func quicken(name string) {
 	// gVisor drops some 35 capabilities on all threads, one after the other,
 	// and each drop wakes each thread: 20 ms of a boot with a thread for each
@@ -52,10 +51,10 @@ func quicken(name string) {
 	}
 }
 
-// collectLater leaves garbage until the process has started. One that has just
-// started has next to none, and collecting it costs the kernel's start 5 ms. A
-// sandbox that is busy from its first moment has some. A kernel in which nothing
-// runs yet has not started. What it returns does the same once more.
+// collectLater postpones garbage collection until the process has started. A process that has just
+// started has next to no garbage, and collecting it costs the kernel's start 5 ms. A sandbox that
+// is busy from its first moment has some. A kernel in which nothing runs yet has not started. The
+// returned function postpones collection once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
 	debug.SetGCPercent(-1) // early has done so
 	percent, most := early.Percent, debug.SetMemoryLimit(startMemory)

@@ -16,8 +16,8 @@ import (
 // read again and again, what others on the machine are doing: two sandboxes could
 // talk by them. So such a mount has the counts of the sandbox's own disk.
 
-// concealDisks replaces the calls that tell about file systems. callTables'
-// tables are initialised by addBecome.
+// concealDisks replaces the calls that report about file systems. callTables' tables are
+// initialised by addBecome.
 func concealDisks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
@@ -74,7 +74,7 @@ func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *s
 	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
 }
 
-// tellDisk writes what is told of the file system at a path.
+// tellDisk writes what the call reports about the file system at a path.
 func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
 	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
 	if err != nil {
@@ -87,8 +87,8 @@ func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation)
 	return 0, nil, err
 }
 
-// ownDisk is what the first process sees at its root: the sandbox's disk. It is
-// empty if that cannot be told.
+// ownDisk is what the first process sees at its root: the sandbox's disk. It is empty if that
+// cannot be determined.
 func ownDisk(t *sentry.Task) linux.Statfs {
 	init := t.Kernel().GlobalInit()
 	if init == nil || init.Leader() == nil {

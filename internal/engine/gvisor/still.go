@@ -8,9 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 )
 
-// Platforms of kernels: gVisor's own, and the same without running any program.
-// gVisor lets all programs of a restored state run before it can be told to pause
-// them. A caller that wants only files wants them as they were saved.
+// Platforms of kernels: gVisor's own, and the same without running any program. gVisor lets all
+// programs of a restored state run before it can be told to pause them. A caller that reads only
+// files needs them as they were saved.
 const (
 	running = "systrap"
 	still   = "crannog-still"

@@ -10,8 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// place is a file that a call is about: of a path, or of a descriptor where the path
-// is none.
+// place is a file that a call is about, named by a path, or by a descriptor if there is no path.
 type place struct {
 	dir    int32
 	path   hostarch.Addr

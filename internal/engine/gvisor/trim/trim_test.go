@@ -71,7 +71,7 @@ func TestNoHolesBehindTheEnd(t *testing.T) {
 	}
 }
 
-// A page of zeros is a page: it is gVisor's to find out.
+// A page of zeros is a page: gVisor itself finds those.
 func TestZerosAreNoHole(t *testing.T) {
 	fd := memory(t, 32)
 	if _, err := unix.Pwrite(fd, make([]byte, 32*page), 0); err != nil {

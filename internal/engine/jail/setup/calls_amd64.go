@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const (
 	architecture = unix.AUDIT_ARCH_X86_64
-	// foreign begins the numbers that are another interface's, as x32's.
+	// foreign is the first number of another interface, such as x32.
 	foreign = 0x40000000
 )
 

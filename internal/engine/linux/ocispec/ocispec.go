@@ -79,9 +79,9 @@ func Build(p Params) *specs.Spec {
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 				"HOME=/root",
 			},
-			// No program inside gains a privilege by exec: a copied set-id
-			// file is only a file. The exception is an image whose own programs,
-			// such as sudo, make its users root of the sandbox.
+			// No program inside gains a privilege by exec: a copied set-id file is an ordinary
+			// file. The exception is an image whose own programs, such as sudo, make its users root
+			// of the sandbox.
 			NoNewPrivileges: !p.SetID,
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  capabilities,
