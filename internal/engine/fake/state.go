@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Steps at which saving and going on can be made to fail.
+// Steps at which saving and restoring can be made to fail.
 const (
 	CheckpointBegin Step = "checkpoint-begin" // nothing is done
 	CheckpointSaved Step = "checkpoint-saved" // the state is written

@@ -61,7 +61,7 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 // this. The client's own Close waits for the call; the socket's Close does not, and is safe during
 // a call.
 func breakOff(ctx context.Context, conn *urpc.Client) (inTime func() bool) {
-	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails, whatever Close returns
+	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails in any case
 }
 
 func (c *controlConns) get(ctx context.Context) (*urpc.Client, error) {

@@ -118,7 +118,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	k.b.boundMemory() // after a restore, other programs may run already: they continued with the guest
+	k.b.boundMemory() // after a restore, other programs may run already
 	k.times.started = time.Now()
 	err = engine.AwaitReady(ctx, k.output)
 	k.output = nil

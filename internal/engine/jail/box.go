@@ -27,7 +27,7 @@ type box struct {
 
 	watching sync.Once
 	done     chan struct{} // closed when exit is set
-	reaped   chan struct{} // closed when this process has reaped the first process; nil if that is no child of it
+	reaped   chan struct{} // closed when this process has reaped the first; nil if that is no child of it
 
 	mu      sync.Mutex
 	exit    engine.Exit

@@ -82,7 +82,7 @@ func kill(dir string, pid int) {
 	defer unix.Close(fd)
 	// The PID may have been reused between the check and the open.
 	if slices.Contains(members(dir), pid) {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // the caller checks anyway whether it is gone
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // the caller checks whether it is gone
 	}
 }
 
