@@ -61,8 +61,7 @@ func openChannel(dir string) (*relay.Channel, error) {
 		read.Close()
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	// Both ends are opened for reading and writing, because the sandbox's own end may not be open
-	// yet.
+	// For reading and writing, because the sandbox's own end may not be open yet.
 	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		read.Close()

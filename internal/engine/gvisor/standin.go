@@ -106,7 +106,8 @@ func placeFor(top *os.File, b engine.Bind) (above string, err error) {
 	return directoryAbove(top, b.Target)
 }
 
-// showOver mounts a file over the one in its place. A directory already exists there.
+// showOver mounts a file over the one in its place. If the stand-in is a directory, one already
+// exists there.
 func showOver(top *os.File, b engine.Bind) error {
 	if b.Source == "" {
 		return nil

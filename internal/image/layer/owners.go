@@ -50,7 +50,8 @@ func (t *Tree) Owners() (fileowners.Table, error) {
 	return table, nil
 }
 
-// list adds the files of a directory whose owner differs from the directory's.
+// list adds the files of a directory whose owner differs from the directory's, or that have set-id
+// bits.
 func (t *Tree) list(dir *place, above fileowners.Owner, table fileowners.Table) error {
 	entries, err := entriesOf(dir)
 	if err != nil {

@@ -104,8 +104,8 @@ func begin(t *sentry.Task) {
 }
 
 // Settle gives a file that was copied the numbers of what it was copied from. content reports that
-// the copy will be written: another name of the host's file is then another file, which keeps the
-// numbers.
+// the copy will be written. If the host's file has several names, the copy is then another file than
+// the other names, and those keep the numbers.
 func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
 	one := device.Load()
 	if one == 0 || one == apart {
