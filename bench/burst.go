@@ -19,7 +19,7 @@ const busyLoops = 4
 
 // burstFigures measures many requests at the same moment: how many succeed, when the first and the
 // last sandbox is ready, and how long all of it takes compared with the same work one after the
-// other. It does so on an idle machine, beside processes that keep the processors busy, and with a
+// other. It does so on an idle machine, next to processes that keep the processors busy, and with a
 // quarter of the processors.
 func burstFigures(ctx context.Context, b *bench) (err error) {
 	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")

@@ -19,8 +19,8 @@ import (
 
 const fileSize = 64 << 20
 
-// fileFigures transfers a file in and out, beside an HTTP server that does the same with a file on
-// the host.
+// fileFigures transfers a file in and out, compared with an HTTP server that does the same with a
+// file on the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoBoxes(ctx, "files")
 	if err != nil {

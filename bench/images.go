@@ -34,7 +34,7 @@ const (
 	nameSkopeo    = "skopeo copy, umoci unpack"
 )
 
-// imageFigures measures a sandbox of an image beside one of the host's view, and how an
+// imageFigures compares a sandbox of an image with one of the host's view, and measures how an
 // image is fetched and unpacked. The image is a Debian that mmdebstrap makes.
 func imageFigures(ctx context.Context, b *bench) (err error) {
 	if !found("mmdebstrap") {

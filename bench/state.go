@@ -68,7 +68,7 @@ func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, 
 	return sb, nil
 }
 
-// check checks that the memory's content is there.
+// check checks that the memory still has its content.
 func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 	return runCode(ctx, sb, fmt.Sprintf("print(42 if len(held) == %d else 0)", bytes>>20))
 }

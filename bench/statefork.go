@@ -100,8 +100,8 @@ const (
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, beside the ways
-// without copies.
+// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, compared with the
+// ways without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
 		sec := section{Group: "state", Title: "fork: a box that holds numpy", Unit: "ms"}

@@ -10,8 +10,8 @@ import (
 // series is what one contender scored, in the order of the rounds.
 type series []float64
 
-// percentile returns the value below which the share p of the values lies,
-// between neighbours by proportion. An empty series has none and gives 0.
+// percentile returns the value below which the share p of the values lies, interpolated between
+// neighbours. It returns 0 for an empty series.
 func (s series) percentile(p float64) float64 {
 	if len(s) == 0 {
 		return 0

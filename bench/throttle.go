@@ -22,7 +22,7 @@ const (
 	throttleShare = 0.75
 )
 
-// throttlePeriod is short against what is measured, and long against a switch.
+// throttlePeriod is short compared with what is measured, and long compared with a context switch.
 const throttlePeriod = 20 * time.Millisecond
 
 func throttleRole() reexec.Role { return reexec.Role{Match: reexec.Arg0(throttleArg0), Run: throttle} }

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// Checkpointer is the ability to write down the whole state of a running
-// sandbox (memory, processes, files, listeners) and to go on from it.
+// Checkpointer is the ability to save the whole state of a running sandbox (memory, processes,
+// files, listeners) and to continue from it.
 type Checkpointer interface {
 	// Format names what writes the state.
 	Format() string
@@ -71,8 +71,8 @@ type Binder interface {
 	CheckpointBound(ctx context.Context, id, dir string) (list Bound, bound bool, err error)
 }
 
-// Bound is what a saved state refers to: the files as they are listed, and each as
-// it is open, in the same order.
+// Bound is what a saved state refers to: the list of the files, and an open descriptor of each, in
+// the same order.
 type Bound struct {
 	Files []hostfiles.File
 	Open  hostfiles.List

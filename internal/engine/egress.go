@@ -24,7 +24,7 @@ const (
 // Egress is a sandbox's end of its network attachment. The zero value is loopback
 // and nothing else.
 type Egress struct {
-	// Kind is one that the engine declares in Info.
+	// Kind is one of the kinds that the engine declares in Info.
 	Kind EgressKind
 	// End is the sandbox's end. The engine hands on a copy: the caller keeps its own,
 	// and closes it after Create so that the sandbox's end is only the sandbox's.

@@ -35,9 +35,8 @@ type Engine interface {
 	// this process. An unknown ID is NotFound.
 	Wait(ctx context.Context, id string) (Exit, error)
 
-	// List returns all that the engine holds on this host under its state
-	// directory, also what an earlier process made, and stopped ones that
-	// were not removed.
+	// List returns all that the engine holds on this host under its state directory. That includes
+	// sandboxes of earlier processes, and stopped ones that were not removed.
 	List(ctx context.Context) ([]Status, error)
 
 	// Remove stops the sandbox and frees everything it held. Removing an
@@ -109,7 +108,7 @@ func (l *Limits) Fields() map[Limit]*int64 {
 
 // Link is a symbolic link inside.
 type Link struct {
-	Path   string // absolute, inside; nothing is there in the image
+	Path   string // absolute, inside; the image has nothing there
 	Target string // absolute, inside
 }
 

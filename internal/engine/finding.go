@@ -15,7 +15,7 @@ const (
 type Finding struct {
 	Check  string // what is checked, in a word or two
 	Result Result
-	Detail string // what is there
+	Detail string // what was found
 	Fix    string // what to do about it, or ""
 	// Code is the code of the fault with which Create fails after this check has failed, or "".
 	Code string

@@ -168,7 +168,7 @@ func (r *rig) ends(sb *crannog.Sandbox) {
 	})
 }
 
-// must creates one that must succeed, with the checks that it made.
+// must creates a sandbox, which must succeed, with the checks that it made.
 func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	sb, err := r.create(opts...)

@@ -93,8 +93,8 @@ func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string)
 	}
 }
 
-// residue counts what the daemon has of a state directory, but for its images, which stay
-// for later sandboxes.
+// residue counts what the daemon has of a state directory, except its images, which stay for later
+// sandboxes.
 func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
 	return func(t testing.TB, dir string) map[string]int {
 		t.Helper()

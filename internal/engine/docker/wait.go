@@ -82,7 +82,7 @@ func (e *Engine) awaitExit(ctx context.Context, container string) error {
 	}
 }
 
-// exitOf says how a container ended.
+// exitOf returns how a container ended.
 func exitOf(s container.State) engine.Exit {
 	exit := engine.Exit{Reason: engine.ReasonExited, Code: s.ExitCode, At: time.Now()}
 	if at, err := time.Parse(time.RFC3339Nano, s.FinishedAt); err == nil && at.Year() > 1 {

@@ -25,7 +25,7 @@ var factFiles = []string{
 // boundToExist are those of factFiles that every host has.
 var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
 
-// kernelFiles say which kernel it is, as any program asks it by uname.
+// kernelFiles identify the kernel, as any program can read from uname.
 var kernelFiles = []string{"/proc/version", "/proc/sys/kernel/osrelease"}
 
 func hostIdentityIsNotShown(t testing.TB, c *Config) {

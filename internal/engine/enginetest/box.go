@@ -41,7 +41,7 @@ type box struct {
 	client *http.Client
 }
 
-// result is what a command in a sandbox gave.
+// result is the result of a command in a sandbox.
 type result struct {
 	stdout, stderr string
 	code           int

@@ -15,16 +15,16 @@ import (
 
 // Config tells the suite about the engine under test.
 type Config struct {
-	// Open opens the engine on a state directory. Opening the same directory
-	// again is what a restart of the server does.
+	// Open opens the engine on a state directory. Opening the same directory again simulates a
+	// restart of the server.
 	Open func(t testing.TB, dir string) engine.Engine
 	// Image is what sandboxes start from. Its guest is the test binary itself or
 	// the real guest.
 	Image engine.Image
-	// Residue counts what the engine owns for a state directory by kind: processes,
-	// control groups, namespaces, objects in a service. The leak rules compare it
-	// before and after, beside what they count on every host: files below the
-	// directory, mounts and sockets that name it, descriptors and goroutines.
+	// Residue counts what the engine owns for a state directory by kind: processes, control groups,
+	// namespaces, objects in a service. The leak rules compare it before and after, in addition to
+	// what they count on every host: files below the directory, mounts and sockets that name it,
+	// descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
 	// Groups lists, for each hierarchy of control groups, those in which sandboxes below a state
 	// directory run, and "" for a process in none of the engine's. Nil means that the engine makes

@@ -33,8 +33,8 @@ var memoryRules = []rule{
 			one.sh(t, "pkill -9 -f hold.py")
 		}
 	}},
-	// P25: a page of zeros costs a state nothing, and must not be taken for one
-	// that was never written where a file would be seen through it.
+	// P25: a page of zeros costs a state nothing. It must not be taken for a page that was never
+	// written, through which a file would be seen.
 	{"memory/zeros-over-a-file-stay-zeros", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")

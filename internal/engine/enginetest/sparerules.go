@@ -86,7 +86,7 @@ var spareRules = []rule{
 	}},
 }
 
-// warm asks for spare kernels and waits until they are there.
+// warm asks for spare kernels and waits until they exist.
 func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
 	like := c.spec("any")

@@ -27,7 +27,7 @@ type Step string
 
 const (
 	CreateBegin Step = "create-begin" // nothing is done
-	CreateDir   Step = "create-dir"   // the directory is there
+	CreateDir   Step = "create-dir"   // the directory exists
 	CreateServe Step = "create-serve" // the guest is served
 	CreateReady Step = "create-ready" // the guest has answered
 	RemoveBegin Step = "remove-begin" // nothing is done
@@ -55,10 +55,9 @@ type Options struct {
 	Guest Guest
 	// Fault, if set, is asked at each step; an error makes the step fail.
 	Fault func(step Step, id string) error
-	// Enforces is what Info claims, for tests of what callers make of it.
+	// Enforces is what Info claims, for tests of how callers use it.
 	Enforces []engine.Limit
-	// Shows and Ignores are what Info claims besides, and which limits of Enforces do
-	// not hold.
+	// Shows and Ignores are what Info also claims, and which limits of Enforces do not hold.
 	Shows, Ignores []engine.Limit
 	// OnHost makes Info say that sandboxes have neither a network nor files of their own.
 	OnHost bool

@@ -186,8 +186,7 @@ func (e *Engine) Lose(id string) error {
 	return os.RemoveAll(e.dir(id))
 }
 
-// Bounds returns the limits that the sandbox was made with, but for those that the
-// options ignore.
+// Bounds returns the limits that the sandbox was made with, except those that the options ignore.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b := e.find(id)
 	if b == nil || !b.running() {

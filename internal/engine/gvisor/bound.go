@@ -72,8 +72,8 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 			}
 		}
 		if moved {
-			// It is listed by the path that it has now. gVisor opens the one that it
-			// had, where another file may be.
+			// The file is listed by the path that it has now. gVisor opens the path that it had,
+			// where another file may be.
 			return list, fmt.Errorf("%s may have been moved while the sandbox ran", place)
 		}
 		f, err := o.At(place)
@@ -114,9 +114,8 @@ func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	return path.Join(top, strings.TrimPrefix(inside, found)), top
 }
 
-// enough is how much of a state has to be written before gVisor has certainly
-// closed all files that the state does not refer to: what is written before is a
-// head of a few hundred bytes.
+// enough is how much of a state has to be written before gVisor has certainly closed all files that
+// the state does not refer to: only a head of a few hundred bytes is written before.
 const enough = 16 << 10
 
 // halfway copies what is written to a pipe into a file, and calls look once enough

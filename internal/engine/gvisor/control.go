@@ -137,9 +137,8 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	return urpc.NewClient(conn), nil
 }
 
-// controlAddress names a control socket by way of its directory's descriptor,
-// until done is called: an address has room for 107 bytes, and a state
-// directory may be longer.
+// controlAddress names a control socket through its directory's descriptor, until done is called:
+// an address has room for 107 bytes, and a state directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
 	dir, done, err := throughDescriptor(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err

@@ -24,7 +24,7 @@ import (
 // number of its files. gVisor hands it the size alone, so the number is added
 // in the kernel process itself, after it has read its arguments.
 
-// inodesKey is the annotation that tells the kernel process the number.
+// inodesKey is the annotation that passes the number to the kernel process.
 const inodesKey = "dev.crannog.inodes"
 
 // sharedInodes bounds the files of each file system in memory that a sandbox has

@@ -41,9 +41,8 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	return plan, nil
 }
 
-// planOwners puts the plan into a specification. Covers come in one order, so
-// that a saved state finds the plan that it was saved with, and directories
-// before what is in them.
+// planOwners puts the plan into a specification. The order of covers is fixed, so that a saved
+// state finds the plan that it was saved with, and directories come before what is in them.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
 		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))

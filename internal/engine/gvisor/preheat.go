@@ -46,8 +46,8 @@ func preheat(pages []span) {
 	}
 }
 
-// touch takes that much memory and gives it to Go's own allocator, which keeps
-// it as long as no collection is due.
+// touch takes the given amount of memory and gives it to Go's own allocator, which keeps it as long
+// as no collection is due.
 func touch(bytes int) {
 	const piece = 64 << 10
 	pieces := make([][]byte, bytes/piece)

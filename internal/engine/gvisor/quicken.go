@@ -124,10 +124,10 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	return made, err
 }
 
-// takeSignalsEarly begins to take signals while the kernel waits for its first
-// stub. It would take them one by one just before the guest starts, each by
-// way of another thread, for 8 ms; a signal that is taken already costs
-// nothing. By then capabilities are dropped, so another thread costs little.
+// takeSignalsEarly begins to take signals while the kernel waits for its first stub. It would take
+// them one by one just before the guest starts, each through another thread, for 8 ms; a signal
+// that is taken already costs nothing. By then capabilities are dropped, so another thread costs
+// little.
 func takeSignalsEarly() {
 	go func() {
 		// A signal that arrives before gVisor listens is lost instead of ending the

@@ -10,11 +10,11 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// statfs of a directory of the host that is mounted as it is, such as what the
-// policy makes read-only, would pass on the host's live counts of blocks and
-// files. They tell a program inside how large the host's disk is, how full, and,
-// read again and again, what others on the machine are doing: two sandboxes could
-// talk by them. So such a mount has the counts of the sandbox's own disk.
+// statfs of a directory of the host that is mounted as it is, such as what the policy makes
+// read-only, would pass on the host's live counts of blocks and files. They tell a program inside
+// how large the host's disk is, how full, and, read again and again, what others on the machine are
+// doing: two sandboxes could communicate through them. So such a mount has the counts of the
+// sandbox's own disk.
 
 // concealDisks replaces the calls that report about file systems. callTables' tables are
 // initialised by addBecome.

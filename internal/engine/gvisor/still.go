@@ -42,8 +42,7 @@ func (s stillPlatform) NewContext(ctx context.Context) platform.Context {
 	return &stillContext{Context: s.Platform.NewContext(ctx), interrupted: make(chan struct{}, 1)}
 }
 
-// stillContext is a thread of a program, which does not come to its next
-// instruction.
+// stillContext is a thread of a program that never gets to its next instruction.
 type stillContext struct {
 	platform.Context
 	interrupted chan struct{}

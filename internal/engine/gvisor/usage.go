@@ -24,7 +24,7 @@ func (b *box) usage() engine.Usage {
 	for _, p := range b.processes() {
 		u.CPUTime += cpuTime(p)
 	}
-	u.MemoryBytes, _ = b.memory() // what is known of it
+	u.MemoryBytes, _ = b.memory() // what is known so far
 	return u
 }
 
@@ -42,8 +42,8 @@ func (b *box) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory is what a sandbox without a group holds. With an error it is what its
-// processes hold, and not what the programs inside do.
+// memory is what a sandbox without a group holds. With an error it is only what its processes hold,
+// without the programs inside.
 func (b *box) memory() (int64, error) {
 	// Only gVisor can report the memory of the programs inside: its pages are in a file that is
 	// mapped here and there as they are used, and no process's own figures hold all of it.

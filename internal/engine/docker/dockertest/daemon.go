@@ -123,7 +123,7 @@ func (d *Daemon) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait() // it says that it was killed
+	_ = d.cmd.Wait() // it reports that it was killed
 	// Its supervisor of containers dies with it. If PID 1 of the host does not wait for ended
 	// processes, the next daemon would take the supervisor's PID for that of a running one.
 	_ = d.endSupervisor()

@@ -64,7 +64,7 @@ func writeImage(w io.Writer) error {
 			continue // the test that needs it reports that
 		}
 		files[path] = true
-		// A program that is a link leads to others by way of alternatives.
+		// A program that is a link leads to others through alternatives.
 		for at := path; ; {
 			to, err := os.Readlink(at)
 			if err != nil {

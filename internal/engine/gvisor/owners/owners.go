@@ -28,7 +28,7 @@ import (
 // Annotation is the key under which a specification carries a Plan.
 const Annotation = "dev.crannog.owners"
 
-// Plan says which files are the user's. The zero Plan changes nothing.
+// Plan is which files belong to the user. The zero Plan changes nothing.
 type Plan struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`

@@ -64,7 +64,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// What lies behind the end of the file is not memory.
+// Memory behind the end of the file does not count.
 func TestNoHolesBehindTheEnd(t *testing.T) {
 	if got, err := holes(memory(t, 10), 20*page, 40*page); err == nil {
 		t.Errorf("%v", got)

@@ -43,7 +43,7 @@ const (
 	piece      = 1 << 20
 )
 
-// state is what a path leads to; without a kind, nothing.
+// state is what a path leads to. Without a kind, it leads to nothing.
 type state struct {
 	kind     string
 	mode     uint16

@@ -113,7 +113,7 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 	return nil
 }
 
-// Bounds of what is kept of a program's start.
+// Bounds of what is recorded of a program's start.
 const (
 	mostArgs      = 64
 	mostArgBytes  = 8 << 10

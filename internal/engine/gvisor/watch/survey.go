@@ -176,7 +176,7 @@ func (f *files) otherNames(now state, path string) []string {
 	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
 }
 
-// tell writes down what became of a path, if that has changed.
+// tell writes down how a path has changed, if it has.
 func (w *watcher) tell(l *look, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]

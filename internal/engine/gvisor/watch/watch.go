@@ -35,7 +35,7 @@ const (
 	settingTorn     = "torn"
 )
 
-// Session is the request that makes a kernel write to the file beside it.
+// Session is the request that makes a kernel write to the file that comes with it.
 func Session(s Start) seccheck.SessionConfig {
 	return seccheck.SessionConfig{
 		Name: seccheck.DefaultSessionName,

@@ -8,5 +8,5 @@ const (
 	foreign = 1 << 30
 )
 
-// machineCalls are what this architecture has besides plainCalls.
+// machineCalls are the calls that this architecture has besides plainCalls.
 var machineCalls = []call{}

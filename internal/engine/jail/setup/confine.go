@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestCapabilities are what the guest keeps over its own user namespace where it has
-// several IDs: it starts commands as other users, and root inside is to own the files
-// inside. None of them reaches a file, a process or a device of the host. What is
-// missing is what opens more of the kernel to an attacker: CAP_SYS_ADMIN, CAP_NET_ADMIN,
-// CAP_NET_RAW, CAP_SYS_PTRACE, CAP_MKNOD, CAP_SYS_CHROOT and all others.
+// guestCapabilities are what the guest keeps over its own user namespace where it has several IDs:
+// it starts commands as other users, and root inside is to own the files inside. None of them
+// reaches a file, a process or a device of the host. The missing ones would open more of the kernel
+// to an attacker: CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_MKNOD,
+// CAP_SYS_CHROOT and all others.
 var guestCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_NET_BIND_SERVICE,

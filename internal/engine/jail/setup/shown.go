@@ -69,8 +69,8 @@ func firstProcessors(text string, most int) string {
 	return out.String()
 }
 
-// statOf returns lines for the first processors without the host's counts: how busy the
-// host is tells one sandbox about another.
+// statOf returns lines for the first processors without the host's counts: the load of the host
+// tells a sandbox about the others.
 func statOf(text []byte, most int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {

@@ -30,10 +30,9 @@ func (b *builder) system() error {
 	return nil
 }
 
-// shownProc are the entries of /proc that stay beside those of processes. All others
-// are covered: /proc/keys, kallsyms, kcore, config.gz, interrupts and the like tell an
-// attacker about the host and its kernel, and an entry that a later kernel adds is
-// covered too.
+// shownProc are the entries of /proc that stay visible, besides those of processes. All others are
+// covered: /proc/keys, kallsyms, kcore, config.gz, interrupts and the like tell an attacker about
+// the host and its kernel, and an entry that a later kernel adds is covered too.
 var shownProc = map[string]bool{
 	"self": true, "thread-self": true, "mounts": true, "net": true, "sysvipc": true, // of the process or its namespaces
 	"filesystems": true, "loadavg": true, "version": true, "uptime": true, "cgroups": true,

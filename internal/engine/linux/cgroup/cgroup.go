@@ -286,8 +286,8 @@ func (g *Group) OOMKills() int64 {
 	return 0
 }
 
-// Usage returns memory, page cache and CPU time of the group. Fields that the
-// host cannot tell are zero.
+// Usage returns memory, page cache and CPU time of the group. Fields that the host cannot report
+// are zero.
 func (g *Group) Usage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	if dir := g.Dirs[unified]; dir != "" {
@@ -298,7 +298,7 @@ func (g *Group) Usage() engine.Usage {
 		u.MemoryCache = keyed(filepath.Join(g.Dirs["memory"], "memory.stat"), "total_inactive_file")
 	}
 	u.MemoryBytes -= u.MemoryCache
-	u.CPUTime, _ = g.cpuTime() // zero if the host cannot tell
+	u.CPUTime, _ = g.cpuTime() // zero if the host cannot report it
 	return u
 }
 

@@ -100,10 +100,9 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the top first (a server with the whole machine), and
-// then what lies between it and our own group (a delegated subtree), highest
-// first: commands of one user that were started in different places have the
-// same groups.
+// detectUnified tries the top first (a server with the whole machine), and then the groups between
+// it and our own (a delegated subtree), highest first: commands of one user that were started in
+// different places have the same groups.
 func detectUnified(mount, own string) (*Tree, error) {
 	if err := startsInto(); err != nil {
 		return nil, err
