@@ -66,9 +66,10 @@ func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.U
 
 // personas are the users as which a probe is tried. Where sandboxes share the host's kernel, no
 // program may have namespaces of its own, because it would have rights over that kernel in them.
+// Root is the last, because it removes files that the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
-		return []persona{asUser, asRoot, asOwner}
+		return []persona{asUser, asOwner, asRoot}
 	}
 	return []persona{asUser, asRoot}
 }
