@@ -69,8 +69,8 @@ func (b *bench) stockDo(argv ...string) []string {
 	return append([]string{b.runsc, "--root=" + root, "--network=none", "--ignore-cgroups", "do"}, argv...)
 }
 
-// bubblewrap is a sandbox of namespaces with the host's programs read-only, new
-// namespaces of every kind and no network.
+// bubblewrap is a sandbox with new namespaces of every kind, the host's programs read-only, and no
+// network.
 func bubblewrap(argv ...string) []string {
 	return append(append([]string{"bwrap"}, bubblewrapView()...), argv...)
 }

@@ -19,7 +19,7 @@ const busyLoops = 4
 
 // burstFigures measures many requests at the same moment: how many succeed, when the first and the
 // last sandbox is ready, and how long all of it takes compared with the same work one after the
-// other. It does so on an idle machine, beside processes that keep the processors busy, and with a
+// other. It does so on an idle machine, next to processes that keep the processors busy, and with a
 // quarter of the processors.
 func burstFigures(ctx context.Context, b *bench) (err error) {
 	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
@@ -165,7 +165,7 @@ func (s *section) burstNote(name string, from *scores, crowd int) {
 	s.note("%s: the burst took %.2f× of one after the other on %d processors; its first was ready after %.2f× of one alone", name, whole.p50()/inTurn, cores, first.p50()/ready.p50())
 }
 
-// loneLives is how many are made one after the other in each round.
+// loneLives is how many lives run one after the other in each round.
 const loneLives = 5
 
 func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
@@ -180,7 +180,7 @@ func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
 	return nil
 }
 
-// burstAll makes them all at once, and returns how many succeeded and the errors.
+// burstAll runs all lives at once, and returns how many succeeded and the errors.
 func (b *bench) burstAll(ctx context.Context, w burstWay, s *scores) (succeeded int, failed string) {
 	ready := make(chan time.Time, b.crowd)
 	began := time.Now()

@@ -15,8 +15,8 @@ import (
 // burn is a program of two processes that never wait.
 const burn = "while :; do :; done & while :; do :; done"
 
-// busyPause lies between two requests: a server without a pause between requests is as busy as the
-// sandboxes and competes with them as an equal.
+// busyPause is the pause between two requests: a server without one is as busy as the sandboxes and
+// competes with them as an equal.
 const busyPause = 5 * time.Millisecond
 
 // busyFigures measures how fast the server answers while sandboxes use every processor, in turns

@@ -14,8 +14,8 @@ import (
 )
 
 // costFigures counts what each operation costs the kernel: page faults, context switches, system
-// calls and processor time, beside milliseconds. Counts hardly depend on the machine. Those of a
-// server include its whole tree of processes, from before the request until its answer.
+// calls and processor time, in addition to milliseconds. Counts hardly depend on the machine. Those
+// of a server include its whole tree of processes, from before the request until its answer.
 func costFigures(ctx context.Context, b *bench) (err error) {
 	tally := newTally()
 	commands, err := b.costCommands()

@@ -49,7 +49,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// reach asks the guest for something that it knows: the running programs.
+// reach makes a request that the guest answers by itself: the list of running programs.
 func reach(name string, sb *crannog.Sandbox) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()

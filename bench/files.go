@@ -19,8 +19,8 @@ import (
 
 const fileSize = 64 << 20
 
-// fileFigures transfers a file in and out, beside an HTTP server that does the same with a file on
-// the host.
+// fileFigures transfers a file in and out, compared with an HTTP server that does the same with a
+// file on the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoBoxes(ctx, "files")
 	if err != nil {
@@ -56,7 +56,7 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// mover carries a file to a place and back.
+// mover copies a file to a destination and back.
 type mover interface {
 	upload(ctx context.Context, r io.Reader) error
 	download(ctx context.Context) (io.ReadCloser, error)

@@ -31,8 +31,8 @@ func (p program) text() string {
 	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
 }
 
-// humanevalFile is where the programs are: CRANNOG_HUMANEVAL, or beside the
-// repository. The repository does not hold them.
+// humanevalFile is the path of the programs: CRANNOG_HUMANEVAL, or a file beside the repository,
+// which does not contain them.
 func humanevalFile() string {
 	if path := os.Getenv("CRANNOG_HUMANEVAL"); path != "" {
 		return path

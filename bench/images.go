@@ -34,7 +34,7 @@ const (
 	nameSkopeo    = "skopeo copy, umoci unpack"
 )
 
-// imageFigures measures a sandbox of an image beside one of the host's view, and how an
+// imageFigures compares a sandbox of an image with one of the host's view, and measures how an
 // image is fetched and unpacked. The image is a Debian that mmdebstrap makes.
 func imageFigures(ctx context.Context, b *bench) (err error) {
 	if !found("mmdebstrap") {
@@ -73,7 +73,7 @@ func imageOf(rootTar string) (v1.Image, error) {
 	return mutate.ConfigFile(img, c)
 }
 
-// imageStarts measures from nothing to the first output, cold.
+// imageStarts measures cold starts: the time from nothing to the first output.
 func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (err error) {
 	client, err := b.local(ctx, "images-local")
 	if err != nil {
@@ -125,8 +125,8 @@ func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (
 	return nil
 }
 
-// imagePulls measures from a registry on this machine to files on its disk, by the bytes of
-// the files.
+// imagePulls measures pulls from a registry on this machine to files on its disk. Rates count the
+// bytes of the files.
 func (b *bench) imagePulls(ctx context.Context, rootTar string, img v1.Image) error {
 	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	defer srv.Close()

@@ -115,8 +115,8 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 	return nil
 }
 
-// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. It gives
-// back what only its start needed after two seconds.
+// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. A
+// sandbox gives back after two seconds what only its start needed.
 const look = 3 * time.Second
 
 // settled waits until the sandboxes' memory does not change, or for twenty seconds: it does not get

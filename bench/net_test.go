@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// A way that is named after passing on, but decrypts, or the other way round, would be measured
-// under a wrong name.
+// A way whose name says that it passes traffic on, but that decrypts it, or the reverse, would be
+// measured under a wrong name.
 func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 	d, err := policy.Parse([]byte(netPolicy(manyRules)))
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// loneBox is a sandbox of the engine alone, with a network.
+// loneBox is a sandbox with a network, made by the engine without a server.
 type loneBox struct {
 	engine  engine.Engine
 	id      string

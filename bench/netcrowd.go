@@ -190,7 +190,7 @@ func (b *bench) startCauseway(name, attach string) contender {
 			return err
 		}
 		s.addTime(name, time.Since(began))
-		// Two seconds after this it ends by itself.
+		// The process ends by itself two seconds after this.
 		defer func() { err = errors.Join(err, c.Close()) }()
 		began = time.Now()
 		end, _, err := r.attach(ctx, c, r.dir, "one", usualRules)

@@ -29,8 +29,7 @@ import (
 const (
 	unwatched = "a box that is not watched"
 	recorded  = "all of it written down"
-	// boxTime is the sandbox's processor time, on which other programs of a busy machine have less
-	// effect.
+	// boxTime is the sandbox's processor time, which other programs of a busy machine affect less.
 	boxTime = ", processor time"
 )
 
@@ -70,8 +69,8 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 	},
 }
 
-// recordFigures measures what it costs that a sandbox's kernel writes events of programs: the same
-// load in two sandboxes, of which one is observed.
+// recordFigures measures what observation costs: a sandbox's kernel then writes events of programs.
+// The same load runs in two sandboxes, one of which is observed.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
 	engines, err := standard.Engines(state, slog.New(slog.DiscardHandler), "")
@@ -121,7 +120,8 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// recordBox is a sandbox of the engine itself: a server gives no choice whether it is observed.
+// recordBox is a sandbox made by the engine itself, because a server does not let callers choose
+// whether it is observed.
 type recordBox struct {
 	eng    engine.Engine
 	id     string

@@ -59,8 +59,8 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	return sec
 }
 
-// tails99 gives every row a 99th percentile, even with few values, of which it is next to the
-// largest.
+// tails99 gives every row a 99th percentile, even with few values, where it is close to the largest
+// of them.
 func (s *section) tails99(from *scores) {
 	for i := range s.Rows {
 		s.Rows[i].P99 = from.by[s.Rows[i].Name].p99()

@@ -37,7 +37,7 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
 		return nil, err
 	}
-	// It outlives an interrupt, for as long as close needs it to end its sandboxes.
+	// The server outlives an interrupt until close has ended its sandboxes.
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
 	s.cmd.Stderr = s.logs
 	stdout, err := s.cmd.StdoutPipe()

@@ -25,7 +25,7 @@ var dirtySizes = []struct {
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
 // stateFigures measures saving, copying and restoring sandboxes. Between the steps the server gets
-// the time to make its spare kernels, as it has between the calls of people.
+// the time to make its spare kernels, as it has between the calls of users.
 func stateFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000")
 	if err != nil {
@@ -54,8 +54,8 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtyBox creates a sandbox in which an interpreter holds so many bytes that no two pages are
-// equal.
+// dirtyBox creates a sandbox in which an interpreter holds the given number of bytes. No two pages
+// of them are equal.
 func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
 	if err != nil {
@@ -68,7 +68,7 @@ func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, 
 	return sb, nil
 }
 
-// check checks that the memory's content is there.
+// check checks that the memory still has its content.
 func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 	return runCode(ctx, sb, fmt.Sprintf("print(42 if len(held) == %d else 0)", bytes>>20))
 }
@@ -135,7 +135,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	return nil
 }
 
-// forks copies a sandbox, so many at once.
+// forks copies a sandbox, making the given number of copies at once.
 func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
 	source, err := dirtyBox(ctx, srv, bytes)
 	if err != nil {

@@ -47,8 +47,8 @@ func killAll(ctx context.Context, boxes []*crannog.Sandbox) error {
 	return err
 }
 
-// costRounds is how often the cost of copies is measured. The server's time is in hundredths of a
-// second, so few copies are made more often.
+// costRounds is how often the cost of copies is measured. The server's time has a resolution of a
+// hundredth of a second, so small numbers of copies are measured more often.
 func (f flags) costRounds(count int) int { return max((20+count-1)/count, min(5, f.n)) }
 
 // forkCosts scores the processor time of each copy, round by round.
@@ -100,8 +100,8 @@ const (
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, beside the ways
-// without copies.
+// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, compared with the
+// ways without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
 		sec := section{Group: "state", Title: "fork: a box that holds numpy", Unit: "ms"}

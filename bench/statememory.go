@@ -80,8 +80,8 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	return nil
 }
 
-// addPaused scores the memory of sandboxes that do not run any more. A search for a wrong name
-// finds nothing, so all of them must be found first.
+// addPaused scores the memory of paused sandboxes. A search for a wrong name finds nothing and
+// would score zero, so the search must find all of them first.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
 	var kernels []string
 	for _, id := range ids {
@@ -111,8 +111,8 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 	return nil
 }
 
-// kernelOf reads the name of a sandbox's kernel from the engine's row. A sandbox that took over a
-// kernel has another name itself.
+// kernelOf reads the name of a sandbox's kernel from the engine's row. It differs from the
+// sandbox's name if the sandbox took over a spare kernel.
 func kernelOf(state, id string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
 	if err != nil {

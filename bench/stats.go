@@ -10,8 +10,8 @@ import (
 // series is what one contender scored, in the order of the rounds.
 type series []float64
 
-// percentile returns the value below which the share p of the values lies,
-// between neighbours by proportion. An empty series has none and gives 0.
+// percentile returns the value below which the share p of the values lies, interpolated between
+// neighbours. It returns 0 for an empty series.
 func (s series) percentile(p float64) float64 {
 	if len(s) == 0 {
 		return 0
@@ -32,8 +32,8 @@ func (s series) p99() *float64 {
 	return &v
 }
 
-// scores collects series by name and keeps the order in which names came. It
-// may be added to from many goroutines.
+// scores collects series by name, in the order in which the names were first added. Many goroutines
+// may add to it.
 type scores struct {
 	mu    sync.Mutex
 	order []string

@@ -58,8 +58,8 @@ func TestScoresFromManyGoroutines(t *testing.T) {
 	}
 }
 
-// Every contender runs once a round, the warming round is not counted, and
-// the first place goes round.
+// Every contender runs once a round, the warming round is not counted, and each contender is first
+// in turn.
 func TestRace(t *testing.T) {
 	var calls []string
 	one := func(name string) contender {

@@ -26,9 +26,8 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// stepFigures takes a life apart: first by its calls, by way of the engine
-// alone, the embedded service and a server; then the boot by what the engine
-// says of itself.
+// stepFigures breaks a sandbox's life into steps: first its calls, through the engine alone, the
+// embedded service and a server; then its boot, as the engine reports it.
 func stepFigures(ctx context.Context, b *bench) (err error) {
 	marks := &bootMarks{}
 	alone, err := openAlone(filepath.Join(b.dir, "steps-engine"), slog.New(marks))
@@ -99,7 +98,7 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 	}}
 }
 
-// loneEngine is the engine without service, store and surfaces.
+// loneEngine is the engine without the service, the store and the APIs.
 type loneEngine struct {
 	engine engine.Engine
 	image  engine.Image
@@ -170,7 +169,7 @@ func (l *loneEngine) execs(ctx context.Context, s *scores, id, token string) err
 	return nil
 }
 
-// bootMarks is a log handler that keeps the shares of each boot.
+// bootMarks is a log handler that keeps how long each step of a boot took.
 type bootMarks struct {
 	mu    sync.Mutex
 	boots []map[string]time.Duration

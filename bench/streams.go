@@ -13,8 +13,8 @@ import (
 // streamSize is how much goes through a command.
 const streamSize = 256 << 20
 
-// streamFigures moves bytes through the standard input and output of a command,
-// beside the same command on the host behind two pipes.
+// streamFigures moves bytes through the standard input and output of a command, compared with the
+// same command on the host behind two pipes.
 func streamFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoBoxes(ctx, "streams")
 	if err != nil {

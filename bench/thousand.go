@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// bootsAtOnce is how many sandboxes are made at the same time on the way to many:
-// enough to keep two processors busy.
+// bootsAtOnce is how many sandboxes are made at the same time while the crowd grows: enough to keep
+// two processors busy.
 const bootsAtOnce = 4
 
 // thousandFigures asks whether a server with very many idle sandboxes still
@@ -66,7 +66,8 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleCost tells what all sandboxes together hold and use.
+// idleCost reports the memory that all sandboxes together hold and the processor time that they
+// use.
 func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sandbox, lost float64) error {
 	const mb = 1e6
 	var sum memory
@@ -104,7 +105,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sa
 	return nil
 }
 
-// answers asks a server with many sandboxes what callers ask it most.
+// answers times the requests that callers make most, on a server with many sandboxes.
 func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*crannog.Sandbox) error {
 	const rounds = 10
 	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(boxes)) }
@@ -118,7 +119,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*cr
 		}); err != nil {
 			return err
 		}
-		// Sandboxes that have run nothing for a while, all over the list.
+		// These sandboxes have run nothing for a while, and are spread over the whole list.
 		sb := boxes[(round*len(boxes)/rounds+round)%len(boxes)]
 		for _, what := range []string{"exec of `true`, first in its box", "exec of `true`, second in its box"} {
 			took, err := boxed(ctx, sb, "true")
@@ -131,7 +132,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*cr
 	return nil
 }
 
-// timed does something and adds how long it took.
+// timed calls a function and adds how long it took.
 func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	began := time.Now()
 	result, err := do()
@@ -141,8 +142,8 @@ func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	return result, err
 }
 
-// inBatches does something n times, some at a time, and returns what came of
-// it. The first error stops what has not begun.
+// inBatches calls a function n times, some calls at a time, and returns the results. The first
+// error stops the calls that have not begun.
 func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	var (
 		mu    sync.Mutex
@@ -176,7 +177,7 @@ func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	return all, first
 }
 
-// pop hands out one of a list after the other.
+// pop returns the elements of a list one after the other.
 func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
 	var mu sync.Mutex
 	return func() (struct{}, error) {
@@ -199,9 +200,8 @@ func settledMemory(ctx context.Context) error {
 	}
 }
 
-// available is how much memory the host's kernel could still give, in MB of a
-// million bytes. Unlike what processes report it knows what the kernel itself
-// needs for them.
+// available is how much memory the host's kernel could still give, in MB of a million bytes. Unlike
+// the figures of processes, it accounts for what the kernel itself needs for them.
 func available() float64 {
 	kb, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemAvailable"), " ")
 	n, err := strconv.ParseFloat(kb, 64)

@@ -22,7 +22,7 @@ const (
 	throttleShare = 0.75
 )
 
-// throttlePeriod is short against what is measured, and long against a switch.
+// throttlePeriod is short compared with what is measured, and long compared with a context switch.
 const throttlePeriod = 20 * time.Millisecond
 
 func throttleRole() reexec.Role { return reexec.Role{Match: reexec.Arg0(throttleArg0), Run: throttle} }
@@ -83,7 +83,7 @@ func throttle() {
 		for time.Now().Before(burn) {
 		}
 		time.Sleep(time.Until(end.Add(throttlePeriod)))
-		// What was missed is not made up for.
+		// A missed period is not made up for.
 		if now := time.Now(); now.Sub(end) > 2*throttlePeriod {
 			end = now.Add(-throttlePeriod)
 		}

@@ -9,20 +9,20 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdRounds is how often each way makes its crowd: one round shows what a
-// crowd costs, and not how much that differs.
+// crowdRounds is how often each way makes its crowd: one round would show what a crowd costs, but
+// not how much that varies.
 func (f flags) crowdRounds() int { return min(5, f.n) }
 
 const allOfThem = ": all"
 
-// ttiWays are crowds that take turns, and what they scored.
+// ttiWays are crowds that take turns, and their scores.
 type ttiWays struct {
 	b            *bench
 	times, costs *scores
 	failed       []string
 }
 
-// ttiCrowd asks for many at the same moment, and tells what they cost.
+// ttiCrowd requests many sandboxes at the same moment, and reports what they cost.
 func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	w := &ttiWays{b: b, times: newScores(), costs: newScores()}
 	var all []func() error
@@ -52,7 +52,7 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	return nil
 }
 
-// inTurns does each of them once a round, and begins each round with another.
+// inTurns runs each of them once a round, and begins each round with another one.
 func inTurns(rounds int, all []func() error) error {
 	for round := range rounds {
 		for i := range all {
@@ -64,7 +64,7 @@ func inTurns(rounds int, all []func() error) error {
 	return nil
 }
 
-// crowd does something many times at once and returns how often it worked.
+// crowd calls a function many times at once and returns how often it succeeded.
 func (w *ttiWays) crowd(name string, do func() error) (worked int) {
 	took, failed := together(w.b.crowd, do)
 	w.times.addTime(name+allOfThem, took)

@@ -117,7 +117,7 @@ func meaning(what string) string {
 	return "until the last has ended"
 }
 
-// drive runs the driver and collects what it says.
+// drive runs the driver and collects its results.
 func (b *bench) drive(ctx context.Context, manifest string, servers []npmServer) (*scores, error) {
 	script := filepath.Join(b.dir, "tti.mjs")
 	if err := os.WriteFile(script, npmDriver, 0o600); err != nil {

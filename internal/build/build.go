@@ -1,5 +1,5 @@
-// Package build owns builds of images from Dockerfiles: their requests, contexts and
-// records, and that nothing of one outlives it but its image and its cache.
+// Package build owns builds of images from Dockerfiles: their requests, contexts and records.
+// Nothing of a build outlives it except its image and its cache.
 package build
 
 import (
@@ -27,10 +27,10 @@ import (
 
 // Sandboxes run the commands of builds.
 type Sandboxes interface {
-	// Runner returns what runs the commands of one build, as its caller and under its
-	// policy.
+	// Runner returns what runs the commands of one build, on behalf of the build's caller and under
+	// the caller's policy.
 	Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner
-	// Clean removes sandboxes that a build of a process that died has left.
+	// Clean removes sandboxes that were left by a build of a process that died.
 	Clean(ctx context.Context, id string) error
 }
 
@@ -49,7 +49,7 @@ type Request struct {
 	Limits     sandbox.Limits
 }
 
-// Options say where builds are kept and with what they work.
+// Options are where builds are kept and what they work with.
 type Options struct {
 	Dir       string
 	Library   *library.Library
@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 	return s, s.repair(ctx)
 }
 
-// repair ends what processes that died have left.
+// repair removes what processes that died have left.
 func (s *Service) repair(ctx context.Context) error {
 	all, err := s.records.list()
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *Service) dropStale() {
 	}
 }
 
-// drop ends a build and removes all of it but its image; nil is success.
+// drop ends a build and removes everything of it except its image; nil is success.
 func (s *Service) drop(r Record, why error) {
 	s.mu.Lock()
 	delete(s.live, r.ID)

@@ -14,19 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// State is how far a build is.
+// State is the progress of a build.
 type State string
 
 // States of a build.
 const (
-	Waiting  State = "waiting" // for its context
+	Waiting  State = "waiting" // waits for its context
 	Running  State = "running"
 	Done     State = "done"
 	Failed   State = "failed"
 	Canceled State = "canceled"
 )
 
-// Record is what is kept of a build.
+// Record is what is stored about a build.
 type Record struct {
 	ID, Owner, Tag string
 	State          State
@@ -53,7 +53,7 @@ func (r *Record) end(err error) {
 // records are files, one for each build.
 type records struct{ dir string }
 
-// maxRecords is how many builds that ended are remembered.
+// maxRecords is how many ended builds are remembered.
 const maxRecords = 200
 
 func (rs *records) put(r Record) error {
@@ -77,7 +77,7 @@ func (rs *records) get(id string) (r Record, err error) {
 	return r, unknown(id)
 }
 
-// list returns the builds, the newest first, and forgets the oldest of many.
+// list returns the builds, the newest first, and drops the oldest if there are too many.
 func (rs *records) list() ([]Record, error) {
 	files, err := os.ReadDir(rs.dir)
 	if err != nil {

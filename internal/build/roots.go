@@ -9,20 +9,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Roots are the trees in which builds run commands, as templates beside others. Each has an
-// ID that only its build knows, for as long as the command runs.
+// Roots are the trees in which builds run commands, in addition to the templates. Each has an ID
+// that only its build knows, for as long as the command runs.
 type Roots struct {
 	others sandbox.Templates
 	mu     sync.Mutex
 	live   map[string]sandbox.Template
 }
 
-// NewRoots returns templates beside others.
+// NewRoots returns roots in addition to other templates.
 func NewRoots(others sandbox.Templates) *Roots {
 	return &Roots{others: others, live: map[string]sandbox.Template{}}
 }
 
-// Show makes a template known until forget. It returns its ID.
+// Show makes a tree known as a template until forget is called. It returns the template's ID.
 func (r *Roots) Show(t sandbox.Template) (id string, forget func()) {
 	id = ids.New("b")
 	t.ID, t.Name, t.Revision = id, "build", id

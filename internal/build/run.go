@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Run builds what was created, once its context is there, and returns the image. When ctx
+// Run builds what Create has begun, once its context has arrived, and returns the image. When ctx
 // ends, the build ends.
 func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, report func(solve.Event)) (library.Image, error) {
 	l, err := s.find(who, id)
@@ -55,7 +55,7 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	return img, err
 }
 
-// serial passes on events one at a time: stages report side by side.
+// serial passes on events one at a time, because stages report concurrently.
 func serial(report func(solve.Event)) func(solve.Event) {
 	turn := make(chan struct{}, 1)
 	return func(e solve.Event) {
@@ -104,7 +104,7 @@ func (s *Service) build(ctx context.Context, l *live, id string, report func(sol
 	return img, nil
 }
 
-// unpack reads the context, of which there may be none.
+// unpack reads the context, if there is one.
 func (s *Service) unpack(ctx context.Context, file, dir string) error {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {

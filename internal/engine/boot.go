@@ -33,19 +33,18 @@ func (b Boot) Stream() io.Reader {
 	if b.Files == nil {
 		return line
 	}
-	// By offsets of its own: the caller's is not the engine's to move.
+	// The file is read at offsets of this reader's own, because the caller's offset must not move.
 	return io.MultiReader(line, io.NewSectionReader(b.Files, 0, math.MaxInt64))
 }
 
-// ErrSilent is returned by AwaitReady when the guest ended without a word.
+// ErrSilent is returned by AwaitReady when the guest ended without printing anything.
 var ErrSilent = errors.New("the guest ended before it was ready")
 
-// maxWords bounds what is read of a guest that reports no readiness.
+// maxWords bounds how much output is read of a guest that does not report readiness.
 const maxWords = 64 << 10
 
-// AwaitReady reads what the guest prints until it reports that it listens, and closes
-// output, of which the guest has let go by then. The error holds what the guest printed
-// instead.
+// AwaitReady reads what the guest prints until the guest reports that it listens. Then it closes
+// output, which the guest has closed by then too. An error holds what the guest printed instead.
 func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	defer context.AfterFunc(ctx, func() { _ = output.Close() })()
 	defer output.Close()

@@ -7,25 +7,24 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// Checkpointer is the ability to write down the whole state of a running
-// sandbox (memory, processes, files, listeners) and to go on from it.
+// Checkpointer is the ability to save the whole state of a running sandbox (memory, processes,
+// files, listeners) and to continue from it.
 type Checkpointer interface {
 	// Format names what writes the state.
 	Format() string
 
-	// Restores reports whether the engine restores a state of a format: its own, and
-	// those of earlier versions that it still knows. A state of any other is refused
-	// before it is tried.
+	// Restores reports whether the engine restores a state of a format: its own, and those of
+	// earlier versions that it still knows. A state of another format is refused before a restore
+	// is tried.
 	Restores(format string) bool
 
 	// Parts lists the files of which a state consists, under names that the engine
 	// chooses. Exactly one of them is not small.
 	Parts() []Part
 
-	// Checkpoint writes the parts into dir, an empty directory of ours. The sandbox
-	// is paused during that and continues afterwards. It does so after an error too,
-	// unless something else ended it. The caller removes dir when it no longer needs
-	// the state.
+	// Checkpoint writes the parts into dir, an empty directory of the caller's. The sandbox is
+	// paused during the call and continues afterwards, also after an error, unless something else
+	// ended it. The caller removes dir when it no longer needs the state.
 	Checkpoint(ctx context.Context, id, dir string) error
 
 	// Restore is like Create, but the sandbox continues from the state in dir. A
@@ -42,7 +41,7 @@ type Checkpointer interface {
 	Replace(ctx context.Context, spec Spec, dir string) error
 }
 
-// PartKind is how a part of a saved state is kept.
+// PartKind is the way in which a part of a saved state is stored.
 type PartKind string
 
 // Kinds of parts.
@@ -50,8 +49,8 @@ const (
 	// PartSmall is a file of at most 256 MiB, which is read and verified whole before
 	// each restore.
 	PartSmall PartKind = "small"
-	// PartPages is a file of memory in pages of 4096 bytes. States of one lineage
-	// share those that are equal.
+	// PartPages is a file of memory in pages of 4096 bytes. States of one lineage share equal
+	// pages.
 	PartPages PartKind = "pages"
 	// PartBlob is any other file.
 	PartBlob PartKind = "blob"
@@ -63,17 +62,17 @@ type Part struct {
 	Kind PartKind
 }
 
-// Binder is the ability to tell which files of the host a saved state refers to.
+// Binder is the ability to find out which files of the host a saved state refers to.
 type Binder interface {
-	// CheckpointBound is Checkpoint, and returns which binds of a HostView the state refers
-	// to: files that programs have open or mapped, and directories. The caller closes
-	// it. Where the engine cannot tell, bound is false and the state is written all
-	// the same.
+	// CheckpointBound is like Checkpoint, and also returns which binds of a HostView the state
+	// refers to: files that programs have open or mapped, and directories. The caller closes the
+	// result. If the engine cannot determine them, bound is false, and the state is written all the
+	// same.
 	CheckpointBound(ctx context.Context, id, dir string) (list Bound, bound bool, err error)
 }
 
-// Bound is what a saved state refers to: the files as they are listed, and each as
-// it is open, in the same order.
+// Bound is what a saved state refers to: the list of the files, and an open descriptor of each, in
+// the same order.
 type Bound struct {
 	Files []hostfiles.File
 	Open  hostfiles.List
@@ -89,22 +88,22 @@ type Archiver interface {
 	// regular file, and may hand such a file on to the process that writes.
 	Archive(ctx context.Context, id string, w io.Writer) error
 
-	// Extract writes the same tar from the state that Checkpoint left in dir, of a
-	// sandbox like spec, and leaves no sandbox. The programs of the state have no
-	// network during that.
+	// Extract writes the same tar from the state that Checkpoint left in dir, for a sandbox like
+	// spec. No sandbox remains afterwards. The programs of the state have no network during the
+	// call.
 	Extract(ctx context.Context, spec Spec, dir string, w io.Writer) error
 }
 
-// Bare is a specification without what is given to a sandbox only when it
-// starts: what sandboxes of one kind have in common.
+// Bare returns the specification without what a sandbox is given only when it starts. Sandboxes of
+// one kind have the rest in common.
 func (s Spec) Bare() Spec {
 	s.ID, s.Hostname, s.Boot, s.Egress = "", "", Boot{}, Egress{}
 	s.Events, s.EventBytes, s.Unhurried = nil, 0, false
 	return s
 }
 
-// Spare says how many kernels are to be ready for sandboxes like Spec. Only what
-// is left of it when it is Bare matters.
+// Spare is how many kernels are to be ready for sandboxes like Spec. Only the fields of Spec that
+// Bare keeps matter.
 type Spare struct {
 	Spec  Spec
 	Count int
@@ -113,12 +112,11 @@ type Spare struct {
 // Warmer is the ability to do in advance what Create, Restore and Replace of
 // sandboxes of one kind have in common.
 type Warmer interface {
-	// Pace sets what the engine asks before it makes a kernel in advance: whether
-	// it may now, and what to call when it has. Without it, it always may. It is
-	// called once, before Warm.
+	// Pace sets the function that the engine calls before it makes a kernel in advance. The
+	// function reports whether the engine may do so now, and returns what to call when the kernel
+	// is made. Without Pace, the engine always may. Pace is called once, before Warm.
 	Pace(turn func() (done func(), ok bool))
-	// Warm keeps these kernels ready and no others; without any it drops all of
-	// them. It returns at once: kernels are made one by one in the background,
-	// the first kind's first.
+	// Warm keeps these kernels ready and no others; an empty list drops all of them. It returns at
+	// once: kernels are made one by one in the background, those of the first kind first.
 	Warm(wanted []Spare)
 }

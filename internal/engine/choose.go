@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Choice is what a request and its policy ask of the engine.
+// Choice is what a request and its policy require of the engine.
 type Choice struct {
 	Name  string   // the engine that was asked for, or ""
 	Least Boundary // the weakest boundary that the policy accepts
@@ -24,8 +24,7 @@ func (c Choice) Enough(b Boundary) bool {
 	return b.AtLeast(c.Least) || b == NoBoundary && c.AnyBoundary
 }
 
-// mismatch is why an engine does not suit a choice, and what would help beside another
-// engine.
+// mismatch is why an engine does not suit a choice, and what would help other than another engine.
 type mismatch struct{ code, text, help string }
 
 // mismatch returns the first reason why an engine does not suit, or nil.
@@ -94,8 +93,8 @@ func (r *Registry) Check(c Choice, e Engine) error {
 	return fault.New(fault.Unsupported, m.code, m.text).WithHint(hint)
 }
 
-// refuseAll says for each engine why it does not suit. The code and the hint are those
-// of the default engine.
+// refuseAll returns a fault that gives, for each engine, the reason why it does not suit. The code
+// and the hint are those of the default engine.
 func (r *Registry) refuseAll(c Choice) error {
 	first := c.mismatch(r.fallback.Info())
 	texts := []string{first.text}

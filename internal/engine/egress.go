@@ -24,15 +24,15 @@ const (
 // Egress is a sandbox's end of its network attachment. The zero value is loopback
 // and nothing else.
 type Egress struct {
-	// Kind is one that the engine declares in Info.
+	// Kind is one of the kinds that the engine declares in Info.
 	Kind EgressKind
 	// End is the sandbox's end. The engine hands on a copy: the caller keeps its own,
 	// and closes it after Create so that the sandbox's end is only the sandbox's.
 	End *os.File
-	// Attach takes the place of End for a kind whose ends are made where the sandbox is, as
-	// those of a Tap. Create calls it once with the gateway's end, before the guest runs,
-	// and gives the guest the configuration that it returns instead of that of Spec.Boot.
-	// The end stays the engine's, which closes it after the call.
+	// Attach takes the place of End for a kind whose ends are made where the sandbox is, as those
+	// of a Tap. Create calls it once with the gateway's end, before the guest runs, and gives the
+	// guest the configuration that it returns instead of that of Spec.Boot. The engine owns the
+	// end, and closes it after the call.
 	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
 }
 
@@ -42,9 +42,8 @@ func Packets(end *os.File) Egress { return Egress{Kind: EgressPackets, End: end}
 // Connected reports whether there is more than loopback.
 func (e Egress) Connected() bool { return e.End != nil || e.Attach != nil }
 
-// Check refuses an egress that an engine with these kinds cannot serve as it is
-// asked for. An end without a kind is refused as well: the engine would have to
-// guess what its bytes mean.
+// Check refuses an egress that an engine with these kinds cannot serve. An end without a kind is
+// refused as well: the engine would have to guess what its bytes mean.
 func (e Egress) Check(kinds []EgressKind) error {
 	kind := e.Kind
 	if kind == "" && e.End == nil {

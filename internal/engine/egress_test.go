@@ -56,7 +56,7 @@ func TestSpecIsStoredWithoutItsEgress(t *testing.T) {
 	if bare := spec.Bare(); bare.Egress.Connected() || bare.Egress.Kind != "" {
 		t.Errorf("a bare specification has the egress %v", bare.Egress)
 	}
-	// What versions before wrote, whose field was Link.
+	// Earlier versions wrote this, with a field named Link.
 	var old engine.Spec
 	if err := json.Unmarshal([]byte(`{"ID":"a","Root":{"Dir":"/r"},"Link":null}`), &old); err != nil || old.Image.View().Dir != "/r" || old.Egress.Connected() {
 		t.Errorf("read as %+v, %v", old, err)

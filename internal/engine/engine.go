@@ -35,9 +35,8 @@ type Engine interface {
 	// this process. An unknown ID is NotFound.
 	Wait(ctx context.Context, id string) (Exit, error)
 
-	// List returns all that the engine holds on this host under its state
-	// directory, also what an earlier process made, and stopped ones that
-	// were not removed.
+	// List returns all that the engine holds on this host under its state directory. That includes
+	// sandboxes of earlier processes, and stopped ones that were not removed.
 	List(ctx context.Context) ([]Status, error)
 
 	// Remove stops the sandbox and frees everything it held. Removing an
@@ -49,8 +48,8 @@ type Engine interface {
 type Meter interface {
 	// Usage returns what the sandbox uses. An unknown ID is NotFound.
 	Usage(ctx context.Context, id string) (Usage, error)
-	// Bounds returns the limits that hold for the sandbox, read back from what makes
-	// them hold. Zero is a limit that cannot be read back. An unknown ID is NotFound.
+	// Bounds returns the limits that are in force for the sandbox, read back from what enforces
+	// them. Zero means that a limit cannot be read back. An unknown ID is NotFound.
 	Bounds(ctx context.Context, id string) (Limits, error)
 }
 
@@ -109,7 +108,7 @@ func (l *Limits) Fields() map[Limit]*int64 {
 
 // Link is a symbolic link inside.
 type Link struct {
-	Path   string // absolute, inside; nothing is there in the image
+	Path   string // absolute, inside; the image has nothing there
 	Target string // absolute, inside
 }
 
@@ -121,26 +120,26 @@ type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
 	ID       string
 	Hostname string
-	// Image is what it starts from. It is stored under the name that it had when there
-	// was one kind.
+	// Image is what the sandbox starts from. It is stored under the name that the field had when
+	// there was only one kind of image.
 	Image Image `json:"Root"`
 	// Workspace is a host directory shown copy-on-write at /workspace, or ""
 	// for an empty one. The host's files never change. Inside, all of them belong
 	// to the sandbox's user, regardless of their owner on the host.
 	Workspace string
-	// Mounts are host files and directories shown copy-on-write, as the workspace
-	// is. Unlike those of a HostView their targets need not exist in the image, and
-	// none may be there, or below a bind of it. No target is below another.
+	// Mounts are host files and directories shown copy-on-write, as the workspace is. Unlike the
+	// targets of a HostView's binds, theirs must not exist in the image and must not be below a
+	// bind of it. No target is below another.
 	Mounts []Bind
-	// StandIns are host files that stand in the places of others, or of none, below
-	// binds of a HostView: those that a saved memory refers to, where the host has changed
-	// since. Without a Source it is an empty directory where none is.
+	// StandIns are host files that are shown in place of others, or where there is none, below
+	// binds of a HostView. They are the files that a saved memory refers to, where the host has
+	// changed since. A stand-in without a Source is an empty directory where the host has none.
 	StandIns []Bind
-	// Links are made with the root. They are below none of the other places.
+	// Links are made with the root. None of them is below one of the other places.
 	Links  []Link
 	Limits Limits
-	// SetID lets programs of the image gain the rights of their set-id bits. It is asked of
-	// engines with OwnRoot alone. Otherwise no program inside gains a right by exec.
+	// SetID lets programs of the image gain the rights of their set-id bits. Only engines with
+	// OwnRoot are asked for it. Without it, no program inside gains a right by exec.
 	SetID bool `json:",omitempty"`
 	// Boot is what the guest reads before it is ready, and again after a restore.
 	Boot Boot `json:"-"`
@@ -151,24 +150,22 @@ type Spec struct {
 	// to which an Observer adds what programs do. The engine hands on a copy:
 	// the caller keeps its own. Nil is a sandbox that is not observed.
 	Events *os.File
-	// EventBytes bounds how large the engine lets the file grow while no reader
-	// shortens it. Beyond, no program can be executed until a reader does.
-	// Zero is 64 MiB.
+	// EventBytes bounds how large the engine lets the file grow while no reader shortens it. Beyond
+	// that, no program can be executed until a reader shortens it. Zero is 64 MiB.
 	EventBytes int64
-	// Hide are paths inside that an empty file or directory covers, which
-	// cannot be changed. What does not exist need not be hidden.
+	// Hide are paths inside that are covered by an empty file or directory, which cannot be
+	// changed. A path that does not exist need not be hidden.
 	Hide []string
-	// Absent are paths inside that an empty file or directory stands for, which the
-	// guest removes before any program runs: inside, the name is free, and programs
-	// may put files of their own there. What the host has there is out of reach.
+	// Absent are paths inside at which the engine shows an empty file or directory, which the guest
+	// removes before any program runs. The name is then free inside, and programs may put files of
+	// their own there. What the host has there is out of reach.
 	Absent []string
-	// ReadOnly are paths inside that stay readable and cannot be written,
-	// renamed or removed, nor can anything below them; so a path must exist
-	// and may not be a symbolic link, which could be replaced. A directory
-	// above one can still be renamed, and takes it along.
+	// ReadOnly are paths inside that stay readable and cannot be written, renamed or removed, nor
+	// can anything below them; so a path must exist and may not be a symbolic link, which could be
+	// replaced. A directory above one can still be renamed, and the protected path moves with it.
 	ReadOnly []string
-	// Unhurried is set when no caller waits for the sandbox: until it is ready,
-	// others have the processors first, where the engine can see to it.
+	// Unhurried is set when no caller waits for the sandbox. Until the sandbox is ready, others
+	// then have priority on the processors, if the engine can arrange that.
 	Unhurried bool
 }
 

@@ -15,9 +15,9 @@ const (
 type Finding struct {
 	Check  string // what is checked, in a word or two
 	Result Result
-	Detail string // what is there
+	Detail string // what was found
 	Fix    string // what to do about it, or ""
-	// Code is that of the fault that a failed check makes of Create, or "".
+	// Code is the code of the fault with which Create fails after this check has failed, or "".
 	Code string
 }
 

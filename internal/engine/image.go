@@ -33,13 +33,13 @@ type Image struct {
 
 // HostView is a directory with files and directories of the host shown in it.
 type HostView struct {
-	// Dir is a directory owned by us: mount points, links, /etc.
+	// Dir is a directory of the server's own: mount points, links, /etc.
 	Dir string
 	// Binds are shown read-only below Dir, in order.
 	Binds []Bind
-	// Owners is a file of the host with the owners and set-id bits of the files below Dir,
-	// as internal/filetree/fileowners reads it. "" is that the files have those of the host,
-	// without set-id bits.
+	// Owners is a file of the host with the owners and set-id bits of the files below Dir, as
+	// internal/filetree/fileowners reads it. "" means that the files have the owners that they have
+	// on the host, and no set-id bits.
 	Owners string
 }
 
@@ -52,8 +52,8 @@ type Layers struct {
 
 // OCI is an image that the engine has in a store of its own.
 type OCI struct {
-	Ref    string // what a person calls it
-	Digest string // what it is; the engine starts nothing else
+	Ref    string // its name for users
+	Digest string // identifies it; the engine starts no other image
 }
 
 // Disk is a file system in a file of the host.
@@ -69,8 +69,8 @@ type Module struct{ Path string }
 type Bind struct {
 	Source string // absolute, on the host
 	Target string // absolute, inside; it exists in HostView.Dir
-	// Owned says that all of it belongs to the sandbox's user inside, as a
-	// workspace does. Otherwise files have the host's owners.
+	// Owned is set if all of it belongs to the sandbox's user inside, as a workspace does.
+	// Otherwise files have the host's owners.
 	Owned bool `json:",omitempty"`
 }
 
@@ -140,8 +140,8 @@ func (i Image) Show(binds ...Bind) (Image, error) {
 	return i, nil
 }
 
-// WithGuestOf returns a host view that shows the other's program of the guest
-// instead of its own. An image of another kind is returned as it is.
+// WithGuestOf returns a host view that shows the other's guest program instead of its own. An image
+// of another kind is returned as it is.
 func (i Image) WithGuestOf(o Image) Image {
 	if i.HostView == nil {
 		return i

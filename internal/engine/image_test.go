@@ -62,7 +62,7 @@ func TestImageIsStored(t *testing.T) {
 	}
 }
 
-// What the versions wrote whose sandboxes started from host directories alone.
+// Versions whose sandboxes started from host directories alone wrote this.
 func TestImagesOfBeforeAreRead(t *testing.T) {
 	const view = `{"Dir":"/r","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/p","Target":"/.crannog/programs/1","Owned":true}],"Guest":"/.crannog/crannog-guest"}`
 	want := engine.ViewOf("/r", "/.crannog/crannog-guest",
@@ -71,7 +71,7 @@ func TestImagesOfBeforeAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(view), &image); err != nil || !reflect.DeepEqual(image, want) {
 		t.Errorf("read as %+v, %v", image, err)
 	}
-	// And the versions of before read what is written now.
+	// And earlier versions read what is written now.
 	if data, err := json.Marshal(want); err != nil || string(data) != view {
 		t.Errorf("stored as %s, %v", data, err)
 	}
@@ -79,7 +79,7 @@ func TestImagesOfBeforeAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"ID":"a","Hostname":"h","Root":`+view+`,"Workspace":"/w","Mounts":null}`), &spec); err != nil || !spec.Image.Equal(want) || spec.Workspace != "/w" {
 		t.Errorf("a specification is read as %+v, %v", spec, err)
 	}
-	// A row of a version that did not keep it.
+	// This is a row of a version that did not store the image.
 	for _, none := range []string{`{"Dir":"","Binds":null,"Guest":""}`, `{}`} {
 		if err := json.Unmarshal([]byte(none), &image); err != nil || image.Kind() != "" || !image.Equal(engine.Image{}) {
 			t.Errorf("%s is read as %+v, %v", none, image, err)

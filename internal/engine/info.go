@@ -27,9 +27,9 @@ type Info struct {
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's
 	// kernel these are the host's figures, although the limit holds.
 	Shows []Limit
-	// OwnNetwork is set when a sandbox has loopback addresses of its own, and OwnFiles
-	// when all files that its guest can change are its own. Where one is not, the guest
-	// leaves the host's alone.
+	// OwnNetwork is set when a sandbox has loopback addresses of its own, and OwnFiles when all
+	// files that its guest can change are its own. Where one is not set, the guest leaves the
+	// host's addresses or files alone.
 	OwnNetwork, OwnFiles bool
 	// NoRoot is set when no program inside can be root: the guest has no rights that it
 	// could give. A request to act as root is refused.

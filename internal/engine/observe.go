@@ -8,14 +8,13 @@ import "context"
 // not by the guest, so that no program inside can forge, hide or stop them.
 // An engine without it refuses a Spec with Events.
 type Observer interface {
-	// Survey writes down at once what has become of all files that were changed and
-	// not yet written down. It returns when the events are in the file. The engine
-	// does the same by itself when a command ends, before it saves or replaces the
-	// sandbox, and when the guest has ended. The file itself is written until the
-	// sandbox is removed.
+	// Survey records at once what has become of all files that were changed since they were last
+	// recorded. It returns when the events are in the file. The engine does the same by itself when
+	// a command ends, before it saves or replaces the sandbox, and when the guest has ended. The
+	// file itself is written until the sandbox is removed.
 	//
-	// The fault has the code "not_watched" for a sandbox without Events, and
-	// "sandbox_stands_still" for one that is being saved. Where the file had no room
-	// it has "events_full", and the rest of the events follow with the next survey.
+	// The fault has the code "not_watched" for a sandbox without Events, and "sandbox_stands_still"
+	// for one that is being saved. Where the file had no room it has "events_full", and the rest of
+	// the events follow with the next survey.
 	Survey(ctx context.Context, id string) error
 }

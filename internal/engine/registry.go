@@ -16,7 +16,7 @@ const (
 	// CodeUnavailable is the code of an operation on what an engine made that is
 	// not registered in this process.
 	CodeUnavailable = "engine_unavailable"
-	// CodeTooWeak is the code of a request whose policy wants a stronger boundary.
+	// CodeTooWeak is the code of a request whose policy requires a stronger boundary.
 	CodeTooWeak = "boundary_too_weak"
 	// CodeImage is the code of an image from which an engine cannot start a sandbox.
 	CodeImage = "image_unsupported"

@@ -185,7 +185,7 @@ func TestDecode(t *testing.T) {
 	if cfg, rest, err := guest.Decode(strings.NewReader(good + "\n")); err != nil || cfg.SandboxID != "i" || rest != nil {
 		t.Errorf("%+v %v", cfg, err)
 	}
-	// A stream without an end, of which no more than the line is read.
+	// The stream has no end, and only the line is read of it.
 	endless, w := io.Pipe()
 	go func() { _, _ = io.WriteString(w, good+"\n") }()
 	if cfg, _, err := guest.Decode(endless); err != nil || cfg.SandboxID != "i" {

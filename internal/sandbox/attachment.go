@@ -35,16 +35,16 @@ type Attachment struct {
 	Secrets []egress.Secret
 	// Looks is set if the readiness probe, which tries the policy from inside, follows this update.
 	Looks bool
-	// Kind is how the sandbox is connected; none is packets. End is the gateway's end of a
-	// kind that is made where the sandbox is, and stays the caller's.
+	// Kind is how the sandbox is connected; an empty kind is packets. End is the gateway's end for
+	// a kind whose ends are made where the sandbox is. The caller keeps ownership of it.
 	Kind egress.AttachmentKind
 	End  *os.File
 }
 
 // Link is the sandbox's end of its network attachment.
 type Link struct {
-	// Box is the sandbox's end. The caller closes it. It is nil where the caller gave the
-	// gateway's end.
+	// Box is the sandbox's end. The caller closes it. It is nil if the caller passed the gateway's
+	// end.
 	Box *os.File
 	// Files and Env make the programs inside trust the gateway's certificates and use its name
 	// server.

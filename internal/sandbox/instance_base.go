@@ -110,11 +110,11 @@ func (b Base) CheckRebuildable() error {
 		WithHint("make a new sandbox; this one runs until its end")
 }
 
-// WithMasksOf returns b with the path masks of a saved instance, if both keep the same paths from
-// programs. Memory that an earlier version saved keeps them in another way, which is as strict: an
-// empty file is mounted in place of each hidden one, whose name is free now, and what a policy
-// protects is read-only, where programs now change their own copy and the export decides. Never the
-// other way round: a program may have used the free name.
+// WithMasksOf returns b with the path masks of a saved instance, if both hide and protect the same
+// paths. Memory that an earlier version saved does so in another way that is as strict. There, an
+// empty file is mounted in place of each hidden file; today the file's name is free. There, what a
+// policy protects is read-only; today programs change their own copy, and the export decides. The
+// reverse is refused, because a program may have used the free name.
 func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
 	as := b
 	as.Hide, as.Absent, as.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)

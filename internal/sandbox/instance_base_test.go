@@ -39,8 +39,8 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	}
 }
 
-// Memory of an earlier version keeps the same paths from programs in another way. It is continued
-// where that is as strict, and refused where it is not.
+// Memory of an earlier version hides and protects the same paths in another way. It continues if
+// that way is as strict, and is refused otherwise.
 func TestMasksOfBefore(t *testing.T) {
 	const env, envrc, other = "/workspace/.env", "/workspace/.envrc", "/workspace/other"
 	protected := func(path string) bool { return path == envrc }

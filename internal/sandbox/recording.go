@@ -6,8 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// Recordings are of what commands in sandboxes printed; recording.Store has
-// them.
+// Recordings hold what commands in sandboxes printed; recording.Store stores them.
 type Recordings interface {
 	// List returns the sandboxes with recordings.
 	List() ([]string, error)

@@ -27,7 +27,7 @@ func (r *rig) begun() *crannog.Sandbox {
 	return sb
 }
 
-// is finds out that a sandbox is where it was.
+// is checks that a sandbox is in the state in which it was.
 func (r *rig) is(sb *crannog.Sandbox, when string, running bool) {
 	r.t.Helper()
 	want := when + " 0"
@@ -48,8 +48,8 @@ func (r *rig) stateOf(sb *crannog.Sandbox) string {
 	return info.State
 }
 
-// P23: a sandbox that would be restored with another machine than was asked for
-// stays paused, and nothing that was saved is lost.
+// P23: a sandbox that would be restored with another instance than the requested one stays paused,
+// and nothing that was saved is lost.
 func TestDisagreementAtResumption(t *testing.T) {
 	for name, resume := range map[string]func(*crannog.Sandbox) error{
 		"memory": func(sb *crannog.Sandbox) error { return sb.Resume(t.Context(), life) },
@@ -78,8 +78,7 @@ func TestDisagreementAtResumption(t *testing.T) {
 	}
 }
 
-// P23: copies that are not what was asked for are not made; their source keeps
-// running.
+// P23: copies that differ from the request are not made; their source keeps running.
 func TestDisagreementOfCopies(t *testing.T) {
 	r := newRig(t)
 	sb := r.begun()
@@ -102,7 +101,7 @@ func TestDisagreementOfCopies(t *testing.T) {
 	}
 }
 
-// P23: the same for what is made of a snapshot, with its memory and without.
+// P23: the same holds for what is made from a snapshot, with its memory and without.
 func TestDisagreementOfSnapshots(t *testing.T) {
 	r := newRig(t)
 	sb := r.begun()
@@ -157,7 +156,7 @@ func TestDisagreementAtRollback(t *testing.T) {
 	}
 	stays("running")
 	r.is(sb, "after", true)
-	// The same of one that is paused.
+	// The same holds for a paused sandbox.
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +182,8 @@ func TestDisagreementAtRollback(t *testing.T) {
 	}
 }
 
-// blind takes away what a machine's guest tries at its boot, so that it is the
-// claim's look that finds something.
+// blind removes the checks that an instance's guest makes at its boot, so that only the check when
+// the sandbox is acquired finds something.
 func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		var c guest.Config
@@ -200,8 +199,8 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 	}
 }
 
-// P23, P27: a sandbox that waited and is not what its claimer asked for is
-// removed, and the claimer gets another.
+// P23, P27: a warm sandbox that differs from the request is removed when it is acquired, and the
+// caller gets another.
 func TestDisagreementAtClaim(t *testing.T) {
 	r := newRig(t)
 	r.engine.bend(blind(r.wayOut()))
@@ -247,7 +246,7 @@ func TestDisagreementAtClaim(t *testing.T) {
 	}
 	hosttest.Eventually(t, "the crooked one is gone", func() bool { return !slices.Contains(machines(), crooked[0]) })
 	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(crooked...)) })
-	// The control: a straight one is what its claimer gets.
+	// The control: the caller gets a warm sandbox that is as requested.
 	hosttest.Eventually(t, "a straight one waits", waits)
 	waiting := machines()
 	if got := claim(); got.ID() == sb.ID() || !slices.Contains(waiting, got.ID()) {

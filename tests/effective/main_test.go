@@ -168,7 +168,7 @@ func (r *rig) ends(sb *crannog.Sandbox) {
 	})
 }
 
-// must creates one that must succeed, with the checks that it made.
+// must creates a sandbox, which must succeed, with the checks that it made.
 func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	sb, err := r.create(opts...)
@@ -219,8 +219,8 @@ func (r *rig) ids() map[string]string {
 	return all
 }
 
-// onlyLeft checks that nothing is left but some sandboxes: no row, instance, process, cgroup or
-// network.
+// onlyLeft checks that nothing but the given sandboxes is left: no other row, instance, process,
+// cgroup or network.
 func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	r.t.Helper()
 	known := map[string]bool{}

@@ -150,7 +150,7 @@ func TestHostileContextsAreRefused(t *testing.T) {
 	}
 }
 
-// What a client sends is not believed: no entry is written outside the directory.
+// The client is not trusted: no entry is written outside the directory.
 func TestHostileArchivesAreRefused(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, entries := range map[string][]tar.Header{

@@ -1,5 +1,5 @@
-// Package buildcontext owns the files that a Dockerfile copies: which of a directory belong
-// to a build, and how they come to the server. A context comes from a stranger's repository:
+// Package buildcontext owns the files that a Dockerfile copies: which files of a directory belong
+// to a build, and how they come to the server. A context may come from a stranger's repository, so
 // nothing of it reaches outside its directory.
 package buildcontext
 
@@ -25,7 +25,7 @@ type Ignore struct {
 	matcher *patternmatcher.PatternMatcher
 }
 
-// ParseIgnore reads patterns. Paths in keep belong to the context whatever they say.
+// ParseIgnore reads patterns. Paths in keep belong to the context even if a pattern excludes them.
 func ParseIgnore(text []byte, keep ...string) (*Ignore, error) {
 	patterns, err := ignorefile.ReadAll(bytes.NewReader(text))
 	if err != nil {
@@ -60,12 +60,12 @@ func FindIgnore(root *os.Root, dockerfile string) (*Ignore, error) {
 	return ParseIgnore(nil)
 }
 
-// matches reports whether a path is left out, with what is known of the directory above.
+// matches reports whether a path is left out, given the result for the directory above.
 func (i *Ignore) matches(name string, above patternmatcher.MatchInfo) (bool, patternmatcher.MatchInfo, error) {
 	return i.matcher.MatchesUsingParentResults(name, above)
 }
 
-// prunes reports whether nothing below a directory that is left out can be wanted again.
+// prunes reports whether no path below an excluded directory can be included again.
 func (i *Ignore) prunes(dir string) bool {
 	if !i.matcher.Exclusions() {
 		return true

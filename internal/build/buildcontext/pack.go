@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Pack writes the files of a directory that are not ignored as a tar. A file that is no
-// regular file, directory or symbolic link is refused: a build that would read a device or
-// a pipe of the machine never ends, or gives it away.
+// Pack writes the files of a directory that are not ignored as a tar. It refuses everything but
+// regular files, directories and symbolic links: a build that read a device or a pipe of the
+// machine might never end, or might disclose what it holds.
 func Pack(ctx context.Context, root *os.Root, ignore *Ignore, w io.Writer) error {
 	p := &packer{ctx: ctx, root: root, ignore: ignore, tar: tar.NewWriter(w), open: map[string]bool{}}
 	if err := p.directory(".", patternmatcher.MatchInfo{}); err != nil {
@@ -73,7 +73,7 @@ func (p *packer) directory(dir string, above patternmatcher.MatchInfo) error {
 	return nil
 }
 
-// above writes the directories of a file that is wanted.
+// above writes the directories above an included file.
 func (p *packer) above(name string) error {
 	dir := path.Dir(name)
 	if dir == "." || p.open[dir] {
@@ -90,7 +90,7 @@ func (p *packer) above(name string) error {
 	return p.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: int64(info.Mode().Perm()) | sticky(info.Mode()), ModTime: info.ModTime()})
 }
 
-// sticky returns the bits of a mode beside its permissions.
+// sticky returns the bits of a mode other than its permissions.
 func sticky(m fs.FileMode) (bits int64) {
 	for bit, value := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if m&bit != 0 {
@@ -121,7 +121,7 @@ func (p *packer) file(name string) error {
 		return err
 	}
 	defer f.Close()
-	// What is open may be another file by now.
+	// The opened file may be another one by now.
 	if info, err = f.Stat(); err != nil {
 		return err
 	}

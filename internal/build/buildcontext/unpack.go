@@ -18,12 +18,12 @@ type Limits struct {
 	Bytes   int64
 }
 
-// DefaultLimits hold where an operator sets none.
+// DefaultLimits hold unless an operator sets others.
 var DefaultLimits = Limits{Entries: 1_000_000, Bytes: 16 << 30}
 
-// Unpack reads what Pack wrote, or what another client claims to be that, into an empty
-// directory. An entry is never written through a link: os.Root refuses one that leads out,
-// and none replaces what is there.
+// Unpack reads what Pack wrote, or what another client claims to have packed, into an empty
+// directory. An entry is never written through a link: os.Root refuses a link that leads out, and
+// no entry replaces an existing one.
 func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // Archive is a tar that ADD unpacks.
 type Archive struct{ item Item }
 
-// TakeArchives takes the tars out of a selection. Their content decides, not their names.
+// TakeArchives takes the tars out of a selection. Their content identifies them, not their names.
 func (s *Selection) TakeArchives() (list []Archive, err error) {
 	var rest []Item
 	for _, i := range s.Items {

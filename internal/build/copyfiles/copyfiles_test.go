@@ -163,7 +163,7 @@ func TestDigestsAreOfContent(t *testing.T) {
 	}
 }
 
-// Nothing outside a context is copied by its links, and no pipe is read.
+// Links in a context copy nothing from outside it, and no pipe is read.
 func TestHostileSourcesAreRefused(t *testing.T) {
 	dir, src := source(t, "d/a")
 	for name, to := range map[string]string{"out": "/etc/hostname", "up": "../../../etc", "d/inner": "/etc/passwd"} {
@@ -181,7 +181,7 @@ func TestHostileSourcesAreRefused(t *testing.T) {
 	if err := s.Select(t.Context(), src, []string{"d"}, copyfiles.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	// A link in a directory stays one.
+	// A link in a directory is copied as a link.
 	if got, _ := layerOf(t, func(w *layertar.Writer) error { return s.Write(w, copyfiles.Destination{Path: "/d"}) }); !slices.Equal(got, []string{"d/", "d/a", "d/inner"}) {
 		t.Errorf("copied %q", got)
 	}

@@ -1,5 +1,5 @@
-// Package copyfiles owns COPY and ADD: which files of a context or of another stage they
-// mean, by which digest these are known, and how they become a layer.
+// Package copyfiles owns COPY and ADD: which files of a context or of another stage they select,
+// which digest identifies these files, and how they become a layer.
 package copyfiles
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CodeMissing is the code of the error for files that are not there.
+// CodeMissing is the code of the error for files that do not exist.
 const CodeMissing = "build_file_missing"
 
 // Source is a tree from which files are copied.
@@ -29,10 +29,10 @@ type Source struct {
 	Root *os.Root
 	// Owners keeps the owners of files; otherwise they become root's.
 	Owners bool
-	// Resolve returns where a path leads without links; nil does not follow those that
-	// lead out of the tree.
+	// Resolve returns where a path leads without links. If it is nil, links that lead out of the
+	// tree are not followed.
 	Resolve func(name string) (string, error)
-	// Skip reports paths that are no part of the tree.
+	// Skip reports paths that do not belong to the tree.
 	Skip func(name string) bool
 	What string // for errors: the build context, or a stage
 }
@@ -51,14 +51,13 @@ type Item struct {
 // Selection are the files of one instruction.
 type Selection struct {
 	Items []Item
-	// Several is set if the sources are more than one, so that the destination is a
-	// directory.
+	// Several is set if there is more than one source, so that the destination must be a directory.
 	Several bool
 	// Whole is set if the only source is a directory, whose content is copied.
 	Whole bool
 }
 
-// Inline adds a file whose content the Dockerfile has.
+// Inline adds a file whose content is in the Dockerfile.
 func (s *Selection) Inline(name string, data []byte) {
 	s.Several = s.Several || len(s.Items) > 0
 	s.Items = append(s.Items, Item{Name: path.Base(name), data: append([]byte{}, data...)})
@@ -70,7 +69,7 @@ type Options struct {
 	Parents bool
 }
 
-// Select finds the files that patterns mean.
+// Select returns the files that match patterns.
 func (s *Selection) Select(ctx context.Context, src Source, patterns []string, o Options) error {
 	exclude, err := patternmatcher.New(o.Exclude)
 	if err != nil {
@@ -102,7 +101,8 @@ func clean(name string) string {
 	return name
 }
 
-// match returns the paths that a pattern means. Without a wildcard it has to be there.
+// match returns the paths that match a pattern. A pattern without a wildcard must match an existing
+// path.
 func (src Source) match(pattern string) ([]string, error) {
 	name := clean(pattern)
 	if !strings.ContainsAny(name, "*?[") {
@@ -201,7 +201,7 @@ func (w *walk) source(name, pattern string, parents, only bool) error {
 	return w.directory(to, real, ".")
 }
 
-// kept is the part of a source's path that --parents keeps: what is behind "/./", or all.
+// kept is the part of a source's path that --parents keeps: what follows "/./", or all of it.
 func kept(name, pattern string) string {
 	if before, _, ok := strings.Cut(pattern, "/./"); ok {
 		return strings.TrimPrefix(strings.TrimPrefix(name, clean(before)), "/")
@@ -323,7 +323,7 @@ func (s *Selection) Digest() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// sorted returns the files by their names. Of two with one name the last counts.
+// sorted returns the files by their names. Of two files with one name, the last counts.
 func (s *Selection) sorted() []Item {
 	byName := map[string]Item{}
 	for _, i := range s.Items {

@@ -15,10 +15,10 @@ import (
 
 // Destination is where files go.
 type Destination struct {
-	// Path is absolute, and ends in "/" if it is a directory whatever is there.
+	// Path is absolute. If it ends in "/", it is a directory, whatever exists there.
 	Path string
-	// Over reports what the stage has at a path, and where it leads without links. Nil is
-	// a layer that depends on no other one (--link).
+	// Over reports what the stage has at a path, and where the path leads without links. If it is
+	// nil, the layer depends on no other one (--link).
 	Over func(name string) (at string, info fs.FileInfo, err error)
 	// Owner of all files, if Owned is set.
 	Owned    bool

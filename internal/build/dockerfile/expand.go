@@ -81,7 +81,7 @@ func (p *Plan) Argument(a instructions.KeyValuePairOptional) (string, bool) {
 	return v, ok
 }
 
-// proxies are arguments that RUN gets without an ARG. They are in no key of the cache.
+// proxies are arguments that RUN gets without an ARG. They are not part of any cache key.
 var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"}
 
 // Proxies returns the proxy settings that the caller gave as arguments.
@@ -102,7 +102,7 @@ type Script struct {
 	File string
 }
 
-// ScriptOf returns the program of a RUN, whose shell form runs in a shell.
+// ScriptOf returns the program of a RUN. A shell runs the shell form.
 func ScriptOf(c *instructions.RunCommand, sh []string) (Script, error) {
 	args := c.CmdLine
 	if len(c.Files) > 0 {
@@ -119,7 +119,7 @@ func ScriptOf(c *instructions.RunCommand, sh []string) (Script, error) {
 			}
 			args = []string{data}
 		} else {
-			// The shell reads several here-documents itself.
+			// The shell itself reads several here-documents.
 			full := args[0]
 			for _, f := range c.Files {
 				full += "\n" + f.Data + f.Name

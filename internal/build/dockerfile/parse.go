@@ -15,19 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CodeInvalid is the code of the error for a Dockerfile that cannot be built as it is.
+// CodeInvalid is the code of the error for a Dockerfile that cannot be built as it is written.
 const CodeInvalid = "dockerfile_invalid"
 
 // maxBytes bounds a Dockerfile: its parser holds all of it in memory, several times.
 const maxBytes = 1 << 20
 
-// Warning is what the linter has against an instruction that works.
+// Warning is a complaint of the linter about an instruction that works.
 type Warning struct {
 	Line       int
 	Rule, Text string
 }
 
-// File is a Dockerfile that was parsed.
+// File is a parsed Dockerfile.
 type File struct {
 	Warnings []Warning
 	stages   []instructions.Stage
@@ -68,7 +68,7 @@ func invalid(err error) error {
 	return fault.Wrap(err, fault.Invalid, CodeInvalid, "the Dockerfile cannot be built: "+firstLine(err))
 }
 
-// Refused returns the error for an instruction that is not built as it is written.
+// Refused returns the error for an instruction that cannot be built as it is written.
 func Refused(c instructions.Command, format string, args ...any) error {
 	return fault.Newf(fault.Invalid, CodeInvalid, "Dockerfile line %d: %s: %s", line(c.Location()), c.Name(), fmt.Sprintf(format, args...))
 }

@@ -15,7 +15,7 @@ import (
 // Scratch is the base of a stage that begins with nothing.
 const Scratch = "scratch"
 
-// Options are what a caller chooses of a Dockerfile.
+// Options are a caller's choices for a Dockerfile.
 type Options struct {
 	Target   string            // name or number of the stage to build; "" is the last one
 	Args     map[string]string // values for ARG
@@ -27,7 +27,7 @@ type Stage struct {
 	Index    int
 	Name     string
 	Base     string // an image or Scratch, if Parent is negative
-	Parent   int    // the stage that it begins with
+	Parent   int    // the stage whose files it begins with
 	Platform string
 	Commands []instructions.Command
 	// Needs are the stages that have to be built before this one.
@@ -97,7 +97,7 @@ func (p *Plan) find(name string, before int) (int, bool) {
 	return 0, false
 }
 
-// From returns the stage that a --from of a stage means, and false if it means an image.
+// From returns the stage that a --from of a stage names, and false if it names an image.
 func (p *Plan) From(stage int, name string) (int, bool) { return p.find(name, stage) }
 
 func (p *Plan) globals(args []instructions.ArgCommand) error {
@@ -150,7 +150,7 @@ func (p *Plan) stage(i int, s instructions.Stage) (*Stage, error) {
 		return nil, err
 	}
 	out := &Stage{Index: i, Name: s.Name, Base: base, Parent: -1, Platform: platform, Commands: s.Commands}
-	// A number is no name of a stage in FROM.
+	// FROM cannot name a stage by its number.
 	if parent, ok := p.names[strings.ToLower(base)]; ok {
 		out.Parent, out.Base = parent, ""
 		out.Needs = append(out.Needs, parent)

@@ -1,5 +1,5 @@
-// Package layertar owns how a layer is written: in one order, with nothing in it of the
-// machine or the time, so that the same files always have the same digest.
+// Package layertar owns how a layer is written: in one order, and without anything of the machine
+// or the time, so that the same files always have the same digest.
 package layertar
 
 import (
@@ -55,7 +55,7 @@ func New(dir string, latest time.Time) (*Writer, error) {
 // Close drops what was not stored.
 func (w *Writer) Close() { _ = w.f.Close() }
 
-// Add writes an entry. content is nil for all but regular files.
+// Add writes an entry. content is nil except for regular files.
 func (w *Writer) Add(h tar.Header, content io.Reader) error {
 	h.Uname, h.Gname, h.AccessTime, h.ChangeTime = "", "", time.Time{}, time.Time{}
 	h.ModTime = h.ModTime.UTC().Truncate(time.Second)
@@ -63,7 +63,7 @@ func (w *Writer) Add(h tar.Header, content io.Reader) error {
 		h.ModTime = w.latest
 	}
 	for key := range h.PAXRecords {
-		// Other attributes are of the overlay that the file came from.
+		// Other attributes belong to the overlay that the file came from.
 		if !strings.HasPrefix(key, "SCHILY.xattr.user.") && key != "SCHILY.xattr.security.capability" {
 			delete(h.PAXRecords, key)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/build/stepcache"
 )
 
-// addFiles is COPY, with archives unpacked.
+// addFiles is ADD: like COPY, and archives are unpacked.
 func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title string) error {
 	for _, source := range c.SourcePaths {
 		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {

@@ -44,7 +44,7 @@ func (g *stage) configure(c instructions.Command) error {
 	case *instructions.EntrypointCommand:
 		config.Entrypoint = dockerfile.WithShell(c.CmdLine, c.PrependShell, config.Shell)
 		if !g.ownCmd {
-			config.Cmd = nil // that of the base image was for its own entrypoint
+			config.Cmd = nil // the base image's CMD was meant for its own entrypoint
 		}
 	case *instructions.ExposeCommand:
 		return g.expose(c)

@@ -56,8 +56,8 @@ func (g *stage) copyFiles(ctx context.Context, title string, c copying) error {
 	})
 }
 
-// selectBy returns what names the files of an instruction. Files of another stage have the
-// name of that stage's layers, so that nothing is unpacked for a build that is all cached.
+// selectBy returns what identifies the files of an instruction. Files of another stage are
+// identified by that stage's layers, so that a build whose steps are all cached unpacks nothing.
 func (g *stage) selectBy(ctx context.Context, c copying, into *copyfiles.Selection) (string, error) {
 	if c.from == "" {
 		return g.selectNow(ctx, c, into)
@@ -84,7 +84,7 @@ func (g *stage) selectNow(ctx context.Context, c copying, into *copyfiles.Select
 		if err != nil {
 			return "", err
 		}
-		// It is read until the layer is written.
+		// The source is read until the layer is written.
 		context.AfterFunc(ctx, func() { root.Close() })
 		src = copyfiles.Source{Root: root, Owners: os.Geteuid() == 0, Resolve: tree.Resolve, Skip: tree.Made, What: c.from}
 	}
@@ -165,7 +165,8 @@ func isLetter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 // maxAccounts bounds a user database of an image.
 const maxAccounts = 4 << 20
 
-// owner returns the numbers of USER[:GROUP]. Names are looked up in the image's own files.
+// owner returns the user and group IDs of USER[:GROUP]. Names are looked up in the image's own
+// files.
 func (g *stage) owner(tree *stagetree.Tree, text string) (uid, gid int, err error) {
 	if text == "" {
 		return 0, 0, nil
@@ -185,7 +186,7 @@ func (g *stage) owner(tree *stagetree.Tree, text string) (uid, gid int, err erro
 	return uid, gid, err
 }
 
-// account returns a number, and the primary group of a user that is in the file.
+// account returns an ID, and the primary group of a user that is in the file.
 func account(tree *stagetree.Tree, file, name string) (id, group int, err error) {
 	if n, err := strconv.Atoi(name); err == nil && n >= 0 {
 		return n, -1, nil

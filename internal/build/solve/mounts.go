@@ -21,12 +21,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// showing is something that a command is shown at a path. What it writes there is never
-// part of a layer.
+// showing is something that a command sees at a path. What the command writes there is never part
+// of a layer.
 type showing struct {
 	source, target string
 	directory      bool
-	// keep takes over what the command has changed there, or is nil.
+	// keep takes over the command's changes there, or is nil.
 	keep func(ctx context.Context, c *stagetree.Changes) error
 }
 
@@ -71,13 +71,13 @@ func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts,
 	return m, nil
 }
 
-// content names what a bind shows.
+// content identifies what a bind shows.
 func (m mounts) content(ctx context.Context, one *instructions.Mount) (string, error) {
 	c := copying{files: instructions.SourcesAndDest{SourcePaths: []string{"/" + one.Source}}, from: one.From}
 	return m.g.selectBy(ctx, c, &copyfiles.Selection{})
 }
 
-// show makes what the command is shown. dir is the step's own directory.
+// show prepares what the command sees. dir is the step's own directory.
 func (m mounts) show(ctx context.Context, dir string, env map[string]string) (list []showing, release func(), err error) {
 	var held []*os.File
 	release = func() {
@@ -134,7 +134,7 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 			return s, err
 		}
 	}
-	// A link leads where it would inside: nothing of the host is shown by one.
+	// A link leads where it would inside, so that no link shows a file of the host.
 	at, err := tree.Resolve(name)
 	if err != nil {
 		return s, err
@@ -151,8 +151,8 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 	return s, nil
 }
 
-// secret shows a secret as a file, or gives it as a variable. shown is false if there is
-// nothing to show.
+// secret shows a secret as a file, or passes it as a variable. shown is false if there is nothing
+// to show.
 func (m mounts) secret(one *instructions.Mount, place string, env map[string]string) (s showing, shown bool, err error) {
 	id := one.CacheID
 	if id == "" {
@@ -198,7 +198,7 @@ func (m mounts) secret(one *instructions.Mount, place string, env map[string]str
 	return s, true, errors.Join(err, unix.Chmod(place, mode))
 }
 
-// cache shows a directory that lasts from build to build. One command at a time uses it.
+// cache shows a directory that persists between builds. One command at a time uses it.
 func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *os.File, error) {
 	id := one.CacheID
 	if id == "" {
@@ -238,7 +238,7 @@ func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *o
 	return showing{source: data, target: one.Target, directory: true, keep: keep}, lock, nil
 }
 
-// lockRetry is how often a lock of another process is tried.
+// lockRetry is the pause between attempts to take a lock that another process holds.
 const lockRetry = 100 * time.Millisecond
 
 func lockFile(ctx context.Context, name string) (*os.File, error) {

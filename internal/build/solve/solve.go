@@ -1,5 +1,5 @@
-// Package solve owns the building of a plan: stages side by side, the steps of each in their
-// order, every one from the cache if nothing that it depends on has changed.
+// Package solve owns the building of a plan. Stages run concurrently, and the steps of each in
+// their order. A step comes from the cache if nothing that it depends on has changed.
 package solve
 
 import (
@@ -37,14 +37,14 @@ type Command struct {
 	Dir, User string
 	NoNetwork bool
 	Output    io.Writer
-	// Changes is an empty file for what the command has changed, as engine.Archiver
-	// writes it.
+	// Changes is an empty file to which the command's changes are written, as engine.Archiver
+	// writes them.
 	Changes *os.File
 }
 
 // Runner runs commands, each in a sandbox of its own.
 type Runner interface {
-	// Run returns the exit code. Of a command that failed nothing is written to Changes.
+	// Run returns the exit code. If the command failed, nothing is written to Changes.
 	Run(ctx context.Context, c Command) (int, error)
 }
 
@@ -78,19 +78,19 @@ type Options struct {
 	Secrets map[string][]byte
 	// Owner separates the caches of RUN --mount=type=cache.
 	Owner string
-	// Access is what RUN may reach, as part of the key of its outcome.
+	// Access is what RUN may reach. It is part of the key of a step's result.
 	Access string
 }
 
 // Deps are what a build works with.
 type Deps struct {
 	Blobs *blob.Store
-	// Hold keeps others from removing blobs that nothing names yet, until release.
+	// Hold keeps others from removing blobs to which no name leads yet, until release.
 	Hold   func(ctx context.Context) (release func(), err error)
 	Cache  *stepcache.Cache
 	Images Images
 	Runner Runner
-	// Work is an empty directory of the build's own, Mounts the directory of cache mounts.
+	// Work is an empty directory of the build's own. Mounts is the directory of cache mounts.
 	Work, Mounts string
 	// Context is the directory of the build context.
 	Context string
@@ -159,7 +159,7 @@ func stageName(p *dockerfile.Stage) string {
 	return "stage-" + strconv.Itoa(p.Index)
 }
 
-// begin reports a step and returns what reports its end.
+// begin reports the start of a step, and returns the function that reports its end.
 func (s *solver) begin(title string) (step int, end func(kind Kind, text string)) {
 	s.mu.Lock()
 	s.steps++
@@ -184,7 +184,7 @@ func (o stepOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// imageStage returns a stage of an image alone, for --from.
+// imageStage returns a stage that consists of an image only, for --from.
 func (s *solver) imageStage(ctx context.Context, ref string) (*stage, error) {
 	s.mu.Lock()
 	one, ok := s.images[ref]

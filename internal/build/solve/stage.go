@@ -33,10 +33,10 @@ type stage struct {
 	image  v1.ConfigFile
 	layers []v1.Descriptor
 	args   map[string]string
-	ownCmd bool // this stage has a CMD
+	ownCmd bool // this stage has its own CMD
 	made   time.Time
 
-	mu      sync.Mutex // for tree, which other stages ask for
+	mu      sync.Mutex // guards tree, which other stages ask for
 	dir     string
 	tree    *stagetree.Tree
 	applied int
@@ -101,7 +101,7 @@ func (g *stage) from(ctx context.Context) (err error) {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environ is what words of the stage's instructions may name.
+// environ returns the variables that words of the stage's instructions may name.
 func (g *stage) environ() []string {
 	all := maps.Clone(g.args)
 	for _, e := range g.image.Config.Env {
@@ -120,7 +120,7 @@ func (g *stage) chain() string {
 	return stepcache.Key(parts...)
 }
 
-// files returns the stage's files as a directory. It unpacks what was not unpacked before.
+// files returns the stage's files as a directory. It unpacks the layers that are not unpacked yet.
 func (g *stage) files(ctx context.Context) (*stagetree.Tree, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,12 +139,12 @@ func (g *stage) files(ctx context.Context) (*stagetree.Tree, error) {
 	return g.tree, nil
 }
 
-// history notes an instruction in the image.
+// history records an instruction in the image.
 func (g *stage) history(text string, empty bool) {
 	g.image.History = append(g.image.History, v1.History{CreatedBy: text, Created: v1.Time{Time: g.at()}, EmptyLayer: empty, Comment: "crannog"})
 }
 
-// at is the time of the image so far: that of its last layer, so that a build which finds
+// at is the time of the image so far, which is that of its last layer. So a build that finds
 // everything in the cache makes the same image again.
 func (g *stage) at() time.Time {
 	if !g.s.o.Epoch.IsZero() {
@@ -164,8 +164,8 @@ func (g *stage) finished() *v1.ConfigFile {
 	return c
 }
 
-// cached returns the outcome of a step that writes a layer: what an earlier build has made,
-// or what work makes now.
+// cached returns the result of a step that writes a layer: the one of an earlier build, or what
+// work makes now.
 func (g *stage) cached(ctx context.Context, title, key string, work func(step int, w *layertar.Writer) error) error {
 	step, end := g.s.begin("[" + g.name + "] " + title)
 	epoch := ""
@@ -188,7 +188,7 @@ func (g *stage) cached(ctx context.Context, title, key string, work func(step in
 	return nil
 }
 
-// have reports whether the layer of an entry is still there.
+// have reports whether the layer of an entry still exists.
 func (g *stage) have(e stepcache.Entry) bool {
 	if e.Layer == nil {
 		return true
@@ -207,7 +207,7 @@ func (g *stage) make(ctx context.Context, key string, step int, work func(int, *
 	if err := work(step, w); err != nil {
 		return e, err
 	}
-	// Until the cache names the layer, nothing does.
+	// Until the cache names the layer, nothing else does.
 	release, err := g.s.Hold(ctx)
 	if err != nil {
 		return e, err

@@ -15,17 +15,17 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// machine are files that sandboxes are given for themselves: what a command writes there
-// does not last, as with other builders.
+// machine are files that sandboxes are given for themselves. What a command writes to them does not
+// last, as with other builders.
 var machine = []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc/machine-id", "var/lib/dbus/machine-id"}
 
-// places are directories that sandboxes are given; what is in them counts.
+// places are directories that sandboxes are given. Files in them belong to the image.
 var places = []string{"run/lock", "workspace"}
 
-// hidden are directories that are no part of any image.
+// hidden are directories that belong to no image.
 var hidden = []string{".crannog", "dev", "proc", "sys"}
 
-// change is an entry of what a sandbox has changed.
+// change is an entry of a sandbox's changes.
 type change struct {
 	header tar.Header
 	at     int64 // where its content begins
@@ -37,14 +37,14 @@ func (c change) whiteout() bool {
 	return c.header.Typeflag == tar.TypeChar && c.header.Devmajor == 0 && c.header.Devminor == 0
 }
 
-// Changes are what a command has changed of a stage.
+// Changes are the changes that a command has made to a stage.
 type Changes struct {
 	f    *os.File
 	list []change
 }
 
-// ReadChanges reads what an engine has written of a sandbox's changes. The order of such an
-// archive is that of no list: it is sorted, and of hard links the first is the file.
+// ReadChanges reads the changes of a sandbox as an engine wrote them. The order of such an archive
+// is not defined, so the entries are sorted, and the first of several hard links becomes the file.
 func ReadChanges(f *os.File) (*Changes, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *Changes) orderLinks() {
 	}
 }
 
-// Below returns the changes below a directory, by their paths in it.
+// Below returns the changes below a directory, with paths relative to it.
 func (c *Changes) Below(dir string) *Changes {
 	out := &Changes{f: c.f}
 	for _, one := range c.list {
@@ -139,8 +139,8 @@ func (c *Changes) Below(dir string) *Changes {
 	return out
 }
 
-// Write writes the changes as a layer over a tree. What is below the paths in without, where
-// the command was shown something else, is left out.
+// Write writes the changes as a layer over a tree. It leaves out what is below the paths in
+// without, where the command was shown something else.
 func (c *Changes) Write(w sink, over *Tree, without []string) error {
 	lower, err := over.Open()
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 			continue
 		}
 		if info, err := lower.Lstat(one.name); one.opaque && (err != nil || !info.IsDir()) {
-			one.opaque = false // there is nothing that it hides
+			one.opaque = false // there is nothing for it to hide
 		}
 		if err := c.write(w, one); err != nil {
 			return err
@@ -169,8 +169,8 @@ func below(name string, list []string) bool {
 	return slices.ContainsFunc(list, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }
 
-// unneeded reports whether an entry changes nothing of the stage: a directory that is there
-// because of what is in it, or the removal of what no layer has.
+// unneeded reports whether an entry changes nothing of the stage: a directory that is listed only
+// because of its content, or the removal of a path that no layer has.
 func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	info, err := lower.Lstat(one.name)
 	switch {
@@ -189,7 +189,7 @@ func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	if !ok {
 		return false
 	}
-	// Without root all files of a tree are this user's, and inside they are root's.
+	// Without root all files of a tree belong to this user, and inside they belong to root.
 	same := os.Geteuid() != 0 && one.header.Uid == 0 && one.header.Gid == 0 ||
 		int64(one.header.Uid) == int64(stat.Uid) && int64(one.header.Gid) == int64(stat.Gid)
 	return same && one.header.Mode&0o1777 == int64(stat.Mode&0o1777)
@@ -239,7 +239,7 @@ type sink interface {
 	Add(h tar.Header, content io.Reader) error
 }
 
-// plain is a tar as it is.
+// plain writes a tar without changes.
 type plain struct{ *tar.Writer }
 
 // Add implements sink.

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// archive is what an engine writes of a sandbox's changes.
+// archive is a sandbox's changes as an engine writes them.
 func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "changes"))
@@ -104,7 +104,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 		tar.Header{Name: "./etc/other", Typeflag: tar.TypeLink, Linkname: "./etc/old"},
 		// Hard links in any order.
 		file("z", "Z"), tar.Header{Name: "./a", Typeflag: tar.TypeLink, Linkname: "./z"}, tar.Header{Name: "./m", Typeflag: tar.TypeLink, Linkname: "./z"},
-		// What is the sandbox's own, and what a mount showed.
+		// Changes of the sandbox's own files, and of what a mount showed.
 		file("etc/resolv.conf", "x"), file(".crannog/x", "x"), file("proc/x", "x"), dir("run"), dir("run/lock"), dir("cache"), file("cache/x", "C"),
 		// A directory that was made again, and one that is new.
 		tar.Header{Name: "./etc/again/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
@@ -121,7 +121,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 	}
 }
 
-// Certificates of a sandbox are those of this machine's gateway, and in no image.
+// Certificates of a sandbox belong to this machine's gateway, and to no image.
 func TestNoLayerTrustsTheGateway(t *testing.T) {
 	const authority = "-----BEGIN CERTIFICATE-----\nQUJDREVGR0hJSktMTU5PUA==\n-----END CERTIFICATE-----\n"
 	link := func(name, to string) tar.Header {
@@ -166,7 +166,7 @@ func TestACacheTakesOverChanges(t *testing.T) {
 	}
 }
 
-// A link of an image leads where it would inside, and not to this machine's files.
+// A link of an image leads where it would inside, and never to this machine's files.
 func TestPlacesAreInTheStage(t *testing.T) {
 	tree := stage(t, "real/x")
 	for name, to := range map[string]string{"out": "/etc", "up": "../../../etc", "in": "/real"} {

@@ -1,6 +1,5 @@
-// Package stagetree owns the directory in which the files of one stage lie while it is
-// built: layers are applied to it, commands run in sandboxes that show it, and files are
-// copied out of it.
+// Package stagetree owns the directory of the files of one stage while the stage is built: layers
+// are applied to it, commands run in sandboxes that show it, and files are copied out of it.
 package stagetree
 
 import (
@@ -22,7 +21,7 @@ import (
 type Tree struct {
 	Dir    string
 	limits layer.Limits
-	// made are paths that no layer has: what a sandbox needs of its root.
+	// made are paths that no layer has: what a sandbox needs in its root.
 	made map[string]bool
 }
 
@@ -63,19 +62,19 @@ func (t *Tree) Apply(ctx context.Context, digest v1.Hash, blobs *blob.Store) err
 	if err != nil {
 		return err
 	}
-	// To the end, where the blob's digest is compared.
+	// The blob is read to its end, where its digest is compared.
 	_, err = io.Copy(io.Discard, f)
 	return err
 }
 
-// Place is somewhere that a command is shown something else.
+// Place is a path at which a command is shown something else.
 type Place struct {
 	Target    string // absolute
 	Directory bool
 }
 
-// Prepare adds what a sandbox needs, and makes the places in which something is shown. It
-// returns the places without links on their paths. undo removes those that it has made.
+// Prepare adds what a sandbox needs, and makes the places at which something is shown. It returns
+// the places with the links in their paths resolved. undo removes the places that Prepare has made.
 func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo func() error, err error) {
 	var fresh []string
 	undo = func() error {
@@ -161,7 +160,7 @@ func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 // Open opens the tree for reading. Nothing is read through a link that leads out of it.
 func (t *Tree) Open() (*os.Root, error) { return os.OpenRoot(t.Dir) }
 
-// Made reports whether no layer has a path: it is there for sandboxes alone.
+// Made reports whether a path exists for sandboxes only, so that no layer has it.
 func (t *Tree) Made(name string) bool { return t.made[name] }
 
 // Remove removes the tree.

@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 )
 
-// trust returns the files by which a sandbox trusts its own gateway: its authority, and
-// the lists of roots that have it. No image may have them: where it
-// runs, programs would trust an authority of this machine, and no public one. A list that
-// the command has written itself, as update-ca-certificates does, has no such authority.
+// trust returns the files by which a sandbox trusts its own gateway: the gateway's authority, and
+// the lists of roots that contain it. No image may have them: where the image runs, programs would
+// trust an authority of this machine, and no public one. A list that the command has written
+// itself, as update-ca-certificates does, does not contain this authority.
 func (c *Changes) trust() (map[string]bool, error) {
 	authority := trim(certs.AuthorityPath)
 	own, err := c.read(authority)
@@ -53,7 +53,7 @@ func (c *Changes) trust() (map[string]bool, error) {
 
 func trim(name string) string { return strings.TrimPrefix(name, "/") }
 
-// dropEmptied adds the directories in which nothing else is.
+// dropEmptied adds the directories that contain nothing else.
 func (c *Changes) dropEmptied(drop map[string]bool) {
 	above := map[string]bool{}
 	for name := range drop {
@@ -68,7 +68,7 @@ func (c *Changes) dropEmptied(drop map[string]bool) {
 	}
 }
 
-// needed reports whether a directory has an entry that stays.
+// needed reports whether a directory has an entry that is kept.
 func (c *Changes) needed(dir string, drop map[string]bool) bool {
 	for _, one := range c.list {
 		if strings.HasPrefix(one.name, dir+"/") && !drop[one.name] && !strings.HasSuffix(one.name, ".crannog-new") {

@@ -1,5 +1,5 @@
-// Package stepcache owns what earlier builds have made: the layer of each step by the digest
-// of what it depends on. It holds no content; the blobs are the image store's.
+// Package stepcache owns the results of earlier builds: the layer of each step, by the digest of
+// what the step depends on. It holds no content; the blobs are in the image store.
 package stepcache
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// Entry is the outcome of a step.
+// Entry is the result of a step.
 type Entry struct {
 	// Layer is nil for a step that changed nothing.
 	Layer *layertar.Layer
@@ -29,13 +29,13 @@ type Entry struct {
 // Cache is a directory of entries. It is safe for concurrent use, also by processes.
 type Cache struct{ dir string }
 
-// Keep is how long an entry lasts that no build uses.
+// Keep is how long an unused entry is kept.
 const Keep = 14 * 24 * time.Hour
 
 // Open makes the directory if it does not exist.
 func Open(dir string) (*Cache, error) { return &Cache{dir}, os.MkdirAll(dir, 0o700) }
 
-// Key returns the key of a step: each part counts, also where one ends.
+// Key returns the key of a step. Each part counts, and so does where it ends.
 func Key(parts ...string) string {
 	sum := sha256.New()
 	for _, p := range parts {
@@ -45,7 +45,7 @@ func Key(parts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Find returns the outcome of a step, and false if no build has made it.
+// Find returns the result of a step, and false if no build has made it.
 func (c *Cache) Find(key string) (Entry, bool) {
 	path := filepath.Join(c.dir, key+".json")
 	data, err := os.ReadFile(path)
@@ -57,11 +57,11 @@ func (c *Cache) Find(key string) (Entry, bool) {
 		return Entry{}, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // only decides how long it is kept
+	_ = os.Chtimes(path, now, now) // this time only decides how long the entry is kept
 	return e, true
 }
 
-// Put keeps the outcome of a step.
+// Put stores the result of a step.
 func (c *Cache) Put(key string, e Entry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -70,8 +70,7 @@ func (c *Cache) Put(key string, e Entry) error {
 	return durable.Replace(filepath.Join(c.dir, key+".json"), data, durable.Options{Draft: ".entry-*", Mode: 0o600})
 }
 
-// Blobs returns the layers that entries name. Entries that were not used for long are
-// dropped.
+// Blobs returns the layers that entries name. Entries that have not been used for long are dropped.
 func (c *Cache) Blobs() (map[v1.Hash]bool, error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// seccompProfile allows the system calls of ordinary programs and no others. It is the
-// default of Docker Engine without what needs a capability, with four socket families, and
-// without calls of 32-bit programs. It is given to the daemon each time: one may have been
-// configured to use none.
+// seccompProfile allows the system calls of ordinary programs and no others. It is Docker Engine's
+// default profile without the calls that need a capability and the calls of 32-bit programs, and
+// with four socket families. It is sent to the daemon each time, because a daemon may be configured
+// to use no profile.
 //
 //go:embed seccomp.json
 var seccompProfile string
@@ -25,8 +25,9 @@ var seccompProfile string
 // workspaceDir is where a sandbox's workspace is inside.
 const workspaceDir = "/workspace"
 
-// maskedPaths and readonlyPaths keep facts and switches of the host's kernel away. They are
-// those of Docker Engine 29, also on an earlier one, and files that identify the host.
+// maskedPaths and readonlyPaths hide information about the host's kernel and protect its settings.
+// They are those of Docker Engine 29, whichever version the daemon has, and files that identify the
+// host.
 var (
 	maskedPaths = []string{
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore",
@@ -107,7 +108,8 @@ func (l layout) request() client.ContainerCreateOptions {
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
 			Init: &on,
-			// The server for names without a network listens on port 53 and is not root.
+			// The guest's name server, which it runs without a network, listens on port 53 and is
+			// not root.
 			Sysctls:       map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 			LogConfig:     container.LogConfig{Type: "none"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// cleanupTime bounds what is undone for a caller that has gone away.
+// cleanupTime bounds the cleanup for a caller that has gone away.
 const cleanupTime = time.Minute
 
 // cleanup returns a context for undoing what was done under another one.
@@ -105,7 +105,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 	return nil
 }
 
-// copied returns the places inside of what is copied from this host.
+// copied returns the paths inside at which files are copied from this host.
 func copied(spec engine.Spec) (dirs []string) {
 	for _, v := range plan(strings.Repeat("0", 32), spec) {
 		dirs = append(dirs, v.target)
@@ -120,7 +120,7 @@ type tree struct {
 	cover  cover
 }
 
-// openTrees opens what is to be copied, and adds to the layout what of it is protected.
+// openTrees opens the trees that are to be copied, and adds their protected paths to the layout.
 func openTrees(l *layout) (list []tree, err error) {
 	for _, v := range l.volumes {
 		root, err := os.OpenRoot(v.source)
@@ -136,7 +136,7 @@ func openTrees(l *layout) (list []tree, err error) {
 			l.protected = append(l.protected, filepath.Join(v.target, name))
 		}
 	}
-	// What is above is mounted first.
+	// A directory is mounted before what lies below it.
 	slices.Sort(l.protected)
 	return list, nil
 }
@@ -158,7 +158,7 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 			return fmt.Errorf("copy the files of %s: %w", t.target, err)
 		}
 	}
-	// Before the start: what the guest prints has no reader later.
+	// Attach before the start: no reader gets what the guest has printed before.
 	attached, err := e.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)

@@ -51,7 +51,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	}
 }
 
-// open returns the streams into a container, which are made with the first use.
+// open returns the streams into a container, and makes them on the first use.
 func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh bool, err error) {
 	e.mu.Lock()
 	known := e.streams[c.id]

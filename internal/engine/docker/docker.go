@@ -31,8 +31,8 @@ type Images interface {
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory. What the daemon holds for it is labelled
-	// with an ID that lies there.
+	// StateDir is the server's state directory. What the daemon holds for it is labelled with an ID
+	// that is stored there.
 	StateDir string
 	Log      *slog.Logger
 	// Guest is the path of the guest's static program on this host.
@@ -66,8 +66,8 @@ var (
 	_ engine.Freezer = (*Engine)(nil)
 )
 
-// New opens the engine on a state directory. It does not contact the daemon: one that is
-// not there is a finding of Probe, and an error of what needs it.
+// New opens the engine on a state directory. It does not contact the daemon. A missing daemon is a
+// finding of Probe, and an error of each method that needs the daemon.
 func New(o Options) (*Engine, error) {
 	options := []client.Opt{client.FromEnv}
 	if o.Host != "" {
@@ -137,7 +137,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	for _, c := range containers {
 		id := c.Labels[labelSandbox]
 		if id == "" {
-			continue // one in which an image is made
+			continue // a container in which an image is made
 		}
 		status := engine.Status{ID: id, State: engine.Stopped, Created: time.Unix(c.Created, 0)}
 		if c.State == "running" || c.State == "paused" {

@@ -24,7 +24,7 @@ import (
 // guestPath is where the guest's program is inside.
 const guestPath = "/.crannog/crannog-guest"
 
-// The test binary is the guest and what probes the boundary from inside.
+// The test binary is also the guest, and the program that probes the boundary from inside.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		enginetest.ProbeRole(),
@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inside matches this program as the guest's, with a first argument.
+// inside matches the arguments of this program when it is started as the guest with a first
+// argument.
 func inside(first string) func(args []string) bool {
 	return func(args []string) bool { return len(args) > 1 && args[0] == guestPath && args[1] == first }
 }
@@ -92,8 +93,8 @@ func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string)
 	}
 }
 
-// residue counts what the daemon has of a state directory, but for its images, which stay
-// for later sandboxes.
+// residue counts what the daemon has of a state directory, except its images, which stay for later
+// sandboxes.
 func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
 	return func(t testing.TB, dir string) map[string]int {
 		t.Helper()
@@ -134,7 +135,7 @@ func TestConformance(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// The daemon's other runtime gets the same request. It differs in how it applies it.
+// The daemon's other runtime gets the same request, but applies it differently.
 func TestConformanceCrun(t *testing.T) {
 	d, image := daemon(t)
 	hosttest.Need(t, hosttest.Program("crun"))

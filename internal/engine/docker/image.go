@@ -24,12 +24,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// imageKinds are what a container can start from: an image that the daemon has, or that it
-// is given. It cannot start from directories of this host, which may not be the daemon's.
+// imageKinds are what a container can start from: an image that the daemon has, or that it is
+// given. A container cannot start from directories of this host, because the daemon may run on
+// another one.
 var imageKinds = []engine.ImageKind{engine.ImageOCI}
 
-// base makes sure that the daemon has the image that is asked for, and no other under its
-// name, and returns the daemon's ID of it.
+// base makes sure that the daemon has exactly the image that is asked for, and not another one
+// under its name. It returns the daemon's ID of the image.
 func (e *Engine) base(ctx context.Context, image engine.OCI) (string, error) {
 	id, err := e.imageID(ctx, image)
 	if err == nil || !cerrdefs.IsNotFound(err) {
@@ -68,7 +69,7 @@ func (e *Engine) load(ctx context.Context, image engine.OCI) error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", image.Ref, err)
 	}
-	// What the daemon answers ends when it has taken the image.
+	// The daemon's answer ends when it has loaded the image.
 	_, err = io.Copy(io.Discard, loaded)
 	if err := errors.Join(err, loaded.Close()); err != nil {
 		return fmt.Errorf("load %s: %w", image.Ref, err)
@@ -76,9 +77,9 @@ func (e *Engine) load(ctx context.Context, image engine.OCI) error {
 	return nil
 }
 
-// withGuest returns an image that has the guest's program in it besides, and what fills
-// the directories that are empty in a container. A mount would have to lie on the daemon's
-// host. It is made once for each image and guest.
+// withGuest returns the image with the guest's program and with the content of directories that are
+// empty in a container. A mounted guest would have to be a file of the daemon's host. The new image
+// is made once for each image and guest.
 func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (string, error) {
 	program, err := os.ReadFile(e.o.Guest)
 	if err != nil {
@@ -236,15 +237,15 @@ func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, er
 	return files, nil
 }
 
-// guestLayer is a tar of what every image is given: the guest's program, which is executed
-// and never read so that the kernel lets no program of the same user trace it, and the
-// directories on which a container mounts something.
+// guestLayer is a tar of what is added to every image: the guest's program, and the directories on
+// which a container mounts something. The program can be executed and not read, so that the kernel
+// lets no program of the same user trace it.
 func guestLayer(target string, program []byte, files map[string]string) io.Reader {
 	var buffer bytes.Buffer
 	archive := tar.NewWriter(&buffer)
 	add := func(h tar.Header, content []byte) {
 		h.Size = int64(len(content))
-		// A tar in memory takes everything.
+		// Writing a tar to memory does not fail.
 		_ = archive.WriteHeader(&h)
 		_, _ = archive.Write(content)
 	}

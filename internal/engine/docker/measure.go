@@ -42,9 +42,9 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	}, nil
 }
 
-// Bounds implements engine.Meter. It returns what the daemon has given to the kernel, which
-// is not always what it was asked for: a host without a control group for something makes
-// a warning of it and no error.
+// Bounds implements engine.Meter. It returns the limits that the daemon has given to the kernel.
+// They may differ from the requested ones: if the host has no control group for a limit, the daemon
+// warns and does not fail.
 func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 	name, err := e.nameOf(id)
 	if err != nil {

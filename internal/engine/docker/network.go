@@ -15,12 +15,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds are the ways in which this engine connects a sandbox. None is a bridge of the
-// daemon: a container on one reaches the host, also where the bridge is said to be internal.
+// egressKinds are the ways in which this engine connects a sandbox. None is a bridge of the daemon:
+// a container on a bridge reaches the host, even if the bridge is declared internal.
 func (e *Engine) egressKinds() []engine.EgressKind {
 	kinds := []engine.EgressKind{engine.EgressNone}
-	// A device is made from outside, in the namespace of a container on this host. A kernel
-	// in user space does not look at it.
+	// A device is made from outside, in the namespace of a container on this host. A kernel in user
+	// space ignores it.
 	if e.local && os.Geteuid() == 0 && !e.userspaceKernel() {
 		kinds = append(kinds, engine.EgressTap)
 	}
@@ -60,8 +60,8 @@ func (e *Engine) namespace(ctx context.Context, container string) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
-	// The daemon may count processes in another namespace than this process, and a number
-	// may be another process's by now: a device must not appear in the host's network.
+	// The daemon's PID may be from another PID namespace than this process's, or may belong to
+	// another process by now. The device must not appear in the host's network.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err == nil && !strings.Contains(string(groups), container) {
 		err = fmt.Errorf("process %d of this host is not in the container", pid)

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The whole request is in review when it changes: each right, mount and limit of a
-// sandbox is in it.
+// A change of the request shows in review as a whole: each right, mount and limit of a sandbox is
+// in it.
 func TestRequest(t *testing.T) {
 	spec := engine.Spec{
 		ID: "box1", Hostname: "box", Workspace: "/home/me/project", Image: engine.Image{OCI: &engine.OCI{}, Guest: "/.crannog/crannog-guest"},
@@ -53,7 +53,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// The profile allows by name, and none of the calls that kernels were attacked with.
+// The profile lists the allowed calls by name. None of the calls that attacks on kernels have used
+// is among them.
 func TestProfile(t *testing.T) {
 	var profile struct {
 		DefaultAction string
@@ -91,7 +92,8 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// What is hidden is empty, also by way of a link, and a link out of the tree hides nothing.
+// A hidden path is empty, also if it is reached through a link. A link out of the tree hides
+// nothing.
 func TestCovers(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"keep", "secrets/key"} {

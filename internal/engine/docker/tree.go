@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// cover is what the paths of a specification mean for one tree that is copied: which of its
-// places are empty, and which cannot be changed.
+// cover is what the paths of a specification mean for one tree that is copied: which of its paths
+// are emptied, and which cannot be changed.
 type cover struct {
 	empty  map[string]bool // relative to the tree, without links
 	locked map[string]bool
@@ -108,8 +108,8 @@ func resolve(root *os.Root, target, name string) (place string, linked bool, err
 	return place, linked, nil
 }
 
-// pack writes a tree of this host as a tar in which all belongs to the sandbox's user. What
-// is empty by the cover is so in the tar: none of it leaves this host.
+// pack writes a tree of this host as a tar in which all belongs to the sandbox's user. What the
+// cover empties is empty in the tar too, so that its content never leaves this host.
 func pack(w io.Writer, root *os.Root, target string, c cover) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -141,14 +141,14 @@ func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.D
 		if link, err = root.Readlink(name); err != nil {
 			return err
 		}
-		// The daemon refuses a relative link that leads out of what it unpacks. Absolute,
+		// The daemon refuses a relative link that leads out of what it unpacks. As an absolute link
 		// it leads to the same file of the sandbox.
 		if !path.IsAbs(link) && strings.HasPrefix(path.Join(path.Dir(name), link), "../") {
 			link = path.Join(target, path.Dir(name), link)
 		}
 	case fs.ModeDir, 0:
 	default:
-		return nil // a socket or a device of this host is none of the daemon's
+		return nil // the daemon is given no socket or device of this host
 	}
 	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func validID(id string) bool { return ids.ValidSandbox(id) }
 
-// retryPause is how long a wait rests while the daemon cannot be reached, as during its
+// retryPause is the pause between attempts while the daemon cannot be reached, as during its
 // restart.
 const retryPause = 500 * time.Millisecond
 
@@ -28,7 +28,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	// By the container's own ID: another one may get its name.
+	// Wait by the container's own ID, because another container may get its name.
 	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	for client.IsErrConnectionFailed(err) && ctx.Err() == nil {
 		// A daemon that is down is not the end of the sandbox.
@@ -82,7 +82,7 @@ func (e *Engine) awaitExit(ctx context.Context, container string) error {
 	}
 }
 
-// exitOf says how a container ended.
+// exitOf returns how a container ended.
 func exitOf(s container.State) engine.Exit {
 	exit := engine.Exit{Reason: engine.ReasonExited, Code: s.ExitCode, At: time.Now()}
 	if at, err := time.Parse(time.RFC3339Nano, s.FinishedAt); err == nil && at.Year() > 1 {

@@ -46,8 +46,8 @@ var archiveRules = []rule{
 	{"archive/large-files-cost-no-box", largeFiles},
 }
 
-// filesComeBack wants the files of a sandbox in another that boots with its archive, and
-// nothing of its programs.
+// filesComeBack checks that a sandbox that boots with another's archive has the other's files and
+// none of its running programs.
 func filesComeBack(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
@@ -72,13 +72,13 @@ func filesComeBack(t testing.TB, c *Config) {
 		s.Boot.Config = archived(s.ID)
 	})
 	other.want(t, "cat d/f; cat d/l; readlink d/l; test -e gone || echo none", "inside\nmore\ninside\nmore\nf\nnone")
-	// The loop is not there: what it would take stays.
+	// The loop does not run: what it would consume stays.
 	other.want(t, "echo x > ask; sleep 0.2; cat ask", "x")
 	b.want(t, ask, "2")
 }
 
-// extracted wants the files of a saved state as they were when it was saved,
-// however busy its programs were.
+// extracted checks that the files of a saved state are as they were when it was saved, however busy
+// its programs were.
 func extracted(busy string) func(t testing.TB, c *Config) {
 	return func(t testing.TB, c *Config) { extract(t, c, busy) }
 }
@@ -119,9 +119,8 @@ func extract(t testing.TB, c *Config, busy string) {
 	}
 }
 
-// largeFiles wants that the files of a sandbox are written down that do not fit
-// into its memory, and that one that fits nowhere costs an error and not the
-// sandbox.
+// largeFiles checks that files of a sandbox that do not fit into its memory are archived, and that
+// a file that fits nowhere causes an error and does not end the sandbox.
 func largeFiles(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
@@ -133,7 +132,7 @@ func largeFiles(t testing.TB, c *Config) {
 	if list := tarList(t, f); !strings.Contains(list, "home/user/holes") {
 		t.Errorf("the archive has only\n%s", list)
 	}
-	// A sandbox whose disk is small could fill the host's otherwise.
+	// Otherwise a sandbox with a small disk could fill the host's disk.
 	if info, err := f.Stat(); err != nil || info.Size() < 600<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 100<<20 {
 		t.Errorf("holes are on the disk: %+v, %v", info, err)
 	}

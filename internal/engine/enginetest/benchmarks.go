@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// benchmark is something that callers wait for. Prepare makes what it needs,
-// and returns the step that is measured and what is done after it.
+// benchmark measures something that callers wait for. Prepare makes what it needs, and returns the
+// step that is measured and what is done after it.
 type benchmark struct {
 	name    string
 	prepare func(t testing.TB, c *Config) (step, after func())
@@ -80,7 +80,8 @@ func Benchmarks(b *testing.B, c Config) {
 	}
 }
 
-// A test runs no benchmark, so one that measures nothing any more would stay.
+// go test runs no benchmarks by default, so a benchmark that no longer measures anything would go
+// unnoticed.
 var benchmarkRules = []rule{
 	{"benchmarks/what-is-measured-works", func(t testing.TB, c *Config) {
 		for _, m := range benchmarks {

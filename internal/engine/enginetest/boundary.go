@@ -105,7 +105,8 @@ var boundaryRules = []rule{
 			setIDControl(t)
 		}
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// In several places, lest one that ignores the bits hides another that does not.
+		// Several places are tried, because one that ignores the bits must not hide another that
+		// does not.
 		for _, path := range []string{"/tmp/id", "/home/user/id", "/id", "/dev/shm/id", "/workspace/id"} {
 			if r := b.shAs(t, "root", "cp /usr/bin/id "+path+" && chmod 4755 "+path+" && test -u "+path); r.code != 0 {
 				t.Fatalf("control: %+v", r)
@@ -143,7 +144,7 @@ func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 	}
 }
 
-// setIDControl has another user run such a copy on the host, who is root then.
+// setIDControl is the control: another user who runs such a copy on the host becomes root.
 func setIDControl(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-set-id-")
@@ -155,7 +156,7 @@ func setIDControl(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It tells a number and nothing else, and is there for this one call.
+	// The copy prints a number and nothing else, and exists only for this one call.
 	path := filepath.Join(dir, "id")
 	if err := errors.Join(os.WriteFile(path, program, 0o755), os.Chmod(path, fs.ModeSetuid|0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)

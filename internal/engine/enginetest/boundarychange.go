@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe is everything about one file but when it was read.
+// describe returns everything about one file except when it was read.
 func describe(t testing.TB, path string) string {
 	t.Helper()
 	var s unix.Stat_t
@@ -37,8 +37,8 @@ func describe(t testing.TB, path string) string {
 	return fmt.Sprintf("%d %o %d:%d %d links, %d bytes %x, %v %v %q", s.Ino, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, sum[:8], s.Mtim, s.Ctim, attributes[:max(n, 0)])
 }
 
-// shownFile makes a file of the host below a directory that sandboxes see, which
-// everybody may write, and returns its directory's directory and its path.
+// shownFile makes a file of the host that every user may write, below a directory that sandboxes
+// see. It returns the parent of the file's directory, and the file's path.
 func shownFile(t testing.TB, parent string) (dir, path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "crannog-canary-")
@@ -70,9 +70,9 @@ var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/us
 
 func hostFilesDoNotChange(t testing.TB, c *Config) {
 	wantChanged(t)
-	// What sandboxes are shown: the template's tree, which is the server's own, and
-	// programs of the host, among which root can put some for each persona. The
-	// host's are not tried, since a wall that broke would cost the machine.
+	// Sandboxes are shown the template's tree, which is the server's own, and programs of the host,
+	// among which root can put some for each persona. The host's own programs are not tried,
+	// because a boundary that broke would damage the machine.
 	var shown []string
 	if dir := c.Image.View().Dir; dir != "" {
 		shown = append(shown, dir)
@@ -96,7 +96,8 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 		for _, a := range b.probe(t, c, as, append([]string{changeFiles}, paths[as]...)...) {
 			done[a.Name] = done[a.Name] || a.succeeded()
 		}
-		// Root inside changes what it sees, so that no refusal hides a way.
+		// Root inside succeeds in changing files that it sees. So no missing permission inside
+		// hides an attack.
 		for _, name := range []string{"write", "map", "mode", "owner", "replace", "remove"} {
 			if as == asRoot && !done[name] && !b.e.Info().NoRoot {
 				t.Errorf("control: root inside cannot %s any file", name)
@@ -113,8 +114,8 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	}
 }
 
-// wantChanged is the control: on the host each of the changes changes a file,
-// with the right to write where a sound kernel wants one.
+// wantChanged is the control: on the host each of the changes changes a file, with write permission
+// where a correct kernel requires it.
 func wantChanged(t testing.TB) {
 	t.Helper()
 	t.Setenv(traceeEnv, strconv.Itoa(os.Getpid()))
@@ -141,8 +142,8 @@ func trees(t testing.TB, dirs []string) map[string]string {
 	return all
 }
 
-// hostStateDoesNotChange lets root inside turn what is the machine's elsewhere:
-// its settings, its name, its clock.
+// hostStateDoesNotChange lets root inside try to change what belongs to the whole machine: its
+// settings, its name, its clock.
 func hostStateDoesNotChange(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	state := func() string {
@@ -168,7 +169,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 	if set == 0 && ownKernel(b.e) {
 		t.Error("control: root inside changes no setting of the box's own kernel")
 	}
-	// The clock by less than would break the machine whose it is.
+	// The clock is moved so little that success would not harm the machine.
 	r := b.shAs(t, "root", "date -s '+1 minute'; hostname elsewhere; domainname elsewhere; setarch -R true; swapon /tmp; true")
 	if r.code != 0 {
 		t.Fatalf("%+v", r)

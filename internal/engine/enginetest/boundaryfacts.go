@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factFiles say what is one machine's alone. A sandbox has files of some of these
-// names, with other words in them.
+// factFiles identify one machine. A sandbox has files of some of these names, with other content.
 var factFiles = []string{
 	"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/etc/hostname",
 	"/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow",
@@ -26,7 +25,7 @@ var factFiles = []string{
 // boundToExist are those of factFiles that every host has.
 var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
 
-// kernelFiles say which kernel it is, as any program asks it by uname.
+// kernelFiles identify the kernel, as any program can read from uname.
 var kernelFiles = []string{"/proc/version", "/proc/sys/kernel/osrelease"}
 
 func hostIdentityIsNotShown(t testing.TB, c *Config) {
@@ -53,10 +52,10 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 			continue
 		}
 		if said[path] == text {
-			t.Errorf("%s is the host's", path) // what it says may be a secret
+			t.Errorf("%s is the host's", path) // its content may be a secret
 		}
 	}
-	// Lines that are one person's, one password's or one disk's.
+	// These lines are about one person, one password or one disk.
 	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/proc/partitions"} {
 		data, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(data)) {
@@ -69,7 +68,7 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	wantNoAddresses(t, b)
 }
 
-// wantNoMessages compares what the two kernels said, without their times.
+// wantNoMessages compares the messages of the two kernels, without their times.
 func wantNoMessages(t testing.TB, inside string) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
@@ -111,8 +110,8 @@ for _, name in socket.if_nameindex():
 	}
 }
 
-// hostSecretsAreAbsent looks for the server's secrets and for where things are
-// on the host in all that processes inside say about themselves.
+// hostSecretsAreAbsent looks for the server's secrets and for paths of the host in everything that
+// processes inside show about themselves.
 func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	const canary = "canary-7d1f0b"
 	t.Setenv("CRANNOG_TEST_SECRET", canary)

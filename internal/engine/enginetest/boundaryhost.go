@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// hostPlaces are directories of which a sandbox sees nothing of the host's.
+// hostPlaces are directories in which a sandbox sees nothing of the host's.
 var hostPlaces = []string{
 	"/boot", "/dev/shm", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp",
 	"/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
@@ -28,7 +28,7 @@ var wellKnown = []string{
 	"/root/.ssh/*", "/home/*/.ssh/*", "/root/.*_history", "/home/*/.*_history", "/root/.bashrc", "/root/.gitconfig",
 }
 
-// absentDirs are directories of the host, if it has them, that a sandbox has not.
+// absentDirs are directories of the host, if it has them, that a sandbox does not have.
 var absentDirs = []string{
 	"/boot", "/etc/ssh", "/etc/ssl/private", "/lost+found", "/media", "/mnt", "/old_root", "/opt", "/run/dbus", "/run/systemd", "/srv",
 	"/var/backups", "/var/lib/dpkg", "/var/spool", "/home/[!u]*",
@@ -37,8 +37,8 @@ var absentDirs = []string{
 // maxPaths bounds how many paths are tried by each way.
 const maxPaths = 40
 
-// canaries puts files and a socket into the host's directories, open to
-// everybody, so that it is no right of theirs that hides them.
+// canaries puts files and a socket into the host's directories. Every user may open them, so that
+// permissions are not what hides them.
 func canaries(t testing.TB) (files []string) {
 	t.Helper()
 	for _, place := range hostPlaces {
@@ -74,7 +74,7 @@ func canaries(t testing.TB) (files []string) {
 	return files
 }
 
-// listen answers on a socket that everybody may connect to.
+// listen answers on a socket to which every user may connect.
 func listen(t testing.TB, path string) string {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -138,8 +138,8 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 			}
 		}
 	}
-	// The control of these paths: each leads to a file that exists inside, but
-	// through the guest, which opens none.
+	// The control of these ways: each reaches a file that exists inside. Ways through the first
+	// process are excepted, because it is the guest, which has no file open.
 	for name := range ways {
 		refused := !ownKernel(e) && slices.Contains([]string{"bind", "chroot"}, name)
 		if !slices.Contains(reached, name) && !strings.Contains(name, "init") && !refused {
@@ -148,8 +148,8 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	}
 }
 
-// wantReached is the control: on the host each way leads to a canary, and to
-// each canary a way.
+// wantReached is the control: on the host each way reaches a canary, and each canary is reached by
+// a way.
 func wantReached(t testing.TB, paths []string) {
 	t.Helper()
 	by, to := map[string]bool{}, map[string]bool{}
@@ -164,14 +164,14 @@ func wantReached(t testing.TB, paths []string) {
 		}
 	}
 	for name := range ways {
-		// A user who is no root has no rights to the machine's first process.
+		// A user other than root has no rights over PID 1 of the host.
 		if !by[name] && (os.Geteuid() == 0 || !strings.Contains(name, "init")) {
 			t.Errorf("control: nothing is reached by %s on the host", name)
 		}
 	}
 }
 
-// filesOfABox are some of what the host keeps for another sandbox.
+// filesOfABox are some of the files that the host keeps for another sandbox.
 func filesOfABox(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)
@@ -188,8 +188,7 @@ func filesOfABox(t testing.TB, c *Config, e engine.Engine, dir string) (files []
 	return files[:min(len(files), 5)]
 }
 
-// tree is everything about the files below a directory but when they were
-// read.
+// tree returns everything about the files below a directory except when they were read.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -32,8 +32,8 @@ func (b *box) probe(t testing.TB, c *Config, as persona, args ...string) []answe
 	return decodeAnswers(t, []byte(r.stdout))
 }
 
-// probeHost runs it on the host, where it must succeed: in namespaces of its
-// own for what it mounts and binds, as a user who is no root as root of them.
+// probeHost runs it on the host, where it must succeed. What it mounts and binds is in namespaces
+// of its own, and a user other than root is root of these.
 func probeHost(t testing.TB, args ...string) []answer {
 	t.Helper()
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
@@ -64,9 +64,9 @@ func probeHost(t testing.TB, args ...string) []answer {
 // ownKernel reports whether the sandboxes of an engine have a kernel that is not the host's.
 func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
 
-// personas are for whom a probe is made. Where the kernel is the host's, no program may have
-// namespaces of its own, in which it would have rights over it. Root is the last: it removes files that
-// the others need.
+// personas are the users as which a probe is tried. Where sandboxes share the host's kernel, no
+// program may have namespaces of its own, because it would have rights over that kernel in them.
+// Root is the last, because it removes files that the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
 		return []persona{asUser, asOwner, asRoot}
@@ -108,8 +108,8 @@ func probesAreRefused(t testing.TB, c *Config) {
 	}
 }
 
-// wantControl wants every probe to be permitted on the host, but for those of
-// which the host has just answered that it has no such thing.
+// wantControl checks that every probe is permitted on the host, except those for which the host has
+// just answered that it lacks the feature.
 func wantControl(t testing.TB, list []answer) {
 	t.Helper()
 	if len(list) != len(probes) {

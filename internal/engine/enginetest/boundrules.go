@@ -75,7 +75,7 @@ var boundRules = []rule{
 		changed("a program that had ended", list)
 		replace(t, filepath.Join(dir, "runs"))
 		changed("a program that runs", list, "runs")
-		// What is mapped is listed with what it holds, though another file is there.
+		// A mapped file is listed with its content, although another file is at its path by now.
 		again, names := of()
 		if names != "open, runs" || again[1].Sum != list[1].Sum {
 			t.Errorf("after its replacement it refers to %s: %+v, before: %+v", names, again, list)
@@ -96,8 +96,8 @@ var boundRules = []rule{
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
 	}},
 	{"bound/F24-goes-on-with-copies-of-what-changed", func(t testing.TB, c *Config) {
-		// A shell, whose code is read from the file again after it has gone on: one
-		// that is replaced, and one whose directory is removed.
+		// The code of a shell is read from its file again after the shell has continued. The file
+		// of one is replaced, and the directory of another is removed.
 		dir := t.TempDir()
 		shell, err := os.ReadFile("/bin/sh")
 		if err != nil {
@@ -164,7 +164,7 @@ var boundRules = []rule{
 		const goOn = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"
 		copied := c.copyOf(t, e, saved, copies)
 		copied.want(t, "cmp /bin/sh /.crannog/programs/1/changed && cmp /bin/sh /.crannog/programs/1/old/lib/removed && echo same", "same")
-		// The copy is listed as what it stands for.
+		// The copy is listed as the file that it stands in for.
 		again, bound, err := e.(engine.Binder).CheckpointBound(t.Context(), copied.id, t.TempDir())
 		if err != nil || !bound {
 			t.Fatalf("of the copy: bound %v, %v", bound, err)

@@ -41,7 +41,7 @@ type box struct {
 	client *http.Client
 }
 
-// result is what a command in a sandbox gave.
+// result is the result of a command in a sandbox.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -52,7 +52,7 @@ func (c *Config) spec(id string) engine.Spec {
 	return engine.Spec{ID: id, Hostname: "box", Image: c.Image, Boot: engine.Boot{Config: guestConfig(id)}}
 }
 
-// absent is a configuration that removes what stands for hidden files.
+// absent is a configuration with which the guest removes the placeholders of absent files.
 func (c *Config) absent(id string, paths []string) []byte { return guestConfig(id, paths...) }
 
 func guestConfig(id string, absent ...string) []byte {
@@ -126,8 +126,8 @@ func (b *box) exec(ctx context.Context, user string, argv ...string) (result, er
 	return result{out.String(), errOut.String(), -1, ""}, errors.Join(stream.Err(), errors.New("the stream ended before the command"))
 }
 
-// sh runs a shell line as the sandbox's user and fails the test if it cannot
-// be run; what it answers is the caller's to judge.
+// sh runs a shell line as the sandbox's user and fails the test if it cannot be run. The caller
+// judges the result.
 func (b *box) sh(t testing.TB, line string) result {
 	t.Helper()
 	return b.shAs(t, "user", line)
@@ -144,7 +144,7 @@ func (b *box) shAs(t testing.TB, user, line string) result {
 	return r
 }
 
-// want runs a line that must print exactly out.
+// want runs a line and checks that it prints exactly out.
 func (b *box) want(t testing.TB, line, out string) {
 	t.Helper()
 	if r := b.sh(t, line); r.code != 0 || strings.TrimSpace(r.stdout) != out {

@@ -63,7 +63,7 @@ func openFake(t testing.TB, dir string) *fake.Programs {
 	return e
 }
 
-// like is the fake with one method or more of its own.
+// like is the fake with one or more methods replaced.
 type like struct{ *fake.Programs }
 
 type (
@@ -225,7 +225,7 @@ func (e writesReadOnly) Create(ctx context.Context, spec engine.Spec) error {
 	return e.like.Create(ctx, spec)
 }
 
-// It removes what the sandbox is to remove from its own view alone.
+// Create also removes from the host a file that the sandbox should remove from its own view only.
 func (e writesTheHost) Create(ctx context.Context, spec engine.Spec) error {
 	return errors.Join(e.like.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
 }

@@ -55,7 +55,7 @@ func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser
 	return res.Body, nil
 }
 
-// changesRules say what a comparison of a sandbox's files can rely on.
+// changesRules are about what a comparison of a sandbox's files can rely on.
 var changesRules = []rule{
 	// P37
 	{"changes/what-comes-out-is-what-is-inside", whatComesOut},
@@ -167,8 +167,8 @@ func whatComesOut(t testing.TB, c *Config) {
 	}
 }
 
-// A program can give a file any size and any time of its last change; it
-// cannot say when it did so.
+// A program can give a file any size and any modification time, but it cannot choose the change
+// time (ctime).
 func forgedTimes(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
 	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
@@ -181,7 +181,7 @@ func forgedTimes(t testing.TB, c *Config) {
 	if r := b.sh(t, "stat -c %s,%Y /workspace/forged"); strings.TrimSpace(r.stdout) != fmt.Sprintf("%d,%d", info.Size(), info.ModTime().Unix()) {
 		t.Fatalf("the forgery did not work: %q", r.stdout)
 	}
-	// Nor can the superuser of the sandbox set its clock back to then.
+	// Nor can root of the sandbox set the clock back to that time.
 	if r := b.shAs(t, "root", "date -s @"+fmt.Sprint(info.ModTime().Unix())); r.code == 0 {
 		t.Error("root sets the clock")
 	}
@@ -202,8 +202,8 @@ while time.time() < end:
     os.rename("d", "kept"); os.symlink("/tmp/elsewhere", "d"); os.unlink("d"); os.rename("kept", "d")
 `
 
-// What a program swaps while it is listed and packed is never listed or packed
-// under a name that it does not have.
+// A file that a program swaps during a listing or a packing is never listed or packed under a name
+// that it does not have.
 func racingProgram(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"d/file": "content of the workspace"})
 	b.want(t, "mkdir /tmp/elsewhere && echo canary-elsewhere > /tmp/elsewhere/file && cd /workspace && cp -r d e && rm -r d && mv e d && echo new > d/file && echo done", "done")

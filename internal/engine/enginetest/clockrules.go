@@ -11,29 +11,28 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// lain returns how long a state is kept before it is restored. A clock may be wrong
-// by slack, which is less, so that a clock that stood still during that time is
-// noticed. Reading a clock that takes longer than quick shows too little, and on a
-// slow machine every reading takes longer.
+// lain returns how long a state is kept before it is restored. A clock may be wrong by slack, which
+// is shorter, so that a clock that stood still during that time is noticed. A reading that takes
+// longer than quick is too imprecise, and on a slow machine every reading takes longer.
 func lain() time.Duration { return min(hosttest.Patience(5*time.Second), time.Minute) }
 
 const slack = time.Second
 
 func quick() time.Duration { return (lain() - slack) / 2 }
 
-// tell is Python that has the time of day and of each clock that counts from
-// the start, in the order of a reading.
+// tell is Python code that prints the time of day and of each clock that counts from the start, in
+// the order of a reading.
 const tell = `" ".join(str(x) for x in (time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), open("/proc/uptime").read().split()[0]))`
 
 var clockNames = [...]string{"wall clock", "monotonic clock", "boot clock", "uptime"}
 
-// reading is what the clocks of a sandbox said between two looks at ours.
+// reading is what the clocks of a sandbox showed between two readings of the host's.
 type reading struct {
 	from, to time.Time
 	said     [len(clockNames)]time.Duration
 }
 
-// readClocks has a line in the sandbox print the time, again until that was quick.
+// readClocks runs a line in the sandbox that prints the time, and repeats it until a run was quick.
 func readClocks(t testing.TB, b *box, line string) (r reading) {
 	t.Helper()
 	hosttest.Eventually(t, "the time is told quickly", func() bool {
@@ -56,8 +55,8 @@ func readClocks(t testing.TB, b *box, line string) (r reading) {
 	return r
 }
 
-// wrong names the clocks that are not right. Those that count from the start
-// are by how far they came since an earlier reading.
+// wrong returns the names of the clocks that are wrong. Clocks that count from the start are judged
+// by how far they advanced since an earlier reading.
 func (r reading) wrong(earlier reading) []string {
 	var out []string
 	for i, name := range clockNames {
@@ -92,7 +91,7 @@ func knowTheTime(t testing.TB, c *Config) {
 			for _, wrong := range now.wrong(before[i]) {
 				t.Errorf("%s, by %q: %s", what, line, wrong)
 			}
-			// The control: had one of them stood still, that would be seen.
+			// The control: a clock that had stood still would be noticed.
 			for clock := range clockNames {
 				still := now
 				still.said[clock] -= lain()

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What bounds a sandbox and hides things from it is the host's and not part of its
-// state, so it has to be put up anew around each copy.
+// What limits a sandbox and hides paths from it belongs to the host and is not part of the saved
+// state, so it must be set up again for each copy.
 var copyLimitRules = []rule{
 	// P6
 	{"state/limits-hold-in-a-copy", func(t testing.TB, c *Config) {
@@ -44,8 +44,7 @@ print(n)'; pkill -f python3`)
 		sibling := c.copyOf(t, e, saved)
 		other := c.copyOf(t, e, saved, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
 		other.want(t, "echo well", "well")
-		// Where the limit is the source's there is room, in the source and in
-		// another copy.
+		// With the source's limit there is room, in the source and in another copy.
 		const large = "x = b'x' * (300 << 20); print(len(x) >> 20)"
 		for _, one := range []*box{b, sibling} {
 			one.want(t, `python3 -c "`+large+`"`, "300")
@@ -68,7 +67,7 @@ print(n)'; pkill -f python3`)
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)
-		// The control: what is looked at sees the one sandbox, in a group.
+		// The control: the listing shows the one sandbox, in a group.
 		c.wantGroups(t, dir, 1)
 		saved := save(t, b)
 		c.copyOf(t, e, saved)
@@ -114,11 +113,11 @@ func goesOn(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Boot.Config = renewed(s.ID, s.Hostname, how) }
 }
 
-// wantGroups wants that the sandboxes below a directory are in so many groups of each
+// wantGroups checks that the sandboxes below a directory are in the given number of groups, in each
 // hierarchy that has any.
 func (c *Config) wantGroups(t testing.TB, dir string, want int) {
 	t.Helper()
-	// What was replaced takes a moment to end.
+	// A replaced sandbox takes a moment to end.
 	hosttest.EventuallyNoError(t, func() error {
 		groups := c.Groups(t, dir)
 		right := len(groups) > 0

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// standing opens a connection that is there when a state is written, and sends
-// the host's name over it once there is a file named say.
+// standing opens a connection that exists when a state is written, and sends the host's name over
+// it once a file named say exists.
 const standing = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
 import time
 open("stands", "w").close()
@@ -41,7 +41,7 @@ var copyLinkRules = []rule{
 		if !slices.Equal(p.seen(""), []string{dialled(9000)}) {
 			t.Errorf("the source's peer saw %q", p.seen(""))
 		}
-		// And a sandbox that had none can come back with one.
+		// And a sandbox without a link can be restored with one.
 		end, theirs := newPeer(t)
 		defer end.Close()
 		c.copyOf(t, e, save(t, without), linkedBy(end)).want(t, python(dialing("198.18.0.7", 80)), "connected")
@@ -74,7 +74,7 @@ func linkedBy(end *os.File) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
 }
 
-// linksAreTheirOwn makes two copies of a sandbox with a link, after prepare.
+// linksAreTheirOwn makes two copies of a sandbox with a link, after prepare has run.
 func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
 	e := c.Open(t, t.TempDir())
 	b, p := c.startLinked(t, e)
@@ -101,7 +101,7 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 			}
 		}
 	}
-	// Of the connection that stood there is one end, the source's.
+	// The connection that existed has one end, the source's.
 	for i, b := range slices.Backward(boxes) {
 		b.sh(t, ": > say")
 		hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
@@ -115,7 +115,7 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 			t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
 		}
 	}
-	// A link that ends is that of one sandbox.
+	// When a link ends, it ends for one sandbox only.
 	peers[1].link.Close()
 	for i, b := range boxes {
 		if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {

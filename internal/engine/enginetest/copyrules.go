@@ -32,7 +32,7 @@ var copyRules = []rule{
 				seen[line] = one.id
 			}
 		}
-		// The control: what is not to change does not.
+		// The control: what should not change does not change.
 		b.want(t, "cat /proc/sys/kernel/random/boot_id | wc -c", "37")
 		first := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout
 		save(t, b)

@@ -86,8 +86,8 @@ func hiddenIsEmpty(t testing.TB, c *Config) {
 	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
 }
 
-// toHide and toProtect are paths of a coverTree. The search counts the secrets
-// of one that can be read.
+// toHide and toProtect are paths of a coverTree. The search counts the secrets in such a tree that
+// can be read.
 var (
 	toHide    = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
 	toProtect = []string{"/workspace/rules.md", "/workspace/.git/hooks"}
@@ -95,7 +95,7 @@ var (
 
 const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 
-// wantHidden wants that nothing of toHide can be read or changed.
+// wantHidden checks that nothing of toHide can be read or changed.
 func wantHidden(t testing.TB, b *box) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
@@ -108,7 +108,7 @@ func wantHidden(t testing.TB, b *box) {
 		for _, attempt := range []string{
 			"echo x > .env", "rm -f .env", "mv .env other", "ln .env other", "touch secrets/new", "rmdir secrets", "mv secrets other",
 			"mkdir secrets/deep", "chmod 777 .env", "umount /workspace/.env", "umount /workspace/secrets", "ln -sfn keep .env",
-			// As root of a mount namespace of one's own, in which one may mount.
+			// Now as root of a mount namespace of its own, in which the program may mount.
 			"unshare -Urm umount /workspace/.env", "unshare -Urm umount /workspace/secrets", "unshare -Urm umount -l /workspace/secrets",
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && grep -r canary-31 /tmp/o'",
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --rbind /workspace /tmp/o && { umount /tmp/o/secrets; grep -r canary-31 /tmp/o; }'",
@@ -146,7 +146,7 @@ func readOnlyIsNotChanged(t testing.TB, c *Config) {
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
 }
 
-// A directory above may be renamed, and takes what is protected along.
+// A directory above may be renamed, and the protected path moves with it.
 func protectedMovesAlong(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, toProtect })
@@ -156,7 +156,7 @@ func protectedMovesAlong(t testing.TB, c *Config) {
 	}
 }
 
-// wantProtected wants that everything of toProtect can be read and not changed.
+// wantProtected checks that everything of toProtect can be read and cannot be changed.
 func wantProtected(t testing.TB, b *box) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
@@ -173,7 +173,7 @@ func wantProtected(t testing.TB, b *box) {
 	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
 }
 
-// What is absent can be put back by no program, and its name is free.
+// No program can bring an absent file back, and its name is free.
 func absentIsNotThere(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {

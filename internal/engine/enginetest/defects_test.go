@@ -40,11 +40,11 @@ var broken = map[string]struct {
 	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-sum", "record/what-cannot-be-observed-is-refused"}},
 }
 
-// soon is how long a rule that must fail waits for what does not come.
+// soon is how long a rule that must fail waits for something that never happens.
 const soon = 3 * time.Second
 
-// Each defect is found by the rules about it. That they hold without it is what the
-// fake's own TestConformance shows.
+// Each defect is found by the rules about it. The fake's own TestConformance shows that these rules
+// hold without the defect.
 func TestRulesFindDefects(t *testing.T) {
 	for name, defect := range broken {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {

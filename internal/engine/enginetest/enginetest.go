@@ -15,29 +15,28 @@ import (
 
 // Config tells the suite about the engine under test.
 type Config struct {
-	// Open opens the engine on a state directory. Opening the same directory
-	// again is what a restart of the server does.
+	// Open opens the engine on a state directory. Opening the same directory again simulates a
+	// restart of the server.
 	Open func(t testing.TB, dir string) engine.Engine
 	// Image is what sandboxes start from. Its guest is the test binary itself or
 	// the real guest.
 	Image engine.Image
-	// Residue counts what the engine owns for a state directory by kind: processes,
-	// control groups, namespaces, objects in a service. The leak rules compare it
-	// before and after, beside what they count on every host: files below the
-	// directory, mounts and sockets that name it, descriptors and goroutines.
+	// Residue counts what the engine owns for a state directory by kind: processes, control groups,
+	// namespaces, objects in a service. The leak rules compare it before and after, in addition to
+	// what they count on every host: files below the directory, mounts and sockets that name it,
+	// descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
-	// Groups lists, for each hierarchy of control groups, those in which sandboxes below
-	// a state directory run, and "" for a process in none of the engine's. Nil is an
-	// engine that makes no groups.
+	// Groups lists, for each hierarchy of control groups, those in which sandboxes below a state
+	// directory run, and "" for a process in none of the engine's. Nil means that the engine makes
+	// no groups.
 	Groups func(t testing.TB, dir string) map[string][]string
-	// Forbidden are shell lines that must fail without a word inside for every user,
-	// such as calls by which only the engine's own guest may speak to its kernel.
+	// Forbidden are shell lines that must fail inside for every user and print nothing, such as
+	// calls by which only the engine's own guest may speak to its kernel.
 	Forbidden []string
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
-	// Only are the rules to check, or groups of them ("limits/"), where an
-	// engine was checked in full already and is opened another way now. None are
-	// all rules.
+	// Only lists the rules to check, or groups of them ("limits/"), for an engine that was checked
+	// in full already and is now opened in another way. An empty list means all rules.
 	Only []string
 	// Cycles is how many sandboxes the leak rules make and remove.
 	Cycles int
@@ -60,16 +59,16 @@ func rules() []rule {
 		sharedRules, leakRules, benchmarkRules)
 }
 
-// alone are the rules that others beside them could disturb: they count what is
-// on the whole host or in this process, change its environment, or measure.
+// alone are the rules that others running at the same time could disturb: they count what is on the
+// whole host or in this process, change its environment, or measure.
 var alone = []string{
 	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "spares/are-used-and-dropped",
 	"copies/a-full-disk-costs-nothing", "state/replaces-in-place", "state/goes-on-if-it-cannot-be-replaced", "state/truncated-is-refused",
 	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
 }
 
-// measuring are the rules that a busy host can let pass: that one passes does not
-// show that its waiver is not needed.
+// measuring are the rules that may pass by chance on a busy host, so that a pass does not show that
+// the waiver is not needed.
 var measuring = []string{"limits/cpu-is-bounded"}
 
 // Run checks every rule as a subtest, several at once.
@@ -96,7 +95,7 @@ func Run(t *testing.T, c Config) {
 	}
 }
 
-// check runs one rule, and for a waived one that it does not hold.
+// check runs one rule. For a waived rule it checks that the rule does not hold.
 func (c *Config) check(t testing.TB, r rule) {
 	t.Helper()
 	reason := c.Waive[r.name]
@@ -111,8 +110,8 @@ func (c *Config) check(t testing.TB, r rule) {
 	}
 }
 
-// plan returns the rules that run for what the engine declares, and for each of the
-// others what it lacks.
+// plan returns the rules that run for what the engine declares, and what is missing for each of the
+// others.
 func (c *Config) plan(info engine.Info) (run []rule, left []string) {
 	for _, r := range rules() {
 		if len(c.Only) > 0 && !slices.ContainsFunc(c.Only, r.in) {

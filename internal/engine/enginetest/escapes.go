@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sharedRules are about what a program tries where its kernel is the host's.
+// sharedRules are about what programs try where sandboxes share the host's kernel.
 var sharedRules = []rule{
 	{"shared-kernel/attacks-fail", attacksFail},
 }
@@ -31,8 +31,8 @@ type attack struct {
 	Why  string `json:"why"`
 }
 
-// withoutControl are attacks that a host as it should be refuses as well: a kernel without
-// the feature, or with a setting that turns it off. What they show inside proves nothing there.
+// withoutControl are attacks that a properly configured host may refuse as well: its kernel lacks
+// the feature, or a setting turns it off. On such a host a refusal inside proves nothing.
 var withoutControl = []string{"type-into-terminal", "x32-call", "read-config", "read-keys", "audit-socket", "vsock", "algorithm-socket", "io-uring", "userfaultfd", "bpf", "perf"}
 
 func attacksFail(t testing.TB, c *Config) {
@@ -65,7 +65,7 @@ func attacksFail(t testing.TB, c *Config) {
 			}
 		}
 	}
-	// The guest, and the kernel, are as they were.
+	// The guest and the kernel are unchanged.
 	b.want(t, "echo alive", "alive")
 }
 

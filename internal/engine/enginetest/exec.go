@@ -64,12 +64,11 @@ var execRules = []rule{
 	}},
 	{"exec/signals-are-as-after-a-login", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// None handled, ignored or held back but for the three that Python takes
-		// for itself.
+		// No signal is handled, ignored or blocked, except the three that Python sets itself.
 		const ask = `python3 -c 'import signal
 print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not in (signal.SIG_DFL, None)), *signal.pthread_sigmask(signal.SIG_BLOCK, []))'`
 		b.want(t, ask, "2 13 25")
-		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // what is ignored is seen
+		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // the control: an ignored signal shows
 	}},
 	{"exec/large-output-without-newline-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
@@ -79,8 +78,7 @@ print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not 
 	}},
 	{"exec/large-input-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// More than every buffer on the way holds, to a reader that is slow
-		// to begin.
+		// The input is more than all buffers on the way hold, and its reader begins late.
 		data := make([]byte, 16<<20)
 		rand.NewChaCha8([32]byte{1}).Read(data)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/files?path=big&username=user", bytes.NewReader(data))

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fileRules say what files a sandbox sees. They use lines that every guest runs; what
-// hostile programs try is in the rules of boundary/ and cover/.
+// fileRules are about the files that a sandbox sees. They use lines that every guest runs; the
+// attempts of hostile programs are in the rules of boundary/ and cover/.
 var fileRules = []rule{
 	// P4
 	{"files/the-workspace-is-copied-on-write", func(t testing.TB, c *Config) {
@@ -86,7 +86,7 @@ var fileRules = []rule{
 	}},
 }
 
-// shownTree is a workspace of the host, as wantTree wants it.
+// shownTree is a workspace of the host, as wantTree expects it.
 func shownTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
@@ -103,7 +103,7 @@ func shownTree(t testing.TB) string {
 
 var hostNames = []string{"keep", "change", "delete", "dir/deep"}
 
-// wantTree wants that the workspace is on the host as it was.
+// wantTree checks that the workspace on the host is unchanged.
 func wantTree(t testing.TB, ws string) {
 	t.Helper()
 	for _, name := range hostNames {

@@ -26,7 +26,7 @@ var freezeRules = []rule{
 			}
 			answered <- r
 		}()
-		// A sandbox that does not stand still answers much sooner, on any machine.
+		// A sandbox that is not frozen answers much sooner, on any machine.
 		select {
 		case r := <-answered:
 			t.Errorf("a frozen box answers: %+v", r)

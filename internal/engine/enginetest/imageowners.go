@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// imageOwnersRules say whose the files of an image are inside.
+// imageOwnersRules are about who owns the files of an image inside.
 var imageOwnersRules = []rule{
 	{"imageowners/are-those-of-the-table", imageOwnersAreThoseOfTheTable},
 	{"imageowners/hold-in-a-copy", imageOwnersHoldInACopy},
 }
 
-// withOwners gives the image that is tested a table of owners. /usr is the host's, so that
-// the numbers can only come from the table.
+// withOwners gives the tested image a table of owners. /usr is the host's, so the numbers can only
+// come from the table.
 func withOwners(t testing.TB, c *Config, table fileowners.Table) func(*engine.Spec) {
 	t.Helper()
 	data, err := table.Text()
@@ -47,18 +47,18 @@ func imageOwnersAreThoseOfTheTable(t testing.TB, c *Config) {
 	const seen = "0:0 4755\n7:8 6755\n9:10 755\n11:12 2755\n0:0 755\n11:12 755"
 	b := c.start(t, e, table, func(s *engine.Spec) { s.SetID = true })
 	b.want(t, look, seen)
-	// The program of root's makes its user root of the sandbox, with no more rights than
-	// root inside has in any case.
+	// The set-id program of root makes its user root of the sandbox, with no more rights than root
+	// inside has in any case.
 	b.want(t, "id -u; env id -u; true; cp /usr/bin/id /tmp/id; /tmp/id -u", "0\n0\n1000")
 	asRoot := b.shAs(t, "root", "grep CapPrm /proc/self/status")
 	b.want(t, "grep CapBnd /proc/self/status | cut -f2", asRoot.stdout[len("CapPrm:\t"):len(asRoot.stdout)-1])
-	// What root inside makes set-id is so too.
+	// The set-id bit that root inside gives a program works too.
 	if r := b.shAs(t, "root", "cp /usr/bin/id /usr/local/bin/mine && chmod 4755 /usr/local/bin/mine && chown 7:8 /usr/bin/true && "+whose+"/usr/bin/true"); r.stdout != "7:8 755\n" {
 		t.Errorf("root: %+v", r)
 	}
 	b.want(t, "/usr/local/bin/mine -u", "0")
 
-	// Without the permission the bits are shown and mean nothing.
+	// Without the permission, the bits are shown and have no effect.
 	b = c.start(t, e, table)
 	b.want(t, look, seen)
 	b.want(t, "id -u; env id -u; grep NoNewPrivs /proc/self/status | cut -f2", "1000\n1000\n1")
@@ -71,7 +71,7 @@ func imageOwnersHoldInACopy(t testing.TB, c *Config) {
 	other := c.copyOf(t, e, saved, allowed, goesOn(guest.Copied))
 	// Nothing of /usr/share was looked at before the state was saved.
 	other.want(t, whose+"/usr/share /usr/share/perl5 && id -u", "11:12 2755\n11:12 755\n0")
-	// A state does not go on with other owners than it was saved with.
+	// A state cannot be restored with other owners than it was saved with.
 	bare := c.spec(newID())
 	withOwners(t, c, fileowners.Table{"/usr/bin/cat": {SetID: 0o4000}})(&bare)
 	bare.SetID = true

@@ -58,8 +58,7 @@ func cycle(t testing.TB, c *Config, e engine.Engine) {
 	}
 }
 
-// count is what the host has of an engine's state directory, and what the engine
-// owns for it.
+// count is what the host has for an engine's state directory, and what the engine owns for it.
 func (c *Config) count(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := hosttest.Host(t, dir)

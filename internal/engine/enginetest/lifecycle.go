@@ -119,7 +119,7 @@ var lifecycleRules = []rule{
 			spec := c.spec(newID())
 			err := e.Create(ctx, spec)
 			cancel()
-			if err == nil { // a fast host may win the race; then it is a sandbox
+			if err == nil { // a fast host may finish the creation first; then the sandbox exists
 				if err := e.Remove(t.Context(), spec.ID); err != nil {
 					t.Error(err)
 				}

@@ -58,7 +58,7 @@ var limitRules = []rule{
 		b.want(t, "grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2", "524288")
 	}},
 	{"limits/closed-connections-are-forgotten", func(t testing.TB, c *Config) {
-		// Each takes memory, and a test of a server makes thousands.
+		// Each closed connection takes memory, and a test of a server makes thousands.
 		b := c.start(t, c.Open(t, t.TempDir()))
 		const closed = `python3 -c '
 import socket, time
@@ -125,7 +125,7 @@ except OSError as err:
 			}
 		}
 		b.want(t, "rm -r few && : > again && echo room", "room")
-		// Memory that is a file system has a bound of its own.
+		// A file system in memory has a limit of its own.
 		b.want(t, fmt.Sprintf(fill, "/dev/shm/many", 20000), "ENOSPC True")
 	}},
 	{"limits/processes-are-bounded", func(t testing.TB, c *Config) {

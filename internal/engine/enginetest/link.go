@@ -128,9 +128,9 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 	}},
 }
 
-// peer is the other end of a sandbox's link. It accepts connections to
-// 198.18.0.7, where port 80 says hello, port 81 says it and holds on once it is
-// answered, and port 82 notes what is said to it. It refuses ports from 9000 on, and all else.
+// peer is the other end of a sandbox's link. It accepts connections to 198.18.0.7, where port 80
+// says hello, port 81 says hello and keeps the connection open once it is answered, and port 82
+// notes what it receives. It refuses ports from 9000 on, and everything else.
 type peer struct {
 	link attachment.Attachment
 	held chan struct{}
@@ -145,8 +145,8 @@ func (p *peer) note(what string) {
 	p.log = append(p.log, what)
 }
 
-// seen returns what the peer noted, from a beginning on. A connection noted twice in
-// a row is there once: a sandbox dials again where a slow peer has not answered yet.
+// seen returns the peer's notes that begin with prefix. A connection noted twice in a row is
+// returned once, because a sandbox dials again if a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +167,7 @@ func (p *peer) TCP(f *attachment.Flow) {
 	_, _ = io.WriteString(c, "hello")
 	switch f.Destination().Port() {
 	case 81:
-		// Until it has answered, the sandbox may not know that it is connected.
+		// Until the peer has answered, the sandbox may not know that it is connected.
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			return
 		}
@@ -217,7 +217,7 @@ func python(program string) string {
 	return "python3 -c '\nimport socket, errno, os\n" + program + "'"
 }
 
-// dialing is a program that says how a connection attempt ended.
+// dialing is a program that prints how a connection attempt ended.
 func dialing(host string, port int) string {
 	return fmt.Sprintf(`
 try:
@@ -255,7 +255,7 @@ except OSError as e: print(errno.errorcode[e.errno])`), "ECONNREFUSED")
 	if got := p.seen(""); !slices.Equal(got, want) {
 		t.Errorf("the peer saw %q, want %q", got, want)
 	}
-	// Whatever the sandbox may say, the peer is the only one that can hear it.
+	// Whatever the sandbox sends, only the peer can receive it.
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

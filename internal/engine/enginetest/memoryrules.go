@@ -24,7 +24,7 @@ var memoryRules = []rule{
 		}
 		for _, one := range slices.Backward(all) {
 			holds(t, one)
-			if one == all[0] { // the control: one bit is seen
+			if one == all[0] { // the control: a change of one bit is noticed
 				one.sh(t, "kill -USR1 $(cat said.pid)")
 				hosttest.Eventually(t, "the damage is seen", func() bool {
 					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 is not what was written")
@@ -33,13 +33,13 @@ var memoryRules = []rule{
 			one.sh(t, "pkill -9 -f hold.py")
 		}
 	}},
-	// P25: a page of zeros costs a state nothing, and must not be taken for one
-	// that was never written where a file would be seen through it.
+	// P25: a page of zeros costs a state nothing. It must not be taken for a page that was never
+	// written, through which a file would be seen.
 	{"memory/zeros-over-a-file-stay-zeros", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
-		// No sandbox looks before all are made: the pages that were read exist by then.
+		// No sandbox reads its view before all are made, because reading makes pages exist.
 		all := []*box{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))

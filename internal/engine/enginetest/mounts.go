@@ -31,7 +31,7 @@ func mountsAreShown(t testing.TB, c *Config) {
 		s.ReadOnly, s.Hide = []string{"/data/file"}, []string{"/home/somebody/repo/.git/secret"}
 	})
 	b.want(t, "cat /home/somebody/repo/.git/a /data/file /tmp/of/it/b /home/somebody/tree/keep /home/somebody/repo/.git/secret", "alpha\nalpha\nbeta\nplain")
-	// What the template has is there as before, with its rights.
+	// What the template has is there as before, with its permissions.
 	b.want(t, "stat -c %a / /tmp /root /home/user /etc; test -x /usr/bin/env && cat /etc/gitconfig | head -1; echo x > /tmp/x && cat /tmp/x",
 		"755\n1777\n700\n755\n755\n[safe]\nx")
 	b.want(t, "cd /home/somebody/repo/.git && echo more >> a && mkdir d && mv sub d/ && rm d/sub/b && cat a && ls d/sub", "alpha\nmore")
@@ -44,7 +44,7 @@ func mountsAreShown(t testing.TB, c *Config) {
 	if _, err := os.Stat(filepath.Join(data, "sub/b")); err != nil {
 		t.Errorf("the host's directory: %v", err)
 	}
-	// A place that is the template's, or another mount's, starts nothing.
+	// A mount at a path of the template, or of another mount, prevents the start.
 	for _, target := range []string{"/usr/share", "/tmp", "/etc/gitconfig", "/home/../data", "data", "/"} {
 		spec := c.spec(newID())
 		spec.Mounts = []engine.Bind{{Source: data, Target: target}}

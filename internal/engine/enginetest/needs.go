@@ -13,8 +13,9 @@ type needs struct {
 	enforces []engine.Limit
 	shows    []engine.Limit
 	egress   engine.EgressKind
-	// programs of a Linux image are run. That takes an image that has any, and a
-	// boundary: without one they would do to this machine what they are to do to a sandbox.
+	// programs is set for rules that run programs of a Linux image. They need an image that has
+	// any, and a boundary: without one, the programs would do to this machine what they should do
+	// to a sandbox.
 	programs bool
 	// shared is set for rules of sandboxes whose kernel is the host's, and own for rules of
 	// those that have another.
@@ -142,7 +143,7 @@ func (r rule) needs() (all needs) {
 	return all
 }
 
-// missing lists what of it the engine does not declare.
+// missing lists which of these needs the engine does not declare.
 func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	for _, one := range n.can {
 		if !slices.Contains(info.Capabilities, one) {
@@ -183,7 +184,7 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	return list
 }
 
-// undeclared lists where what an engine declares and what it implements differ.
+// undeclared lists where the declaration of an engine and its implementation differ.
 func undeclared(e engine.Engine) (list []string) {
 	info, has := e.Info(), engine.Implemented(e)
 	for _, one := range has {

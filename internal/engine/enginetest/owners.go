@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// ownersRules say whose the files of a workspace are inside (F11).
+// ownersRules are about who owns the files of a workspace inside (F11).
 var ownersRules = []rule{
 	{"owners/the-workspace-is-the-users", workspaceIsTheUsers},
 	{"owners/permissions-hold-inside", permissionsHoldInside},
@@ -80,17 +80,18 @@ func workspaceIsTheUsers(t testing.TB, c *Config) {
 1000:1000 444
 1000:1000 4755
 1000:1000 640`))
-	// The control: what is not the workspace's is not.
+	// The control: files outside the workspace do not belong to the user.
 	b.want(t, whose+"/ /etc /etc/passwd /workspace/..", "0:0 755\n0:0 755\n0:0 644\n0:0 755")
 	b.want(t, `cd /workspace && cat private dir/private theirs dir/deep/file link && echo new > private && mv dir/private moved && rm -r dir/deep &&
 		chmod 640 set-id && touch -d @5 theirs && chmod 600 none && cat none && mkdir dir/new && `+whose+"private moved dir/new theirs",
 		"privatedir/privatetheirsdir/deep/fileprivatenone1000:1000 600\n1000:1000 600\n1000:1000 755\n1000:1000 640")
-	// What root makes is root's, and what it gives away stays given.
+	// A file that root creates belongs to root, and a file that root gives away keeps its new
+	// owner.
 	if r := b.shAs(t, "root", "cd /workspace && echo r > roots && chmod 600 roots && chown 0:0 theirs && cat none moved"); r.code != 0 {
 		t.Errorf("root: %+v", r)
 	}
 	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+whose+"roots theirs", "0:0 600\n0:0 640")
-	// Nothing of it is the host's.
+	// The host's files have not changed.
 	if data, err := os.ReadFile(filepath.Join(ws, "private")); err != nil || string(data) != "private" {
 		t.Errorf("the host's: %q %v", data, err)
 	}
@@ -112,7 +113,7 @@ func permissionsHoldInside(t testing.TB, c *Config) {
 			t.Errorf("the user may %s: %+v", attempt, r)
 		}
 	}
-	// The control: root may all of them.
+	// The control: root may do all of them.
 	for _, attempt := range []string{"cat none", "echo x > read-only", "touch /etc/new", "mkdir /new", "chown 0 private", "cat /etc/shadow"} {
 		if r := b.shAs(t, "root", "cd /workspace && "+attempt); r.code != 0 {
 			t.Errorf("control: root may not %s: %+v", attempt, r)
@@ -122,7 +123,7 @@ func permissionsHoldInside(t testing.TB, c *Config) {
 	if r := b.sh(t, "cd /workspace && ls -l none && ls -l /etc/shadow"); r.code != 0 || r.stderr != "" {
 		t.Errorf("list: %+v", r)
 	}
-	// A set-id file of the host's is only a file.
+	// A set-id file of the host is an ordinary file inside.
 	b.want(t, "cd /workspace && cat /usr/bin/id > set-id; chmod 4755 set-id && ./set-id -u", "1000")
 }
 
@@ -141,7 +142,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	back := attach(t, e, b.id)
-	// A copy of a copy: what was translated once is not translated away.
+	// A copy of a copy: the translated owners survive a second save and restore.
 	third := c.copyOf(t, e, save(t, other), plain, goesOn(guest.Copied))
 	for _, one := range []*box{other, back, third} {
 		// dir/private was never looked at before the state was saved.
@@ -151,7 +152,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 			t.Errorf("%s reads a file without read permission: %+v", one.id, r)
 		}
 	}
-	// A state does not go on with other owners than it was saved with.
+	// A state cannot be restored with other owners than it was saved with.
 	bare := c.spec(newID())
 	goesOn(guest.Copied)(&bare)
 	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
@@ -159,7 +160,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	}
 }
 
-// A path of the workspace that cannot be changed is still the user's to read.
+// The user can still read a path of the workspace that cannot be changed.
 func coveredCanBeRead(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {

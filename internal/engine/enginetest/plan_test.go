@@ -42,7 +42,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(i *engine.Info, c *Config)
-		// Rules and groups that do not run; all others do, but for those in but.
+		// Rules and groups that do not run. All others run, except those in but.
 		left []string
 		but  []string
 	}{

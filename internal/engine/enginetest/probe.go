@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// probeArg is the first argument that makes a test binary a probe, and what
-// comes after it what it does.
+// probeArg is the first argument that makes a test binary a probe. The argument after it selects
+// what the probe does.
 const (
 	probeArg = "enginetest-probe"
 
@@ -27,8 +27,8 @@ const (
 	inNamespaces   = "own"      // what follows, as root of namespaces of its own
 )
 
-// Names of the environment of a control: that it is one, and the process that
-// it may do to what inside is done to PID 1.
+// These environment variables mark a process as a control, and name the process to which it may do
+// what inside is done to PID 1.
 const (
 	controlEnv = "PROBE_CONTROL"
 	traceeEnv  = "PROBE_TRACEE"
@@ -96,7 +96,7 @@ func ownNamespaces() *syscall.SysProcAttr {
 	}
 }
 
-// answer is what an attempt came to.
+// answer is the result of an attempt.
 type answer struct {
 	Name  string
 	Path  string        `json:",omitempty"`
@@ -117,8 +117,8 @@ func newAnswer(name, path string, err error) answer {
 
 func (a answer) succeeded() bool { return a.Errno == 0 && a.Text == "" }
 
-// apart runs on a thread of its own, which ends with it: what an attempt
-// changes about its thread it does not change for the next.
+// apart runs an attempt on a thread of its own, which ends with it, so that what the attempt
+// changes about its thread does not affect the next one.
 func apart(try func() error) error {
 	done := make(chan error)
 	go func() {
@@ -133,21 +133,20 @@ func apart(try func() error) error {
 // that nothing happens where they are permitted.
 type probe struct {
 	try func() error
-	// refusals are the answers that refuse this one, beside the usual.
+	// refusals are the answers that refuse this attempt, besides the usual ones.
 	refusals []syscall.Errno
-	// lacks are the answers of a host that has no such thing at all. Nothing
-	// else lets a host off the control, but a setting that is off.
+	// lacks are the answers of a host that has no such feature. Nothing else excuses a host from
+	// the control, except a setting that is off.
 	lacks []syscall.Errno
 	off   setting
-	// allowed says for whom the attempt succeeds inside, and why nothing is
-	// gained by it.
+	// allowed holds for whom the attempt succeeds inside, and why nothing is gained by it.
 	allowed map[persona]string
 }
 
-// setting is a file of the host and what it says where something is off.
+// setting is a file of the host, and its content where a feature is off.
 type setting struct{ path, value string }
 
-// refused tells a refusal from everything else.
+// refused reports whether an answer is a refusal.
 func (p probe) refused(a answer) bool {
 	return slices.Contains(append([]syscall.Errno{
 		unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.ENODEV, unix.EOPNOTSUPP,
@@ -155,7 +154,7 @@ func (p probe) refused(a answer) bool {
 	}, p.refusals...), a.Errno)
 }
 
-// persona is who makes an attempt inside.
+// persona is the user as which an attempt is made inside.
 type persona string
 
 const (

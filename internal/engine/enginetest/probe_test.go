@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What is tried, and what of it is allowed, is in the threat model.
+// The threat model lists what is tried, and which attempts are allowed.
 func TestProbesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/reference/threat-model.md")
 	if err != nil {

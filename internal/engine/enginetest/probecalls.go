@@ -22,7 +22,7 @@ func syscallProbe(nr uintptr, args ...uintptr) func() error {
 	}
 }
 
-// descriptor is an attempt to get one.
+// descriptor is an attempt to get a descriptor.
 func descriptor(get func() (int, error)) func() error {
 	return func() error {
 		fd, err := get()
@@ -48,7 +48,7 @@ var (
 	noSuchFile   = []syscall.Errno{unix.ENOENT}
 )
 
-// kernelProbes are calls that reach for the machine's kernel.
+// kernelProbes are calls that try to reach the machine's kernel.
 var kernelProbes = map[string]probe{
 	"kexec-load":      {try: syscallProbe(unix.SYS_KEXEC_LOAD, 0, 99, bad, none), lacks: noSuchCall},
 	"kexec-file-load": {try: syscallProbe(unix.SYS_KEXEC_FILE_LOAD, none, none, 0, 0, 0xffff), lacks: noSuchCall},
@@ -64,18 +64,19 @@ var kernelProbes = map[string]probe{
 	"ioperm":          {try: syscallProbe(unix.SYS_IOPERM, 0x80, 1, 1), lacks: noSuchCall},
 	"set-hostname":    {try: syscallProbe(unix.SYS_SETHOSTNAME, bad, 1)},
 	"set-domain-name": {try: syscallProbe(unix.SYS_SETDOMAINNAME, bad, 1)},
-	// A time zone of seven days: who may not set the clock is told so first.
+	// A time zone of seven days is invalid, but a caller that may not set the clock is refused
+	// first.
 	"set-time": {try: func() error {
 		zone := [2]int32{7 * 24 * 60, 0}
 		return errnoOf(unix.Syscall(unix.SYS_SETTIMEOFDAY, 0, uintptr(unsafe.Pointer(&zone)), 0))
 	}},
-	// A tick of no length, likewise.
+	// A tick of no length is invalid, likewise.
 	"adjust-time": {try: func() error { _, err := unix.Adjtimex(&unix.Timex{Modes: adjTick}); return err }},
 	"adjust-clock": {try: func() error {
 		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: adjTick})
 		return err
 	}},
-	// A level of no length, likewise. 8 is SYSLOG_ACTION_CONSOLE_LEVEL.
+	// A level of no length is invalid, likewise. 8 is SYSLOG_ACTION_CONSOLE_LEVEL.
 	"console-level": {try: syscallProbe(unix.SYS_SYSLOG, 8, 0, 0)},
 	"bpf": {lacks: noSuchCall, try: descriptor(func() (int, error) {
 		attr := [32]uint32{2, 4, 4, 1} // an array of one entry of four bytes
@@ -101,7 +102,7 @@ var kernelProbes = map[string]probe{
 	"request-key":    {lacks: noSuchCall, try: func() error { _ = addKey(); _, err := unix.RequestKey("user", keyName, "", 0); return err }},
 	"search-keyring": {lacks: noSuchCall, try: func() error { _ = addKey(); return searchKeyring() }},
 	"user-keyring":   {lacks: noSuchCall, try: func() error { _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, true); return err }},
-	// Allowed by gVisor for two bits that change nothing; this one is not there.
+	// gVisor allows this call for two bits that change nothing. This bit is not one of them.
 	"personality": {try: syscallProbe(unix.SYS_PERSONALITY, 0x0040000), refusals: []syscall.Errno{unix.EINVAL}}, // ADDR_NO_RANDOMIZE
 	"push-input":  {try: pushInput, refusals: []syscall.Errno{unix.ENOTTY}},
 	"alg-socket":  {try: socketProbe(unix.AF_ALG, unix.SOCK_SEQPACKET, 0), lacks: noSuchFamily},

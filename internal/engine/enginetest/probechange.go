@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change is an attempt to change a file. One that uses no right to write is
-// made with it in its control, since a sound kernel refuses it otherwise.
+// change is an attempt to change a file. If the attempt needs no write permission, its control has
+// that permission, because a correct kernel refuses it otherwise.
 type change struct {
 	name string
 	try  func(path string, writable bool) error
@@ -144,8 +144,8 @@ func throughPipe(f *os.File, fromMemory bool) error {
 	return err
 }
 
-// settings are some of the kernel that can be another value without harm to
-// whose they are: an attempt that succeeds on a machine must not break it.
+// settings are settings of the kernel that can have another value without harm to the machine: an
+// attempt that succeeds there must not break it.
 var settings = map[string]string{
 	"/proc/sys/net/ipv4/tcp_sack":            "0",
 	"/proc/sys/net/ipv4/tcp_recovery":        "0",

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProbe opens the first of some files that lets itself be opened, and takes
-// nothing from it and writes nothing to it.
+// openProbe opens the first of some files that can be opened, and neither reads nor writes it.
 func openProbe(flags int, patterns ...string) func() error {
 	return func() error {
 		last := error(unix.ENOENT)
@@ -41,7 +40,7 @@ func glob(pattern string) []string {
 
 const ownFuse = "its file systems are of the box's own kernel"
 
-// fileProbes open what the machine's kernel can be read or changed by.
+// fileProbes open files through which the machine's kernel can be read or changed.
 var fileProbes = map[string]probe{
 	"open-kcore":        {try: openProbe(os.O_RDONLY, "/proc/kcore"), lacks: noSuchFile},
 	"open-kmsg":         {try: openProbe(os.O_RDONLY, "/dev/kmsg"), lacks: noSuchFile},
@@ -101,7 +100,7 @@ func makeDevice(kind, major, minor uint32) func() error {
 	}
 }
 
-// readSymbols wants one address of the kernel's.
+// readSymbols looks for one address of the kernel.
 func readSymbols() error {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
@@ -113,7 +112,7 @@ func readSymbols() error {
 			return nil
 		}
 	}
-	return unix.EACCES // there are none but zeros
+	return unix.EACCES // all addresses are zero
 }
 
 // openByHandle opens a directory by its number, past every path. Where the

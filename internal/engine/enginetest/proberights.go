@@ -16,7 +16,7 @@ const (
 	ownRights = "root of its own namespace is the box's user"
 )
 
-// mountProbes change what there is to see.
+// mountProbes try to change which files are visible.
 var mountProbes = map[string]probe{
 	"mount-tmpfs":          {try: onScratch(func(dir string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "") }), allowed: map[persona]string{asOwner: ownMounts}},
 	"mount-disk":           {try: onScratch(func(dir string) error { return unix.Mount("/dev/null", dir, "ext4", 0, "") })},
@@ -32,8 +32,7 @@ var mountProbes = map[string]probe{
 	"mount-setattr": {try: syscallProbe(unix.SYS_MOUNT_SETATTR, none, bad, 0, bad, 32), lacks: noSuchCall},
 }
 
-// onScratch tries something on a directory of its own, and takes off what is
-// mounted there.
+// onScratch makes an attempt on a directory of its own, and unmounts what is mounted there.
 func onScratch(try func(dir string) error) func() error {
 	return func() error {
 		dir, err := os.MkdirTemp("/tmp", "crannog-probe-")
@@ -56,7 +55,7 @@ func releaseAgent(dir string) error {
 	return openProbe(os.O_WRONLY, filepath.Join(dir, "release_agent"))()
 }
 
-// initProbes reach for the process in which everything begins.
+// initProbes attack the first process.
 var initProbes = map[string]probe{
 	"trace-guest":           {try: traceInit},
 	"read-init-memory":      {try: openInit("mem")},
@@ -69,7 +68,7 @@ var initProbes = map[string]probe{
 	"join-init-ipc":         {try: joinInit("ipc", unix.CLONE_NEWIPC)},
 	"join-init-pids":        {try: joinInit("pid", unix.CLONE_NEWPID)},
 	"join-init-cgroup":      {try: joinInit("cgroup", unix.CLONE_NEWCGROUP)},
-	// Who is in it already cannot join it, which is said in another way.
+	// A process that is in it already cannot join it, and gets another error.
 	"join-init-user": {try: joinInitUser, refusals: []syscall.Errno{unix.EINVAL}},
 }
 
@@ -96,8 +95,8 @@ func traceInit() error {
 	return errnoOf(unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(initPID()), 0, 0, 0, 0))
 }
 
-// copyInitMemory asks for memory where there is none: who may not ask is told
-// so first.
+// copyInitMemory asks for memory at an address where there is none. A process that may not ask is
+// refused first.
 func copyInitMemory() error {
 	to := make([]byte, 8)
 	local := []unix.Iovec{{Base: &to[0]}}
@@ -106,7 +105,7 @@ func copyInitMemory() error {
 	return err
 }
 
-// takeInitFile asks for a descriptor that is not open, likewise.
+// takeInitFile asks for a descriptor that is not open, for the same reason.
 func takeInitFile() error {
 	pidfd, err := unix.PidfdOpen(initPID(), 0)
 	if err != nil {
@@ -118,7 +117,7 @@ func takeInitFile() error {
 
 func joinInit(kind string, flag int) func() error {
 	return func() error {
-		// Who shares its root with another thread can join no mounts.
+		// A thread that shares its root with another thread cannot join a mount namespace.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("a thread cannot be readied: %v", err)
 		}
@@ -148,10 +147,10 @@ sys.exit(0 if libc.setns(fd, 0x10000000) == 0 else ctypes.get_errno())`
 	return err
 }
 
-// noSuchUser is how a user namespace answers in which there is no root.
+// noSuchUser is the answer of a user namespace in which there is no root.
 var noSuchUser = []syscall.Errno{unix.EINVAL}
 
-// rightProbes want more than the process has.
+// rightProbes ask for more rights than the process has.
 var rightProbes = map[string]probe{
 	"raise-capability": {try: func() error { return raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
 	"raise-ambient":    {try: raiseAmbient, allowed: map[persona]string{asOwner: ownRights}},
@@ -162,8 +161,8 @@ var rightProbes = map[string]probe{
 	"map-users":   {try: mapUsers},
 }
 
-// raise adds CAP_SYS_ADMIN to what the thread may, or, for a program that it
-// starts, to what it inherits.
+// raise adds CAP_SYS_ADMIN to the capabilities that the thread may have, or to those that a program
+// which it starts inherits.
 func raise(inheritable bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -179,7 +178,7 @@ func raise(inheritable bool) error {
 }
 
 func raiseAmbient() error {
-	// What this answers the next answers too: only what is permitted and
+	// The answer to this call is the answer to the next: only a capability that is permitted and
 	// inheritable can be ambient.
 	_ = raise(true)
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
@@ -189,8 +188,8 @@ func setUsers(user, effective, saved uintptr) error {
 	return errnoOf(unix.RawSyscall(unix.SYS_SETRESUID, user, effective, saved))
 }
 
-// regainRoot gives root up and wants it back. The control keeps the number
-// aside as a set-id program does, and has it back.
+// regainRoot gives up root and tries to become root again. The control keeps root as its saved user
+// ID, as a set-id program does, and succeeds.
 func regainRoot() error {
 	const user = 1000
 	saved := uintptr(user)

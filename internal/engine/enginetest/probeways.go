@@ -70,8 +70,8 @@ func take(path string) error {
 	return err
 }
 
-// takeBelow takes the path from what the first process shows of itself from
-// where it can.
+// takeBelow takes the path below the directories that each process shows of itself in /proc, such
+// as its root.
 func takeBelow(pattern, path string) error {
 	last := error(unix.ENOENT)
 	for _, process := range glob("/proc/[0-9]*") {
@@ -84,8 +84,8 @@ func takeBelow(pattern, path string) error {
 	return last
 }
 
-// throughAnyDescriptor goes up from every directory that somebody has open. One
-// is its own, so that there is one.
+// throughAnyDescriptor goes up from every directory that a process has open. It opens one itself,
+// so that there is at least one.
 func throughAnyDescriptor(path string) error {
 	root, err := os.Open("/")
 	if err != nil {
@@ -111,8 +111,8 @@ func throughDescriptor(path string) error {
 	return take(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// scratch gives a try a name in a directory that is removed afterwards. Beside
-// is a path on the file system that the name has to be on.
+// scratch gives an attempt a name in a directory that is removed afterwards. Beside is a path on
+// the file system on which the name has to be.
 func scratch(beside string, try func(name string) error) error {
 	parent := "/tmp"
 	if _, err := os.Stat(beside); err == nil {
@@ -144,7 +144,7 @@ func throughHardLink(path string) error {
 	})
 }
 
-// throughLinkOfDescriptor gives what a descriptor stands for another name.
+// throughLinkOfDescriptor gives the file of a descriptor another name.
 func throughLinkOfDescriptor(path string) error {
 	return scratch(path, func(name string) error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -159,7 +159,7 @@ func throughLinkOfDescriptor(path string) error {
 	})
 }
 
-// throughRename moves it to where it can be read, and back.
+// throughRename moves the file to where it can be read, and back.
 func throughRename(path string) error {
 	return scratch(path, func(name string) error {
 		if err := os.Rename(path, name); err != nil {
@@ -169,7 +169,7 @@ func throughRename(path string) error {
 	})
 }
 
-// throughBind shows its directory at another place.
+// throughBind mounts the file's directory at another place.
 func throughBind(path string) error {
 	return onScratch(func(dir string) error {
 		if err := unix.Mount(filepath.Dir(path), dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
@@ -179,8 +179,8 @@ func throughBind(path string) error {
 	})()
 }
 
-// throughChroot is locked into a directory and leaves it: a root that is
-// changed without going there is no wall on a shared kernel.
+// throughChroot confines itself to a directory by chroot and leaves it: on a shared kernel, a
+// chroot without a change of the working directory is no boundary.
 func throughChroot(path string) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("a thread cannot be readied: %v", err)
@@ -207,7 +207,7 @@ func throughChroot(path string) error {
 	return take(path)
 }
 
-// throughMemoryFile has a program read it that is in no file system.
+// throughMemoryFile reads the file with a program that exists only in memory, in no file system.
 func throughMemoryFile(path string) error {
 	program, err := os.ReadFile("/usr/bin/head")
 	if err != nil {
@@ -224,7 +224,7 @@ func throughMemoryFile(path string) error {
 	}
 	out, err := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), "-c1", path).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() && len(out) == 0 {
-		return unix.ENOENT // what the program says of it
+		return unix.ENOENT // what the program prints of it
 	}
 	if err == nil && len(out) == 0 {
 		return errors.New("it is empty")

@@ -16,8 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// eventFile is a file to which an engine adds what programs do, and what of it
-// was read.
+// eventFile is a file to which an engine adds events of programs, with what has been read of it.
 type eventFile struct {
 	f    *os.File
 	r    *events.Reader
@@ -53,7 +52,7 @@ func (v *eventFile) more(t testing.TB) []events.Event {
 	}
 }
 
-// watched makes a sandbox of which everything is written down.
+// watched makes an observed sandbox.
 func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *eventFile) {
 	t.Helper()
 	v := newEvents(t)
@@ -61,7 +60,7 @@ func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.S
 	return b, v
 }
 
-// survey lets the engine write what it has not written.
+// survey makes the engine write the events that it has not written yet.
 func survey(t testing.TB, b *box) {
 	t.Helper()
 	if err := b.e.(engine.Observer).Survey(t.Context(), b.id); err != nil {
@@ -69,7 +68,7 @@ func survey(t testing.TB, b *box) {
 	}
 }
 
-// seen are the events since the last look, surveyed.
+// seen returns the events since the last call, after a survey.
 func (v *eventFile) seen(t testing.TB, b *box) []events.Event {
 	t.Helper()
 	survey(t, b)
@@ -91,7 +90,7 @@ func marked(word string) func(events.Event) bool {
 
 func whatever(events.Event) bool { return true }
 
-// exitOf is the end of a process.
+// exitOf returns the exit event of a process.
 func exitOf(t testing.TB, all []events.Event, pid int) events.Event {
 	t.Helper()
 	found := only(all, events.Exit, func(e events.Event) bool { return e.PID == pid })
@@ -189,7 +188,7 @@ var recordProgramRules = []rule{
 		const size = 64 << 10
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.EventBytes = size })
 		r := b.sh(t, `i=0; while [ $i -lt 2000 ]; do /bin/true || { echo refused; exit 1; }; i=$((i+1)); done`)
-		// What there is no room for may be the program or the process for it.
+		// Either the program or its process may be what there is no room for.
 		noProgram := r.code == 1 && strings.Contains(r.stdout, "refused")
 		noProcess := r.code == 2 && strings.Contains(r.stderr, "Cannot fork")
 		if !noProgram && !noProcess {
@@ -222,7 +221,7 @@ var recordProgramRules = []rule{
 			t.Error("a box that does not exist is surveyed")
 		}
 		survey(t, b)
-		// A descriptor that could write over what is there is not handed in.
+		// A descriptor that could overwrite what is in the file is refused.
 		f, err := os.Create(filepath.Join(t.TempDir(), "events"))
 		if err != nil {
 			t.Fatal(err)

@@ -2,8 +2,8 @@ package enginetest
 
 import "testing"
 
-// strange makes system calls of files in all the ways that have an answer of
-// their own, and prints what they answer.
+// strange makes file system calls in all the ways that have a distinct result, and prints the
+// results.
 const strange = `cat > strange.py <<'X'
 import ctypes, os, shutil, struct
 libc = ctypes.CDLL(None, use_errno=True)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is a test whose result is looked at and not reported: that of a rule
-// that is waived, or that is to fail for a broken engine.
+// recorder is a test whose result is examined and not reported: that of a rule that is waived, or
+// that must fail for a broken engine.
 type recorder struct {
 	testing.TB
 	ctx  context.Context
@@ -46,7 +46,7 @@ func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder
 	}
 }
 
-// apart runs something in a goroutine that FailNow may end.
+// apart runs a function in a goroutine that FailNow may end.
 func (r *recorder) apart(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -81,7 +81,7 @@ func (r *recorder) note(text string) {
 	r.log = append(r.log, text)
 }
 
-// What follows implements testing.TB, but for what the real test does.
+// The following methods implement testing.TB, except for what the real test does.
 
 // Hang implements hosttest.Hurried.
 func (r *recorder) Hang() time.Duration { return r.hang }

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// changes are the file events of a sandbox since the last look, path and op.
+// changes are the file events of a sandbox since the last call, as path and op.
 func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}
@@ -24,8 +24,7 @@ func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 	return out
 }
 
-// wantChanges runs a line and compares what became of files, in words like
-// "created /home/user/a".
+// wantChanges runs a line and compares the file events, in words like "created /home/user/a".
 func (v *eventFile) wantChanges(t testing.TB, b *box, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	v.changes(t, b)
@@ -106,7 +105,7 @@ os.unlink("f", dir_fd=d)
 r = os.open("/proc/self/fd/%d" % os.open("real/deep/m", os.O_RDONLY), os.O_RDONLY)
 os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 '`, "created /home/user/real/deep/g", "created /home/user/real/deep/h", "removed /home/user/real/deep/f", "created /home/user/real/deep/m/i")
-		// A namespace or a root of one's own hides nothing.
+		// A mount namespace or a root directory of a program's own hides nothing.
 		if r := b.sh(t, "unshare -Urm true"); r.code == 0 {
 			v.wantChanges(t, b, `unshare -Urm sh -c 'mkdir -p /tmp/o; mount --bind /home/user/real /tmp/o; echo u > /tmp/o/u; echo v > v'`,
 				"created /tmp/o", "created /home/user/real/u", "created /home/user/v")

@@ -7,7 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// forksUntil tries to have as many processes at once, and prints the error that stopped it.
+// forksUntil tries to have the given number of processes at once, and prints the error that stopped
+// it.
 const forksUntil = `python3 -c '
 import os, resource, sys, time
 if len(sys.argv) > 2:
@@ -24,7 +25,7 @@ except BlockingIOError:
     print("bounded", flush=True)
 os.killpg(0, 9)' `
 
-// filesUntil tries to make as many files, and removes them.
+// filesUntil tries to make the given number of files, and removes them.
 const filesUntil = `python3 -c '
 import os, shutil, sys
 os.mkdir("d")
@@ -62,7 +63,7 @@ var recordLimitRules = []rule{
 			}
 		}
 		met("head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
-		// It tries again and again, and is one event.
+		// The repeated attempts are one event.
 		met("for i in 1 2 3 4 5 6 7 8; do head -c 100m /dev/zero > b$i; done; echo full", "full\n", events.LimitDisk, 64<<20)
 		met("rm -f a b?; head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
 		met("fallocate -l 200m c; rm -f c; echo full", "full\n", events.LimitDisk, 64<<20)

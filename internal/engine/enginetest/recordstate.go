@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// first is the first event of a kernel since the last look.
+// first is the first event of a kernel since the last call.
 func (v *eventFile) first(t testing.TB) {
 	t.Helper()
 	if all := v.more(t); len(all) == 0 || all[0].Kind != events.Began {
@@ -36,7 +36,7 @@ func (v *eventFile) wantProgram(t testing.TB, b *box, word string) events.Event 
 	return all[0]
 }
 
-// numbered checks that no event is missing or there twice.
+// numbered checks that no event is missing or duplicated.
 func (v *eventFile) numbered(t testing.TB) {
 	t.Helper()
 	for i, e := range v.read {
@@ -212,7 +212,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 	{"record/nothing-inside-stops-it", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.more(t)
-		// An argument is no line, whatever is in it.
+		// An argument never becomes a line, whatever it contains.
 		b.sh(t, `/bin/true 'forged
 {"seq":9,"time":"2026-01-01T00:00:00Z","kind":"exit","pid":9}
 '; printf '{"seq":10}\n' > /proc/self/fd/1`)

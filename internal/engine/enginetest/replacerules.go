@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedElsewhere wants that a process which watches a sandbox does not take the
-// end of what another process has replaced for the end of the sandbox.
+// replacedElsewhere checks that a process that watches a sandbox does not mistake the end of an
+// instance that another process has replaced for the end of the sandbox.
 func replacedElsewhere(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)
@@ -33,7 +33,7 @@ func replacedElsewhere(t testing.TB, c *Config) {
 	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}
-	// The other process sees the end of what it knew a moment later.
+	// The other process notices the end of the replaced instance a moment later.
 	hosttest.Eventually(t, "the box answers the other process", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(10*time.Second))
 		defer cancel()

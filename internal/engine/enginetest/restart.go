@@ -30,8 +30,7 @@ var restartRules = []rule{
 		if err := e.Create(t.Context(), c.spec(b.id)); err != nil {
 			t.Fatal(err)
 		}
-		// The other process sees the end of the one that it knew, and then the
-		// new one.
+		// The other process notices the end of the instance that it knew, and then the new one.
 		hosttest.Eventually(t, "the new box answers", func() bool {
 			r, err := attach(t, other, b.id).exec(t.Context(), "user", "/bin/sh", "-c", "test ! -e /tmp/f && echo new")
 			return err == nil && r.stdout == "new\n"

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// spareRules say what holds for sandboxes that take over a kernel that is there.
+// spareRules are about sandboxes that take over an existing kernel.
 var spareRules = []rule{
 	{"spares/are-used-and-dropped", func(t testing.TB, c *Config) {
 		b, gone := c.counted(t)
@@ -47,7 +47,7 @@ var spareRules = []rule{
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
 		hosttest.Eventually(t, "this kind's is made again", func() bool { return counter(b.e).Spares() == 2 })
-		// The other kind's was there all the time: nothing is made this fast.
+		// The kernel of the other kind existed all the time: none is made this fast.
 		b.e.(engine.Warmer).Warm(both[:1])
 		if n := counter(b.e).Spares(); n != 1 {
 			t.Errorf("%d spare kernels are left of the other kind", n)
@@ -86,7 +86,7 @@ var spareRules = []rule{
 	}},
 }
 
-// warm asks for spare kernels and waits until they are there.
+// warm asks for spare kernels and waits until they exist.
 func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
 	like := c.spec("any")

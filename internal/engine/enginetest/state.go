@@ -28,7 +28,7 @@ func renewal(id, hostname string, how guest.Renewal) guest.Config {
 	}
 }
 
-// archived is that of a sandbox that boots with the files of another.
+// archived returns the configuration of a sandbox that boots with the files of another.
 func archived(id string) []byte {
 	return marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: id, AccessToken: accessToken, ControlToken: controlToken,
@@ -44,7 +44,7 @@ func marshal(config guest.Config) []byte {
 	return data
 }
 
-// saver is the engine's ability to save and go on, for rules that need it.
+// saver is the engine's ability to save and restore, for rules that need it.
 func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
 // small lists the parts of a state that are read before the sandbox runs.
@@ -116,8 +116,8 @@ func listener(t testing.TB, b *box, port int) {
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
 }
 
-// serve starts a program that imports something and answers on a port with what
-// Python makes of a line.
+// serve starts a program that imports something, and answers each line on a port with Python's
+// result for it.
 func serve(t testing.TB, b *box, port int, imports, answer string) {
 	t.Helper()
 	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'

@@ -104,7 +104,7 @@ var stateRules = []rule{
 		case err := <-ended:
 			t.Fatal(err)
 		}
-		// Nearly always in the midst of a save.
+		// This is nearly always during a save.
 		_, _ = b.exec(t.Context(), "root", "/bin/kill", "-9", "1")
 		if err := <-ended; fault.KindOf(err) != fault.NotFound {
 			t.Errorf("got %v", err)
@@ -187,7 +187,7 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		defer theirs.Close()
-		// An engine that cannot do it says so, and harms nothing.
+		// An engine that cannot do it returns an error, and does no harm.
 		if err := saver(e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil && fault.KindOf(err) != fault.Conflict {
 			t.Errorf("got %v, want a conflict or a state", err)
 		}
@@ -212,8 +212,8 @@ var stateRules = []rule{
 	}},
 }
 
-// counted starts a sandbox in an engine of its own. What it returns removes the sandbox
-// and waits until no more is there than before it.
+// counted starts a sandbox in an engine of its own. The returned function removes the sandbox and
+// waits until nothing more exists than before.
 func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -236,7 +236,7 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 	}
 }
 
-// damage leaves the first half of a file of a saved state.
+// damage truncates a file of a saved state to its first half.
 func damage(t testing.TB, dir, name string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -249,8 +249,8 @@ func damage(t testing.TB, dir, name string) {
 	}
 }
 
-// memoryAndFiles wants that a copy has the memory and the files of its source as they
-// were when it was saved, and that each continues by itself.
+// memoryAndFiles checks that a copy has the memory and the files of its source as they were when it
+// was saved, and that each continues by itself.
 func memoryAndFiles(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	memory(t, b)

@@ -89,7 +89,7 @@ func (s *session) store(key, text string, add bool) error {
 	return s.b.state.put(key, file{Type: fileType, Text: text, UID: s.uid(), command: s.command})
 }
 
-// builtins run in the shell; all else is a process of its own.
+// builtins run in the shell; every other program is a process of its own.
 var builtins = []string{"echo", ":", "test", "[", "exit", "cd"}
 
 func (p *processes) command(s *session, argv []string, input *string) (int, error) {
@@ -112,8 +112,8 @@ func (p *processes) command(s *session, argv []string, input *string) (int, erro
 	return code, err
 }
 
-// program is one program, or one command of the shell. An error is a program that
-// the fake does not know; what a program finds wrong is in its exit code.
+// program is one program, or one command of the shell. An error means that the fake does not know
+// the program. A failure of the program itself is in its exit code.
 func (s *session) program(argv []string, input *string) (int, error) {
 	args := argv[1:]
 	switch name := path.Base(argv[0]); name {

@@ -1,6 +1,6 @@
-// Package fake owns an engine without isolation, for tests of what drives an
-// engine: it keeps the contract, serves guests in this process, and fails on
-// demand. It must never run what it is not given by a test.
+// Package fake owns an engine without isolation, for tests of what drives an engine: it keeps the
+// contract, serves guests in this process, and fails on demand. It must never run anything that a
+// test did not give it.
 package fake
 
 import (
@@ -27,7 +27,7 @@ type Step string
 
 const (
 	CreateBegin Step = "create-begin" // nothing is done
-	CreateDir   Step = "create-dir"   // the directory is there
+	CreateDir   Step = "create-dir"   // the directory exists
 	CreateServe Step = "create-serve" // the guest is served
 	CreateReady Step = "create-ready" // the guest has answered
 	RemoveBegin Step = "remove-begin" // nothing is done
@@ -55,10 +55,9 @@ type Options struct {
 	Guest Guest
 	// Fault, if set, is asked at each step; an error makes the step fail.
 	Fault func(step Step, id string) error
-	// Enforces is what Info claims, for tests of what callers make of it.
+	// Enforces is what Info claims, for tests of how callers use it.
 	Enforces []engine.Limit
-	// Shows and Ignores are what Info claims besides, and which limits of Enforces do
-	// not hold.
+	// Shows and Ignores are what Info also claims, and which limits of Enforces do not hold.
 	Shows, Ignores []engine.Limit
 	// OnHost makes Info say that sandboxes have neither a network nor files of their own.
 	OnHost bool
@@ -92,7 +91,7 @@ var worlds = struct {
 	m  map[string]*world
 }{m: make(map[string]*world)}
 
-// New makes an engine on a directory, which it makes if need be.
+// New makes an engine on a directory, which it makes if it does not exist.
 func New(o Options) (*Engine, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil || o.Dir == "" {
@@ -145,7 +144,7 @@ func (e *Engine) Info() engine.Info {
 	}
 }
 
-// Probe finds that every host is good enough.
+// Probe reports every host as suitable.
 func (e *Engine) Probe(context.Context) []engine.Finding {
 	return []engine.Finding{engine.OK("fake", "runs everywhere")}
 }

@@ -27,7 +27,7 @@ func config(root string) enginetest.Config {
 	}
 }
 
-// The fake's own time, so that a measurement of a service above it can subtract the
+// This measures the fake's own time, so that a measurement of a service above it can subtract the
 // engine's share.
 func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, config(b.TempDir()))
@@ -81,7 +81,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What a dead process left is listed, has ended, and can be removed.
+// A sandbox that a dead process left is listed, counts as ended, and can be removed.
 func TestLeftover(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/box", 0o700); err != nil {

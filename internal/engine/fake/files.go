@@ -28,7 +28,7 @@ const (
 	linkType = "link"
 )
 
-// places are the directories that are there without having been made.
+// places are the directories that exist without having been made.
 var places = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", "workspace", "etc", "dev", "dev/shm"}
 
 // key is the name of an absolute path in State.files.
@@ -46,7 +46,7 @@ func (s *State) look(key string) (file, bool) {
 	return s.host.look(key)
 }
 
-// follow is look through links.
+// follow is like look, but follows links.
 func (s *State) follow(key string) (file, string, bool) {
 	for range 40 {
 		f, ok := s.look(key)
@@ -141,7 +141,7 @@ func (s *State) drop(key string, all bool) error {
 	return nil
 }
 
-// move gives what is at and below a key another one, as one step.
+// move moves what is at and below a key to another key, in one step.
 func (s *State) move(from, to string, command int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,5 +221,5 @@ func (s *State) unpack(from io.Reader) error {
 	}
 }
 
-// sum is that of a file's content, or of a link's target.
+// sum returns the checksum of a file's content, or of a link's target.
 func (f file) sum() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(f.Text))) }

@@ -55,8 +55,8 @@ func (b *box) release() {
 	b.held = false
 }
 
-// standing returns the state while no program runs. What was changed is written
-// down first: a copy does not do it.
+// standing returns the state while no program runs. Events of changes are written first, because a
+// copy does not write them.
 func (b *box) standing() (saved, error) {
 	b.holding.Lock()
 	defer b.holding.Unlock()

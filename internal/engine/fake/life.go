@@ -63,7 +63,7 @@ func checkImage(image engine.Image, kinds []engine.ImageKind) error {
 	return image.Check(kinds)
 }
 
-// checkRoot holds callers to giving a root that exists, or none.
+// checkRoot makes sure that callers give a root that exists, or none.
 func checkRoot(dir string) error {
 	if dir == "" {
 		return nil
@@ -95,7 +95,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	return e.at(ctx, CreateReady, spec.ID)
 }
 
-// at is where a step fails on demand, or because the caller has gone.
+// at fails a step on demand, or because the caller has gone.
 func (e *Engine) at(ctx context.Context, step Step, id string) error {
 	if err := e.options.Fault(step, id); err != nil {
 		return fmt.Errorf("%s %s: %w", step, id, err)
@@ -186,8 +186,7 @@ func (e *Engine) Lose(id string) error {
 	return os.RemoveAll(e.dir(id))
 }
 
-// Bounds returns the limits that the sandbox was made with, but for those that the
-// options ignore.
+// Bounds returns the limits that the sandbox was made with, except those that the options ignore.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b := e.find(id)
 	if b == nil || !b.running() {

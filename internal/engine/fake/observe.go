@@ -60,7 +60,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 	return w, nil
 }
 
-// watched is what writes down what the sandbox does, or nil.
+// watched returns what writes the events of the sandbox, or nil.
 func (b *box) watched() *watch {
 	b.one.Lock()
 	defer b.one.Unlock()

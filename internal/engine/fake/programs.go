@@ -127,7 +127,7 @@ func home(user string) string {
 	return "/home/user"
 }
 
-// run runs what a caller asked for, and writes down what it did.
+// run runs the command that a caller asked for, and writes the events of it.
 func (p *processes) run(s *session, argv []string) (int, error) {
 	began := time.Now()
 	if err := s.turn(func() error { return p.b.began(s, argv) }); err != nil {
@@ -158,7 +158,7 @@ func (p *processes) execute(s *session, argv []string) (int, error) {
 	return code, err
 }
 
-// turn does something while the sandbox does not stand still.
+// turn calls a function while the sandbox is not frozen.
 func (s *session) turn(do func() error) error {
 	if s.background {
 		return do()
@@ -219,10 +219,10 @@ func (p *processes) eval(s *session, n *node) (code int, err error) {
 	return code, err
 }
 
-// errKilled is what a command returns that ends the guest.
+// errKilled is returned by a command that ends the guest.
 var errKilled = errors.New("the guest was killed")
 
-// errSleep is what a command returns that does nothing for a while.
+// errSleep is returned by a command that does nothing for a while.
 type errSleep time.Duration
 
 func (e errSleep) Error() string { return "sleep " + time.Duration(e).String() }

@@ -148,7 +148,7 @@ func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, err
 }
 
-// answers asks the guest once whether it is there.
+// answers asks the guest once whether it is ready.
 func (b *box) answers(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.dial(ctx, guestboot.Port)
@@ -175,9 +175,8 @@ func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	return map[int]http.Handler{guestboot.Port: Control(spec, nil)}, nil, nil
 }
 
-// Control serves a guest's control service for tests that bring handlers of
-// their own: it answers that it is ready and passes updates on. What is not
-// its own goes to next; nil is not found.
+// Control serves a guest's control service for tests that bring handlers of their own: it answers
+// that it is ready and passes updates on. Other requests go to next; a nil next answers not found.
 func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
 	var config guest.Config
 	err := json.Unmarshal(spec.Boot.Config, &config)

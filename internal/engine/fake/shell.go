@@ -203,7 +203,7 @@ func (p *parser) loop() (*node, error) {
 	return n, nil
 }
 
-// source is a text of which the parser makes the same nodes.
+// source returns a text from which the parser makes the same nodes.
 func source(list []word) string {
 	var text strings.Builder
 	for _, w := range list {

@@ -15,7 +15,8 @@ import (
 // goneType marks a file of the host that was removed inside.
 const goneType = "gone"
 
-// shown is what of the host a sandbox sees. What it writes is in State.files.
+// shown is the part of the host's files that a sandbox sees. What the sandbox writes is in
+// State.files.
 type shown struct {
 	roots    map[string]*os.Root // directories of the host, by the key at which they are
 	hidden   []string            // keys at which nothing can be read or changed

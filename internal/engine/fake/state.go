@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Steps at which saving and going on can be made to fail.
+// Steps at which saving and restoring can be made to fail.
 const (
 	CheckpointBegin Step = "checkpoint-begin" // nothing is done
 	CheckpointSaved Step = "checkpoint-saved" // the state is written
@@ -112,7 +112,7 @@ func (s *State) copy() saved {
 	return saved{Memory: maps.Clone(s.memory), Files: maps.Clone(s.files)}
 }
 
-// State is a sandbox's, or nil for one that does not run.
+// State returns the state of a sandbox, or nil for one that does not run.
 func (e *Engine) State(id string) *State {
 	if b := e.find(id); b != nil && b.running() {
 		return b.state

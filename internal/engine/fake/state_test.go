@@ -61,8 +61,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 	}
 }
 
-// After a failed step the old sandbox runs, but for the one that says that it
-// does not.
+// After a failed step the old sandbox runs, except after the step at which neither sandbox is left.
 func TestStateFaults(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	var at fake.Step

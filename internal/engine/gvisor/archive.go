@@ -20,10 +20,10 @@ import (
 
 const architecture = runtime.GOARCH
 
-// Archive implements engine.Archiver. gVisor reads each file whole into its
-// kernel's memory before it writes it, so a large one would cost the sandbox its
-// life, and a file with holes may be larger than any memory. So what is read is
-// a copy of the sandbox, in which nothing runs and which may use more.
+// Archive implements engine.Archiver. gVisor reads each file whole into its kernel's memory before
+// it writes it. A large file would therefore end the sandbox, and a file with holes may be larger
+// than any memory. So Archive reads from a copy of the sandbox, in which nothing runs and which may
+// use more memory.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error) {
 	b, err := e.find(id)
 	if err != nil {
@@ -92,7 +92,7 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	k.b.boundMemory()
-	// With the state gVisor has new handlers, and drops who called the former.
+	// When it loads the state, gVisor makes new handlers, and drops the clients of the former ones.
 	return k.call(ctx, func(conn *urpc.Client) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
 			return fmt.Errorf("pause: %w", err)
@@ -104,7 +104,7 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 	})
 }
 
-// call does something on a connection of its own, until the context ends.
+// call makes a call on a connection of its own, until the context ends.
 func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 	conn, err := connectControl(ctx, k.b.rec.Socket)
 	if err != nil {

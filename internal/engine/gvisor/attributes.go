@@ -11,11 +11,11 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// Linux asks for no permission on a file to read its attributes of the kernel's
-// own (security labels, access lists). gVisor wants that the file can be read,
-// so that ls -l fails at a file that its user may not read.
+// Linux asks for no permission on a file to read its attributes of the kernel's own (security
+// labels, access lists). gVisor requires that the file can be read, so that ls -l fails at a file
+// that its user may not read.
 
-// ownAttributes begin the names of such attributes.
+// ownAttributes are the prefixes of the names of such attributes.
 var ownAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
 
 // attributesOf are the calls that read one by a path, and whether they follow a
@@ -37,8 +37,8 @@ func allowAttributes() {
 	}
 }
 
-// attribute says of a file that may be looked at and not read that it has no
-// such attribute. One that has an access list is said to have none.
+// attribute reports that a file has no such attribute if the task may look the file up and not read
+// it. A file with an access list is then reported to have none.
 func attribute(gvisors sentry.SyscallFn, follow bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		value, control, err := gvisors(t, number, args)
@@ -62,7 +62,7 @@ func isOwn(attribute string) bool {
 	return false
 }
 
-// found reports whether the task may look at the file that it asks about.
+// found reports whether the task may look up the file that it asks about.
 func found(t *sentry.Task, args arch.SyscallArguments, follow bool) bool {
 	path, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 // and a plain poll would each hold a thread per sandbox, and a server has
 // hundreds of sandboxes that do nothing.
 
-// awaitEnd returns when the process has ended. What cannot be told now is asked
-// again: a program without a descriptor left would take all its sandboxes for dead.
+// awaitEnd returns when the process has ended. If that cannot be determined, it asks again:
+// otherwise a program that has run out of descriptors would treat all its sandboxes as dead.
 func (p process) awaitEnd() {
 	for !p.ended() {
 		time.Sleep(askAgain)
 	}
 }
 
-// askAgain is the pause before what could not be told is asked again.
+// askAgain is the pause before a check without a result is repeated.
 const askAgain = time.Second
 
 // ended waits for the end of the process and reports whether it came. If it returns
@@ -40,7 +40,7 @@ func (p process) ended() bool {
 	if err != nil {
 		return false
 	}
-	_ = conn.Read(func(fd uintptr) bool { // who looks tells
+	_ = conn.Read(func(fd uintptr) bool { // alive decides below
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 	})

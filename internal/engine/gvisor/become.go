@@ -44,14 +44,15 @@ func addBecome() {
 	}
 }
 
-// become sets the host name to the string at the first argument with the
-// length of the second, unless that is 0, and draws a new boot ID if the third
-// is 1. Before, it puts in force what the sandbox's user owns.
+// become sets the host name to the string at the first argument with the length of the second,
+// unless that is 0, and draws a new boot ID if the third is 1. Before that, it puts in force which
+// files the sandbox's user owns.
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM
 	}
-	// The guest calls this first of all after a boot, and after going on.
+	// The guest makes this call before all others after a boot, and after it continues from a saved
+	// state.
 	occupied.Store(true)
 	trim.Of(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {

@@ -57,7 +57,7 @@ type bootRequest struct {
 // bootResult comes back on descriptor 4.
 type bootResult struct {
 	Error string
-	// Refused says that what was asked for is at fault.
+	// Refused is set if the request itself is at fault.
 	Refused bool
 	Sentry  process
 	Gofer   process
@@ -106,9 +106,9 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		result.Refused = true
 		return result, err
 	}
-	// gVisor makes its control socket in its root directory, by a path that
-	// must fit into an address, and parts one of its settings at commas and
-	// colons. Through descriptors any state directory does.
+	// gVisor makes its control socket in its root directory, by a path that must fit into an
+	// address, and splits one of its settings at commas and colons. With paths through descriptors,
+	// any state directory works.
 	root, closeRoot, err := throughDescriptor(req.RuntimeRoot)
 	if err != nil {
 		return result, err
@@ -158,8 +158,8 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	return result, nil
 }
 
-// confine keeps this child, and so all its descendants, on some processors
-// where there is no group. A group it is in from its first instruction.
+// confine keeps this child, and so all its descendants, on some processors where there is no group.
+// If there is a group, the child is in it from its first instruction.
 func (r *bootRequest) confine() error {
 	if r.CPUs == 0 {
 		return nil
@@ -176,9 +176,9 @@ func (r *bootRequest) confine() error {
 	return confineThreads(&want)
 }
 
-// confineThreads keeps all threads of this process on some processors. gVisor starts
-// the kernel in a thread of its own choice, and a new thread is where the one that made
-// it is: so until a whole look finds none that is elsewhere.
+// confineThreads keeps all threads of this process on some processors. gVisor starts the kernel in
+// a thread of its own choice, and a new thread inherits the processors of the thread that made it.
+// So the threads are listed again until none of them is elsewhere.
 func confineThreads(want *unix.CPUSet) error {
 	for found := true; found; {
 		found = false
@@ -209,8 +209,8 @@ func confineThreads(want *unix.CPUSet) error {
 	return nil
 }
 
-// throughDescriptor returns a path to a directory that is short and has none
-// of its letters. It leads there, in this process, until done is called.
+// throughDescriptor returns a short path to a directory, which has none of the letters of the
+// directory's own path. It is valid in this process until done is called.
 func throughDescriptor(dir string) (path string, done func(), err error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -72,8 +72,8 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 			}
 		}
 		if moved {
-			// It is listed by the path that it has now. gVisor opens the one that it
-			// had, where another file may be.
+			// The file is listed by the path that it has now. gVisor opens the path that it had,
+			// where another file may be.
 			return list, fmt.Errorf("%s may have been moved while the sandbox ran", place)
 		}
 		f, err := o.At(place)
@@ -84,7 +84,7 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 		list.Files, list.Open = append(list.Files, f), append(list.Open, o)
 	}
 	if !guest {
-		// The guest runs, so its program is open: the list is not what it should be.
+		// The guest runs, so its program is open. Without it, the list is incomplete.
 		return list, errors.New("the program of the guest is not among what is open")
 	}
 	others.Close()
@@ -98,7 +98,7 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	found := ""
 	for _, b := range spec.Image.View().Binds {
-		// The last one is on top of those before it.
+		// The last bind covers those before it.
 		if hostfiles.Below(inside, b.Target) {
 			found, top = b.Target, b.Source
 		}
@@ -114,9 +114,8 @@ func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	return path.Join(top, strings.TrimPrefix(inside, found)), top
 }
 
-// enough is how much of a state has to be written before gVisor has certainly
-// closed all files that the state does not refer to: what is written before is a
-// head of a few hundred bytes.
+// enough is how much of a state has to be written before gVisor has certainly closed all files that
+// the state does not refer to: only a head of a few hundred bytes is written before.
 const enough = 16 << 10
 
 // halfway copies what is written to a pipe into a file, and calls look once enough
@@ -132,7 +131,7 @@ func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool
 	if err != nil {
 		return nil, nil, err
 	}
-	// As little as can be waits in it. Fd also makes the pipe one that waits.
+	// The pipe holds as little as possible. Fd also makes it blocking.
 	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
 	if err != nil {
 		from.Close()
@@ -145,7 +144,7 @@ func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		defer from.Close() // after an error, it breaks the save off
+		defer from.Close() // after an error, this ends the save
 		rest, err := copyHalfway(to, from, look)
 		done <- outcome{rest > int64(size), err}
 	}()
@@ -171,7 +170,7 @@ func copyHalfway(to io.Writer, from *os.File, look func()) (int64, error) {
 	if _, err := to.Write(begin[:n]); err != nil {
 		return 0, err
 	}
-	// Best effort: with the small one it takes longer.
+	// Best effort: with the small pipe the save takes longer.
 	if conn, err := from.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
 	}

@@ -41,7 +41,7 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 			t.Errorf("%s: sure %v, looked %v, %d bytes, %v", name, sure, looked, got.Len(), err)
 		}
 	}
-	// Without room the writer is told, and why.
+	// If there is no room, the writer gets the error with its reason.
 	end, written, err := halfway(fullDisk{}, func() {})
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// box is the handle of one sandbox. It holds nothing that could not be found
-// again from its record.
+// box is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
 type box struct {
 	e   *Engine
 	rec record
@@ -35,14 +34,13 @@ type box struct {
 	mu      sync.Mutex
 	exit    engine.Exit
 	removed bool // Remove was called: the exit that follows is ours
-	// Another process has put another sandbox in its place; right once done is
-	// closed.
+	// Set if another process has put another sandbox in its place; valid once done is closed.
 	replaced bool
 
-	settled atomic.Bool // it does not go on from a state any more
+	settled atomic.Bool // it no longer continues from a saved state
 
 	conns   controlConns
-	channel *relay.Channel // nil until somebody wants it
+	channel *relay.Channel // nil until its first use
 	opening chan struct{}  // full while the channel is opened
 }
 

@@ -16,9 +16,9 @@ import (
 // sandbox's end of its channel: what it reads, and after it what it writes.
 const channelDescriptor = 5
 
-// The channel's two pipes have names in the sandbox's directory, so that the next
-// server takes the channel over. One process at a time has it, which a lock on
-// the one that it reads tells; all others have ports forwarded.
+// The channel's two pipes have names in the sandbox's directory, so that the next server takes the
+// channel over. One process at a time owns it, by a lock on the pipe that it reads; all others have
+// ports forwarded.
 const (
 	toGuestName   = "to-guest"
 	fromGuestName = "from-guest"
@@ -40,7 +40,7 @@ func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error)
 		name  string
 		flags int
 	}{{toGuestName, unix.O_RDWR}, {fromGuestName, unix.O_WRONLY}} {
-		// gVisor takes it from us without a poller of ours.
+		// gVisor takes over the descriptors, so Go's poller must not have them.
 		fd, err := unix.Open(filepath.Join(dir, end.name), end.flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeFiles(theirs)
@@ -61,7 +61,7 @@ func openChannel(dir string) (*relay.Channel, error) {
 		read.Close()
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	// For both, since the sandbox's own end may not be open yet.
+	// For reading and writing, because the sandbox's own end may not be open yet.
 	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		read.Close()
@@ -131,7 +131,7 @@ func (b *box) openedChannel(ctx context.Context) *relay.Channel {
 // dropChannel ends all streams. b.mu must be held.
 func (b *box) dropChannel() {
 	if b.channel != nil {
-		_ = b.channel.Close() // its streams end, whatever it says
+		_ = b.channel.Close() // its streams end, even if this fails
 		b.channel = nil
 	}
 }
@@ -141,8 +141,8 @@ func (b *box) nudge() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()
-	// A sandbox of an earlier version has no channel, and one that has ended no
-	// reader: there is nothing to look at.
+	// A sandbox of an earlier version has no channel, and the channel of one that has ended has no
+	// reader. Then there is nothing to check.
 	pipe, err := os.OpenFile(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return

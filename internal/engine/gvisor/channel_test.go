@@ -40,7 +40,7 @@ func unread(t *testing.T) *box {
 	return b
 }
 
-// ends wants that something comes to its end.
+// ends checks that something ends.
 func ends(t *testing.T, what string, do func()) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -55,13 +55,13 @@ func ends(t *testing.T, what string, do func()) {
 	}
 }
 
-// Who saves a sandbox does not wait for a guest that does not read.
+// A save does not wait for a guest that does not read.
 func TestNudgeOfAFullChannel(t *testing.T) {
 	b := unread(t)
 	ends(t, "the nudge", b.nudge)
 }
 
-// Who ends a sandbox does not wait for one who opens its channel, and that ends.
+// Ending a sandbox does not wait for an opening of its channel, and the opening ends too.
 func TestOpeningAFullChannel(t *testing.T) {
 	b := unread(t)
 	opened := make(chan bool, 1)

@@ -31,8 +31,9 @@ func (e *Engine) Parts() []engine.Part {
 	}
 }
 
-// generation counts changes of ours after which a state needs another kernel than one of before,
-// and earlier versions cannot restore it: 2 shows the workspace as the user's, and gives the user no capability.
+// generation counts our own changes after which a state needs another kernel than an earlier state,
+// so that earlier versions cannot restore it. Generation 2 shows the workspace as the user's, and
+// gives the user no capability.
 const generation = "2"
 
 // Format implements engine.Checkpointer. What gVisor writes is read by the
@@ -71,9 +72,9 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 	return sure, nil
 }
 
-// save writes the sandbox's state. look, if not nil, is called when the sandbox has open
-// what its state refers to, and nothing else; sure says that it stood still until
-// look returned.
+// save writes the sandbox's state. look, if not nil, is called when the sandbox has exactly the
+// files open that its state refers to. sure reports that the sandbox stood still until look
+// returned.
 func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
 	// Changes are reported only by the sandbox that made them: a sandbox that is restored
@@ -83,7 +84,7 @@ func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool,
 	}
 	surveyed := time.Now()
 	if err := b.trim(ctx); err != nil {
-		// The save takes longer, and that is all.
+		// This only makes the save slower.
 		b.e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
 	}
 	trimmed := time.Now()
@@ -103,11 +104,11 @@ func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool,
 	opts := control.SaveOpts{
 		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
 		HavePagesFile: true,
-		// Pages of zeros are most of what programs have reserved.
+		// Most of the memory that programs have reserved is pages of zeros.
 		AppMFExcludeCommittedZeroPages: true,
 		FilePayload:                    urpc.FilePayload{Files: sent},
-		// Without, the kernel ends once it has saved, often before it has
-		// answered, and also if it could not save.
+		// Without this, the kernel ends after the save, often before it has answered, and even if
+		// the save failed.
 		Resume: true,
 	}
 	err = b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil)
@@ -126,12 +127,11 @@ func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool,
 	return sure, nil
 }
 
-// forwarding is what gVisor says of a sandbox into which a port is forwarded: the
-// copying is done by its kernel itself, and not by a program that could stand
-// still.
+// forwarding is gVisor's error for a sandbox into which a port is forwarded: its kernel itself does
+// the copying, and not a program that could stand still.
 const forwarding = "waiter.ChannelNotifier"
 
-// saveFault names what a caller can do something about.
+// saveFault returns a fault for an error that a caller can do something about.
 func saveFault(id string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "there is no room on the disk for the sandbox's state").
@@ -164,8 +164,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// goOn lets a kernel go on from a saved state. Pages are read while programs
-// already run.
+// goOn lets a kernel continue from a saved state. Pages are read while programs already run.
 func goOn(conn *urpc.Client, dir string) error {
 	files, err := openImage(dir, unix.O_RDONLY)
 	if err != nil {
@@ -250,7 +249,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	}
 	if err := e.start(ctx, k, spec, dir); err != nil {
 		k.discard()
-		// A caller who leaves just now must not leave it so.
+		// A caller that leaves now must not leave the sandbox paused.
 		if err := old.goOnAgain(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
 			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
 		}

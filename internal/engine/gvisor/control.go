@@ -45,7 +45,8 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	inTime := breakOff(ctx, conn)
 	err = conn.Call(method, arg, result)
 	if !inTime() {
-		// It is closed: an answer that comes yet must not be the next call's.
+		// The connection is closed, because a late answer must not be taken for that of the next
+		// call.
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
@@ -56,11 +57,11 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	return err
 }
 
-// breakOff ends a connection's call when the context does, and is taken back by
-// what it returns. The client's own Close waits for the call; its socket's does
-// not, and is safe beside it.
+// breakOff ends a connection's call when the context ends. The function that it returns cancels
+// this. The client's own Close waits for the call; the socket's Close does not, and is safe during
+// a call.
 func breakOff(ctx context.Context, conn *urpc.Client) (inTime func() bool) {
-	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails, whatever it says
+	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails in any case
 }
 
 func (c *controlConns) get(ctx context.Context) (*urpc.Client, error) {
@@ -96,8 +97,8 @@ func (c *controlConns) close() {
 	c.idle = nil
 }
 
-// A kernel that stands still accepts nothing. When enough have called it, the
-// next has to wait.
+// A kernel that stands still accepts no connections. When its backlog is full, the next caller has
+// to wait.
 const acceptPause = 10 * time.Millisecond
 
 // connectControl opens a control socket for gVisor's own client, whose own way
@@ -136,9 +137,8 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	return urpc.NewClient(conn), nil
 }
 
-// controlAddress names a control socket by way of its directory's descriptor,
-// until done is called: an address has room for 107 bytes, and a state
-// directory may be longer.
+// controlAddress names a control socket through its directory's descriptor, until done is called:
+// an address has room for 107 bytes, and a state directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
 	dir, done, err := throughDescriptor(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err

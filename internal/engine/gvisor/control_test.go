@@ -23,7 +23,7 @@ func silentKernel(t *testing.T) (socket string) {
 
 var errCallerLeft = errors.New("the caller left")
 
-// endsWithContext wants that a call ends when its context does, with the cause.
+// endsWithContext checks that a call ends when its context does, with the context's cause.
 func endsWithContext(t *testing.T, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())

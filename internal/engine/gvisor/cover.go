@@ -14,12 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 )
 
-// cover puts what the policy hides and protects out of the sandbox's reach. What
-// is hidden is covered twice: here in the tree that gVisor's file server is
-// given, so that not even a taken-over kernel of the sandbox could read it, and
-// once more inside, where the cover cannot be written to or removed. What is to
-// be absent is covered here alone: inside, the guest removes the empty file, and
-// below it in the overlay there is nothing to come back.
+// cover puts what the policy hides and protects out of the sandbox's reach. What is hidden is
+// covered twice. It is covered here in the tree that gVisor's file server is given, so that not
+// even a taken-over kernel of the sandbox could read it. It is covered once more inside, where the
+// cover cannot be written to or removed. What is to be absent is covered here alone: inside, the
+// guest removes the empty file, and no file below it in the overlay can reappear.
 func (r *bootRequest) cover() error {
 	if len(r.Hide)+len(r.Absent)+len(r.ReadOnly) == 0 {
 		return nil
@@ -30,7 +29,7 @@ func (r *bootRequest) cover() error {
 	}
 	defer root.Close()
 	covered := make(map[string]bool)
-	// The shortest first: what lies below a hidden directory needs nothing.
+	// Shorter paths come first: a path below a hidden directory needs no cover.
 	byLength := func(a, b string) int { return len(a) - len(b) }
 	hide := slices.SortedFunc(slices.Values(slices.Concat(r.Hide, r.Absent)), byLength)
 	for _, path := range hide {
@@ -48,8 +47,7 @@ func (r *bootRequest) cover() error {
 		}
 	}
 	for _, path := range r.ReadOnly {
-		// A link would itself stay replaceable, and with it what programs
-		// find at the path.
+		// A link itself would stay replaceable, and with it what programs find at the path.
 		t, err := openInside(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hide, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
@@ -69,9 +67,8 @@ func (r *bootRequest) cover() error {
 	return nil
 }
 
-// mountCover mounts a cover inside. What is the user's is covered by the sandbox's
-// kernel, below the translation of owners: a file with mode 0600 that is
-// protected is to be read by the sandbox's user.
+// mountCover mounts a cover inside. A file of the user's is covered by the sandbox's kernel, below
+// the translation of owners, so that the sandbox's user can read a protected file with mode 0600.
 func (r *bootRequest) mountCover(c owners.Cover) {
 	switch {
 	case r.Owners.Owns(c.Path):
@@ -142,8 +139,8 @@ type target struct {
 // the root is never seen, so that a cover would cover nothing.
 var unmasked = []string{"/proc", "/sys", "/dev"}
 
-// openInside finds a path as a program in the sandbox would: a link in somebody's
-// workspace leads to the sandbox's files and never to the host's.
+// openInside finds a path as a program in the sandbox would: a link in a workspace leads to the
+// sandbox's files and never to the host's.
 func openInside(root *os.File, path string, flags uint64) (target, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return target{}, errors.New("not a clean absolute path below the root")

@@ -26,8 +26,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	}
 	err := e.create(ctx, spec)
 	if endedEarly(err) && ctx.Err() == nil {
-		// gVisor kills a guest whose host process it takes for dead, which was seen on
-		// a busy host. A second kernel has nothing of the first.
+		// gVisor kills a guest whose host process it takes for dead, which was seen on a busy host.
+		// A second attempt gets a new kernel, which has nothing of the first one.
 		e.log.Warn("the guest was killed before it was ready, and is started once again", "sandbox", spec.ID, "err", err)
 		err = e.create(ctx, spec)
 	}
@@ -58,8 +58,8 @@ func ready(spec *engine.Spec) error {
 	return checkEvents(spec)
 }
 
-// launch starts the guest in a kernel, or lets it go on from the state in a
-// directory, and makes the sandbox known. After an error nothing of it is left.
+// launch starts the guest in a kernel, or lets it continue from the state in a directory, and makes
+// the sandbox known. After an error nothing of it is left.
 func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if err := e.startIn(ctx, k, spec, image); err != nil {
 		k.discard()
@@ -69,7 +69,7 @@ func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image 
 	return nil
 }
 
-// startIn starts a sandbox that others may go before until it is ready.
+// startIn starts a sandbox, which may yield the processors to others until it is ready.
 func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if !spec.Unhurried {
 		return e.start(ctx, k, spec, image)
@@ -118,7 +118,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	k.b.boundMemory() // others may run already, which went on with the guest
+	k.b.boundMemory() // after a restore, other programs may run already
 	k.times.started = time.Now()
 	err = engine.AwaitReady(ctx, k.output)
 	k.output = nil
@@ -153,7 +153,7 @@ func (e *Engine) startFault(err error) error {
 	return fmt.Errorf("start gvisor: %w", err)
 }
 
-// fewestFiles is the limit of open files that is asked for where it is too low.
+// fewestFiles is the limit of open files that is requested where the present one is too low.
 const fewestFiles = 1024
 
 // explain turns the errors that a user can do something about into faults.

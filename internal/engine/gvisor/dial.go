@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// Dial implements engine.Engine. Streams go through the sandbox's channel, which
-// one process has; from any other each is a forwarded port.
+// Dial implements engine.Engine. Streams go through the sandbox's channel, which one process owns.
+// From any other process each stream is a forwarded port.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
@@ -41,7 +41,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		if errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 			return nil, dialFault(id, port, err)
 		}
-		// Whether the guest lives shows now.
+		// This shows whether the guest is alive.
 		e.log.Info("the guest's channel fails, and a port is forwarded", "sandbox", id, "err", err)
 	}
 	channel, err := b.forwardPatiently(ctx)
@@ -55,17 +55,16 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return conn, nil
 }
 
-// A sandbox's kernel that has no descriptor left cannot take a stream's, and says
-// so in these words. Programs that used them up give them back when they end,
-// which takes it a moment.
+// A sandbox's kernel that has no descriptor left cannot accept a stream, and answers with this
+// text. Programs that used up the descriptors free them when they end, which takes the kernel a
+// moment.
 const (
 	noDescriptor       = "stream FD is required"
 	descriptorPatience = 3 * time.Second
 	descriptorPause    = 50 * time.Millisecond
 )
 
-// forwardPatiently is forward, again and again while the sandbox's kernel is out
-// of descriptors.
+// forwardPatiently repeats forward while the sandbox's kernel is out of descriptors.
 func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := b.forward(ctx)

@@ -49,8 +49,8 @@ func (b *box) watch() {
 	})
 }
 
-// ended records why the sandbox stopped. It runs before the group is removed,
-// which holds the kernel's word about memory.
+// ended records why the sandbox stopped. It runs before the group is removed, which holds the host
+// kernel's count of processes that it ended for lack of memory.
 func (b *box) ended(status *unix.WaitStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +75,7 @@ func (b *box) ended(status *unix.WaitStatus) {
 	case status != nil:
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, status.ExitStatus()
 	default:
-		// Without words it was killed.
+		// A kernel that printed nothing was killed.
 		if words := b.lastWords(); words != "" {
 			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", words)
 		}

@@ -13,10 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// frozenName is the file in a frozen sandbox's directory. gVisor counts how often a
-// kernel was paused and crashes on a resume too many, so what was done is written
-// down for later processes. After a crash between the pause and the file, the sandbox
-// stands still until it is removed.
+// frozenName is the file in a frozen sandbox's directory. gVisor counts how often a kernel was
+// paused and crashes on one resume too many, so each pause is written down for later processes.
+// After a crash between the pause and the file, the sandbox stands still until it is removed.
 const frozenName = "frozen"
 
 // Freeze implements engine.Freezer.
@@ -44,7 +43,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		} else if err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
-		// The file is gone: a caller that leaves now must not leave the sandbox so.
+		// The file is gone, so a caller that leaves now must not leave the sandbox frozen.
 		if err := b.resume(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
@@ -76,7 +75,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mar
 	}
 	defer dir.Close() // which gives the lock back
 	for {
-		// A holder has it for as long as a pause may take.
+		// A holder keeps the lock for as long as a pause may take.
 		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
 			break
 		}

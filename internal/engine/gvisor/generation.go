@@ -22,8 +22,8 @@ type kernelKind struct {
 }
 
 // kindToRestore returns the kind of kernel that takes over the state in a directory. The state
-// itself decides, not the version that wrote it: a sandbox that was started before an upgrade
-// keeps its kernel, and is saved by the version of after.
+// itself decides, not the version that wrote it: a sandbox that was started before an upgrade keeps
+// its kernel, and is saved by the version after it.
 func kindToRestore(platform, dir string) (kernelKind, error) {
 	kind := kernelKind{platform: platform}
 	f, err := os.Open(filepath.Join(dir, imageFiles[0]))

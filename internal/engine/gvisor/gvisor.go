@@ -49,7 +49,7 @@ type Engine struct {
 	log      *slog.Logger
 	rootless bool
 	groups   *cgroup.Tree // nil if groups cannot be made
-	noGroups error        // why
+	noGroups error        // why groups cannot be made
 
 	mu     sync.Mutex
 	boxes  map[string]*box
@@ -147,8 +147,8 @@ func runtimeProgram(o Options) string {
 	return o.Runtime
 }
 
-// runtimeVersion is gVisor's. A build that sets no version by the linker still
-// knows which module it links.
+// runtimeVersion returns gVisor's version. A build that sets no version by the linker still knows
+// which module it links.
 func runtimeVersion() string {
 	const module = "gvisor.dev/gvisor"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -183,7 +183,7 @@ func (e *Engine) find(id string) (*box, error) {
 	rec, err := readRecord(e.boxDir(id))
 	switch {
 	case known != nil && (err != nil || rec.Sentry == known.rec.Sentry):
-		return known, nil // what has ended is all that there is
+		return known, nil // no newer sandbox has this ID
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 	case err != nil:

@@ -52,12 +52,13 @@ func root(t testing.TB) engine.Image {
 	return r
 }
 
-// suite tells the suite about this engine.
+// suite is the suite's configuration for this engine.
 func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
 		Open: open(noCgroups), Image: root(t), Residue: gvisortest.Residue, Forbidden: []string{become},
-		// Pages are read while programs already run: half of them ends the sandbox later.
+		// Pages are read while programs already run: a file with half of them ends the sandbox
+		// later.
 	}
 	if !noCgroups {
 		c.Groups = groupsOf
@@ -67,8 +68,8 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	// Hundreds are tests/cycles': through a server, on this engine. Here is enough
-	// to see what each sandbox leaves, and where.
+	// tests/cycles makes hundreds, through a server on this engine. Here a few are enough to see
+	// what each sandbox leaves, and where.
 	cycles := 30
 	if hosttest.Full() {
 		cycles = 100
@@ -90,8 +91,8 @@ func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, suite(b, false))
 }
 
-// only returns the rules that make test checks of another way to open the
-// engine, and all of them for make test-full.
+// only returns the rules that make test checks of another way to open the engine, or all of them
+// for make test-full.
 func only(rules ...string) []string {
 	if hosttest.Full() {
 		return nil

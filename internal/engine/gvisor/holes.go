@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole is the least run of zeros that is left out of a file on the host: a page
-// of its cache, which is also what its disk is given out in.
+// hole is the least run of zeros that is left out of a file on the host: a page of its cache, which
+// is also the unit in which its disk space is allocated.
 const hole = 4096
 
-// pipeBytes is how much a kernel may be ahead of who reads it: less means more
-// changes between the two.
+// pipeBytes is how far a kernel may be ahead of its reader. A smaller pipe means more switches
+// between the two.
 const pipeBytes = 1 << 20
 
-// throughHoles gives do a file to write to, and writes what comes out of it to
-// w. Where w is a regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
-// nothing but holes, and gVisor writes those out: the host's disk would be full
-// before anybody had looked at how much there is.
+// throughHoles gives do a file to write to, and writes what comes out of it to w. Where w is a
+// regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
+// nothing but holes, and gVisor writes those out: the host's disk would be full before the size was
+// checked.
 func throughHoles(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -44,7 +44,7 @@ func throughHoles(w io.Writer, do func(*os.File) error) error {
 	return err
 }
 
-// copyHoles copies all of r to to, from where that is.
+// copyHoles copies all of r to the file to, from the file's present offset.
 func copyHoles(to io.Writer, r io.Reader) error {
 	w, ok := to.(*os.File)
 	var at int64

@@ -45,7 +45,7 @@ func TestThroughHoles(t *testing.T) {
 	}
 }
 
-// What is no regular file gets the zeros themselves.
+// An output that is not a regular file gets the zeros themselves.
 func TestAStreamHasNoHoles(t *testing.T) {
 	var w bytes.Buffer
 	want := append(make([]byte, 3*hole), "end"...)

@@ -24,7 +24,7 @@ import (
 // number of its files. gVisor hands it the size alone, so the number is added
 // in the kernel process itself, after it has read its arguments.
 
-// inodesKey is the annotation that tells the kernel process the number.
+// inodesKey is the annotation that passes the number to the kernel process.
 const inodesKey = "dev.crannog.inodes"
 
 // sharedInodes bounds the files of each file system in memory that a sandbox has
@@ -52,8 +52,8 @@ func inodesOption(n int64) string { return fmt.Sprintf("nr_inodes=%d", n) }
 //go:linkname memoryOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
 var memoryOptions []string
 
-// bootCommand starts gVisor's kernel with the limit in force, and what is the
-// user's known. If that cannot be, nothing starts.
+// bootCommand starts gVisor's kernel with the limit in force and the user's files known. If either
+// fails, nothing starts.
 type bootCommand struct{ *sentrycmd.Boot }
 
 // Execute implements subcommands.Command.

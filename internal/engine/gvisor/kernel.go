@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// kernel is a sandbox in which nothing runs yet: its processes, its root and its
-// limits are there, and it waits for a guest to start or to go on.
+// kernel is a sandbox in which nothing runs yet: its processes, its root and its limits exist, and
+// it waits for a guest to start or to continue.
 type kernel struct {
 	b *box
 	kernelKind
@@ -30,7 +30,7 @@ type kernel struct {
 	times  timeline
 }
 
-// discard frees all of a kernel that came to nothing.
+// discard frees all of a kernel that will not be used.
 func (k *kernel) discard() {
 	k.close()
 	// The caller's context may be what failed; the cleanup has its own deadline.
@@ -39,7 +39,7 @@ func (k *kernel) discard() {
 	}
 }
 
-// close lets go of our ends.
+// close closes our ends.
 func (k *kernel) close() {
 	k.config.close()
 	if k.output != nil {
@@ -110,7 +110,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	return k, nil
 }
 
-// yield reports whether other sandboxes go before this one, where groups can do that.
+// yield reports whether other sandboxes have priority over this one, where groups can arrange that.
 func (k *kernel) yield(yes bool) error {
 	if k.b.rec.Group == nil {
 		return nil
@@ -181,8 +181,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case decodeErr != nil:
-		// A kernel that it has started would hold the output open.
-		_ = k.b.killStrays() // the undo does it again, and tells
+		// A kernel that the child has started would hold the output open.
+		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
 	case result.Refused:
 		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
@@ -193,7 +193,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	if err != nil {
 		// A child that was cut short may have left processes that no record
 		// names; they are found by the kernel's name in their arguments.
-		_ = k.b.killStrays() // the undo does it again, and tells
+		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
 	}
 	return result, err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Of a child that died at its work one is told what it said, also if somebody
-// whom it had started lives on and holds its output.
+// The error of a child that died contains what the child printed, also if a process that it had
+// started lives on and holds its output.
 func TestChildThatLeftSomebody(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()

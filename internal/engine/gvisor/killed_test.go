@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// mender is a log that makes a file at the first warning of a guest that was killed,
-// and counts them.
+// mender is a log that makes a file at the first warning of a guest that was killed, and counts
+// such warnings.
 type mender struct {
 	slog.Handler
 	file  string
@@ -40,7 +40,7 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	for _, mended := range []bool{true, false} {
 		r := root(t)
-		// A guest that kills itself for as long as the file is not there.
+		// This guest kills itself for as long as the file does not exist.
 		signs := t.TempDir()
 		if err := os.Chmod(signs, 0o755); err != nil {
 			t.Fatal(err)

@@ -2,10 +2,9 @@
 
 package gvisor
 
-// A build with cgo, which is what a plain go build does beside a C compiler,
-// would link to the host's libraries, and gVisor starts the program again
-// where there are none. So every program that links the engine is linked
-// statically.
+// A build with cgo, which plain go build makes on a host with a C compiler, would link to the
+// host's libraries, and gVisor starts the program again where there are none. So every program that
+// links the engine is linked statically.
 
 // #cgo LDFLAGS: -static
 import "C"

@@ -14,10 +14,10 @@ import (
 	"gvisor.dev/gvisor/pkg/syserr"
 )
 
-// The loopback interface of a new network namespace has no address on Linux
-// until somebody gives it one, and has its addresses at once on gVisor. So
-// bubblewrap, which gives it 127.0.0.1 and takes an error for the end, did not
-// start with a network namespace, nor did the sandboxes of agents that use it.
+// The loopback interface of a new network namespace has no address on Linux until a program gives
+// it one, and has its addresses at once on gVisor. So bubblewrap, which gives it 127.0.0.1 and
+// exits on an error, did not start with a network namespace, nor did the sandboxes of agents that
+// use it.
 
 // netlinkProtocols are gVisor's makers of netlink sockets.
 //

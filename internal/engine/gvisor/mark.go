@@ -35,7 +35,7 @@ func addMarks() {
 	}
 }
 
-// takingMarks is gVisor's call for all but a mark.
+// takingMarks handles the limit that holds the mark, and passes all others to gVisor's call.
 func takingMarks(gvisors sentry.SyscallFn) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		if args[1].Int() != linux.RLIMIT_LOCKS {
@@ -49,7 +49,7 @@ func takingMarks(gvisors sentry.SyscallFn) sentry.SyscallFn {
 	}
 }
 
-// marking is held while a mark is set, lest two calls set one each.
+// marking is held while a mark is set, so that two calls cannot both set one.
 var marking sync.Mutex
 
 // mark reads the mark of a process, and sets it if it has none. A process may
@@ -77,8 +77,8 @@ func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
 	return err
 }
 
-// setMark sets what stands at an address, unless that is zero, and returns what
-// was there before.
+// setMark sets the mark that is stored at an address, unless the address is zero, and returns the
+// previous mark.
 func setMark(t *sentry.Task, of *limits.LimitSet, at hostarch.Addr) (limits.Limit, error) {
 	if at == 0 {
 		return of.Get(limits.Locks), nil

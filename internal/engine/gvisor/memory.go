@@ -6,17 +6,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// memoryLook is how often a sandbox without a group is looked at. A program can
-// pass the limit for this long.
+// memoryLook is how often the memory of a sandbox without a group is checked. A program can exceed
+// the limit for this long.
 const memoryLook = 250 * time.Millisecond
 
-// mostSilence is how long the kernel of such a sandbox may leave open how much it
-// holds: longer than a question about a large memory takes, or the moment in
-// which it takes over a saved state.
+// mostSilence is how long the kernel of such a sandbox may fail to report its memory. It is longer
+// than the report takes for a large memory, and longer than the kernel takes to load a saved state.
 const mostSilence = time.Minute
 
-// boundMemory begins to watch the memory of a sandbox without a group, once. It must
-// come before anything runs inside for long.
+// boundMemory begins to watch the memory of a sandbox without a group, once. It must be called
+// before anything runs inside for long.
 func (b *box) boundMemory() {
 	if b.rec.Group == nil {
 		b.bounding.Do(func() {
@@ -26,8 +25,8 @@ func (b *box) boundMemory() {
 	}
 }
 
-// watchMemory ends the sandbox when it holds more than its limit, or does not tell.
-// It stands in for the kernel where no group can be made.
+// watchMemory ends the sandbox when it holds more than its limit, or does not report how much it
+// holds. It does the work of the host's kernel where no group can be made.
 func (b *box) watchMemory(id string, silence time.Duration) {
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A sandbox without a group that does not tell how much memory it holds is ended as
-// one that holds too much. One that tells is not.
+// A sandbox without a group that does not report its memory is ended like one that holds too much.
+// A sandbox that reports is not.
 func TestMemoryThatIsNotTold(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "not told": false} {
 		t.Run(name, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 			}
 			b.rec.Limits = engine.DefaultLimits
 			b.rec.Sentry = processOf(cmd.Process.Pid)
-			// One that is told may be told late on a busy machine.
+			// On a busy machine the report may be late.
 			patience := hosttest.Patience(hosttest.Hang)
 			window, over := time.After(8*memoryLook), hosttest.Late()
 			if told {

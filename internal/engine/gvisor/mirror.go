@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is a place that a root is to have beside what the template has: a directory on
-// the way, or at its end a mount point or a link.
+// node is a path that a root has besides those of the template: a directory on the way, or at its
+// end a mount point or a link.
 type node struct {
 	below map[string]*node
 	leaf  bool
@@ -20,10 +20,10 @@ type node struct {
 	link  string // the target of a link
 }
 
-// showRoot shows the template's directory at root. The template is shared by all
-// sandboxes and is never written, so what has to be beside its files is made in a
-// small file system of this sandbox's own, in which they are shown one by one: only
-// the directories on the way to a place are made anew.
+// showRoot shows the template's directory at root. The template is shared by all sandboxes and is
+// never written. So additional paths are made in a small file system of this sandbox's own, in
+// which the template's files are shown one by one: only the directories on the way to an additional
+// path are made anew.
 func (r *bootRequest) showRoot(root string) error {
 	if len(r.Mounts)+len(r.Links) == 0 {
 		return bindReadOnly(r.Root.Dir, root)
@@ -162,7 +162,7 @@ func show(source, target string, e os.DirEntry) error {
 	return bindReadOnly(from, to)
 }
 
-// likeSource gives a directory the rights, the owner and the times of another.
+// likeSource gives a directory the permissions, the owner and the times of another.
 func likeSource(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {

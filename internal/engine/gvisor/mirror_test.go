@@ -2,7 +2,7 @@ package gvisor
 
 import "testing"
 
-// F3: no two mounts share a place, and none lies in another one, in whichever order they come.
+// F3: no two mounts share a place, and none lies in another one, whatever their order.
 func TestF3PlacesOfMountsAreApart(t *testing.T) {
 	for _, c := range []struct {
 		paths []string

@@ -24,9 +24,9 @@ const programNice = 10
 //go:linkname programPriority gvisor.dev/gvisor/pkg/sentry/platform/systrap.sysmsgThreadPriority
 var programPriority int
 
-// setProgramsBehind makes programs nicer than gVisor does. The platform has been
-// made, which sets the value to one more than the process's own.
-// For the platform of a state that the same process takes over it is done again.
+// setProgramsBehind makes programs nicer than gVisor does. It comes after the platform is made,
+// which sets the value to one more than the process's own. It is repeated for the platform of a
+// state that the same process takes over.
 func setProgramsBehind() {
 	behindOnce.Do(func() { programPriority = min(programPriority-1+programNice, mostNice) })
 }

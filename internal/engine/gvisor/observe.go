@@ -25,7 +25,7 @@ const (
 	leastEvents = 64 << 10
 )
 
-// checkEvents refuses a file that the kernel could do more with than add to.
+// checkEvents refuses a file with which the kernel could do more than append.
 func checkEvents(spec *engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -40,16 +40,15 @@ func checkEvents(spec *engine.Spec) error {
 	if err != nil {
 		return fmt.Errorf("events: %w", err)
 	}
-	// A kernel that was taken over must not be able to write over what it has
-	// written before.
+	// A kernel that was taken over must not be able to overwrite its earlier events.
 	if flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE == unix.O_RDONLY {
 		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened to append")
 	}
 	return nil
 }
 
-// observe makes a kernel in which nothing runs yet write what programs do. It
-// comes before the guest, so that nothing is done unseen.
+// observe makes a kernel in which nothing runs yet write what programs do. It is called before the
+// guest starts, so that no event is missed.
 func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	if spec.Events == nil {
 		return nil
@@ -64,8 +63,8 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	return nil
 }
 
-// observeAgain makes a sandbox that stands still go on behind the last event of a
-// file to which another has written.
+// observeAgain lets a sandbox that stands still continue behind the last event of a file to which
+// another has written.
 func (b *box) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -86,8 +85,8 @@ func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, 
 	}, err
 }
 
-// lastEvent is the number of the last event in a file that may be open to
-// append only, and whether a line follows that a killed kernel did not end.
+// lastEvent is the number of the last event in a file that may be open to append only, and whether
+// an incomplete line of a killed kernel follows.
 func lastEvent(file *os.File) (seq uint64, torn bool, err error) {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
@@ -145,7 +144,7 @@ func (b *box) survey(ctx context.Context) error {
 // notWatched is the code of a sandbox without a file of events.
 const notWatched = "not_watched"
 
-// lastLook bounds how long the end of a sandbox waits for what was changed last.
+// lastLook bounds how long the end of a sandbox waits for the events of its last changes.
 const lastLook = 10 * time.Second
 
 // surveyFirst is a survey before a sandbox's state is taken. A sandbox that is not observed
@@ -157,7 +156,7 @@ func (b *box) surveyFirst(ctx context.Context) error {
 	return nil
 }
 
-// surveyLast writes down what is left when the guest has ended.
+// surveyLast writes the remaining events when the guest has ended.
 func (b *box) surveyLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
 	defer cancel()
@@ -165,7 +164,7 @@ func (b *box) surveyLast() {
 	b.mu.Lock()
 	removed := b.removed
 	b.mu.Unlock()
-	// Who removes a sandbox asks before, and then ends the kernel that would answer.
+	// A removal surveys the sandbox before, and then ends the kernel that would answer.
 	if err != nil && !removed {
 		b.e.log.Warn("last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
 	}

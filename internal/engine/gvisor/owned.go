@@ -16,7 +16,7 @@ import (
 // workspaceDir is where a sandbox's workspace is inside.
 const workspaceDir = "/workspace"
 
-// ownersOf says whose the host's files are inside.
+// ownersOf returns the owners that the host's files have inside.
 func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
 	if spec.Workspace != "" {
@@ -27,7 +27,7 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 			plan.Places = append(plan.Places, b.Target)
 		}
 	}
-	// What is shown copy-on-write is the user's to change.
+	// The user may change what is shown copy-on-write.
 	for _, m := range spec.Mounts {
 		plan.Places = append(plan.Places, m.Target)
 	}
@@ -41,9 +41,8 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	return plan, nil
 }
 
-// planOwners puts the plan into a specification. Covers come in one order, so
-// that a saved state finds the plan that it was saved with, and directories
-// before what is in them.
+// planOwners puts the plan into a specification. The order of covers is fixed, so that a saved
+// state finds the plan that it was saved with, and directories come before what is in them.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
 		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))
@@ -59,9 +58,9 @@ func planOwners(spec *specs.Spec, plan owners.Plan) error {
 // owned is the plan of the sandbox that this process is the kernel of.
 var owned owners.Plan
 
-// installOwners puts the plan in force before the first process does anything
-// else. A sandbox without it would have its user locked out of the workspace, and
-// paths of it not covered that are to be.
+// installOwners puts the plan in force before the first process does anything else. Without it, the
+// sandbox's user would be locked out of the workspace, and paths of it that must be covered would
+// not be.
 func installOwners(t *sentry.Task) error {
 	if err := owners.Install(t, owned); err != nil {
 		return fmt.Errorf("owners of files: %w", err)

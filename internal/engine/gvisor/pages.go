@@ -11,12 +11,12 @@ import (
 // span is a range of this process's addresses.
 type span struct{ start, end uintptr }
 
-// programPages finds what of this program is mapped from its file for reading
-// only: code and constants.
+// programPages finds the parts of this program that are mapped read-only from its file: code and
+// constants.
 func programPages() []span {
 	if linkedWithC {
-		// Its loader writes to pages that it then makes read-only. They would
-		// come back as they are in the file.
+		// The program's loader writes to pages that it then makes read-only. If they were unmapped,
+		// they would come back as they are in the file.
 		return nil
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
@@ -53,10 +53,9 @@ func readOnlySpans(maps, path string) []span {
 	return spans
 }
 
-// letGo unmaps what the start has touched of the program. It stays in the
-// kernel's cache, and what a sandbox still needs of it comes back by itself; most
-// of it was for the start alone, and would count as this sandbox's for its whole
-// life.
+// letGo unmaps the pages of the program that the start has touched. They stay in the kernel's
+// cache, and those that the sandbox still needs come back by themselves. Most were needed for the
+// start alone, and would count as this sandbox's memory for its whole life.
 func letGo(spans []span) {
 	for _, s := range spans {
 		// An error leaves things as they are.

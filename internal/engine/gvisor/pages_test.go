@@ -14,8 +14,8 @@ const mapsOfABox = `00400000-02db3000 r-xp 00000000 08:01 131 /usr/bin/crannog
 7ffd5e5c3000-7ffd5e5c5000 r-xp 00000000 00:00 0                          [vdso]
 `
 
-// Only what the file gives back as it was may be let go: neither what the
-// process wrote nor what belongs to another file.
+// Only pages that come back from the file unchanged may be unmapped: neither what the process wrote
+// nor what belongs to another file.
 func TestOnlyThePagesOfTheProgramAreLetGo(t *testing.T) {
 	got := readOnlySpans(mapsOfABox, "/usr/bin/crannog")
 	want := []span{{0x400000, 0x2db3000}, {0x2db3000, 0x5398000}}

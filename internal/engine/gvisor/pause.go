@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// pausePatience bounds how long one may take to stand still.
+// pausePatience bounds how long a sandbox may take to stand still.
 const pausePatience = time.Minute
 
-// resumePatience bounds how long a call may take to a sandbox that was to be replaced,
-// before the sandbox continues.
+// resumePatience bounds how long a call to a sandbox that was to be replaced may take before the
+// sandbox continues.
 const resumePatience = 5 * time.Second
 
 // standStill makes a sandbox stand still. The caller's context does not end it, because
@@ -42,9 +42,9 @@ func (b *box) standStill(within time.Duration) error {
 	return fmt.Errorf("the sandbox does not stand still within %v", within)
 }
 
-// goOnAgain lets a sandbox go on that was to be replaced. The one in its place may
-// have written events, and has taken numbers. Whatever becomes of that, the sandbox
-// is told to go on, and has its own time for it.
+// goOnAgain lets a sandbox continue that was to be replaced. The sandbox in its place may have
+// written events, and has used their numbers. Even if those cannot be continued, the sandbox is
+// resumed, with a time limit of its own.
 func (b *box) goOnAgain(ctx context.Context, spec engine.Spec, within time.Duration) error {
 	observing, cancel := context.WithTimeout(ctx, within)
 	err := b.observeAgain(observing, spec)

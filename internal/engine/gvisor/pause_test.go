@@ -59,8 +59,7 @@ func arrives(t *testing.T, what string, signal <-chan struct{}) {
 	}
 }
 
-// That its events cannot be gone on with takes a sandbox none of the time in which
-// it is told to go on.
+// If its events cannot be continued, that takes none of the time in which a sandbox is resumed.
 func TestGoesOnWithoutItsEvents(t *testing.T) {
 	resumed := make(chan struct{})
 	b := actedKernel(t, func(method string) bool {
@@ -110,7 +109,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	}
 	close(late)
 	arrives(t, "the box continues", resumed)
-	// Control: one that does so in time is left alone.
+	// Control: a sandbox that stands still in time is left alone.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })
 	if err := errors.Join(b.standStill(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {

@@ -24,9 +24,8 @@ func (p *pipe) close() {
 	}
 }
 
-// pipes are the streams of a new kernel. Descriptors that a sandbox's kernel holds
-// are pipes and nothing else: a socket would not be one any more after the sandbox
-// went on from a saved state.
+// pipes are the streams of a new kernel. Descriptors that a sandbox's kernel holds are pipes and
+// nothing else: a socket would no longer be one after the sandbox has continued from a saved state.
 type pipes struct {
 	config  pipe // to the guest's standard input
 	output  pipe // from the guest's standard output and error

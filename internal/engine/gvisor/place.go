@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errReplaced is what a sandbox is told whose directory is another's by now.
+// errReplaced is the error for a sandbox whose directory belongs to another by now.
 var errReplaced = errors.New("another process has put another box in its place")
 
 // kept opens the directory of a sandbox and reads its record. Another process may
@@ -47,9 +47,9 @@ func (b *box) move(id string, flags uint) error {
 	return nil
 }
 
-// adopt records that this process has to remove what is left of a replaced sandbox. The
-// process that made the sandbox may live on for long, and after a crash of this one no
-// process would remove it.
+// adopt records that this process has to remove what is left of a replaced sandbox. The process
+// that made the sandbox may live for long, and after a crash of this one no process would remove
+// it.
 func (b *box) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

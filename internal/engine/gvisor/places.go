@@ -14,24 +14,23 @@ import "time"
 // programs of the sandbox waited for the monitor.
 const places = 6
 
-// alone is how long a kernel does without them from when it makes its platform.
-// Until then it drops capabilities on each of its threads, one after the other;
-// soon after, its guest starts.
+// alone is how long after it makes its platform a kernel does without them. Until then it drops
+// capabilities on each of its threads, one after the other; soon after, its guest starts.
 const alone = 20 * time.Millisecond
 
 // serving is when a file server may use all processors: once it has started.
 const serving = 300 * time.Millisecond
 
-// Where others wait for the processors too, there are no gaps to spare, and more
-// places are only more threads that take turns: a hundred sandboxes at once took a
-// tenth longer with them. It shows in how late a timer is. By more than crowded,
-// it is tried again after recheck.
+// Where others wait for the processors too, no processor time is left over, and more places only
+// mean more threads that take turns: a hundred sandboxes at once took a tenth longer with them.
+// Crowding shows in how late a timer fires. If it is later than crowded, the host is checked again
+// after recheck.
 const (
 	crowded = 3 * time.Millisecond
 	recheck = 250 * time.Millisecond
 )
 
-// whenCalm does something after a while, or later if the host is crowded then.
+// whenCalm calls a function after a while, or later if the host is crowded then.
 func whenCalm(now func() time.Time, after time.Duration, do func()) {
 	due := now().Add(after)
 	time.AfterFunc(after, func() {

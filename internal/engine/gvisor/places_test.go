@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// While timers are late nothing is done, and then it is, once.
+// While timers are late the function is not called, and afterwards it is called once.
 func TestWhenCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

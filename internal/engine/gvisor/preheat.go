@@ -12,8 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// waits tells from its arguments whether a kernel process was made to wait for
-// a sandbox that will go on in it.
+// waits reports from its arguments whether a kernel process was made to wait for a sandbox that
+// will continue in it.
 func waits(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		dir, ok := strings.CutPrefix(arg, "--bundle=")
@@ -24,8 +24,7 @@ func waits(args []string) bool {
 // unclaimed is how long a spare kernel has to finish its own start.
 const unclaimed = 25 * time.Millisecond
 
-// heated is how much memory a state takes of a kernel that reads it, and a
-// little more.
+// heated is how much memory a kernel needs to read a state, and a little more.
 const heated = 8 << 20
 
 // occupied is set once a guest runs in this kernel.
@@ -47,8 +46,8 @@ func preheat(pages []span) {
 	}
 }
 
-// touch takes that much memory and gives it to Go's own allocator, which keeps
-// it as long as no collection is due.
+// touch takes the given amount of memory and gives it to Go's own allocator, which keeps it as long
+// as no collection is due.
 func touch(bytes int) {
 	const piece = 64 << 10
 	pieces := make([][]byte, bytes/piece)

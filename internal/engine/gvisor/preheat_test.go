@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// free is what Go has of the host's memory and nothing lies in.
+// free is how much of the host's memory Go holds without using it.
 func free() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapIdle - m.HeapReleased
 }
 
-// inItsOwn runs a test in a process of its own, and reports whether this is the one: what
-// other tests have left in the heap is not all given back to the host.
+// inItsOwn runs a test in a process of its own, and reports whether this is that process: memory
+// that other tests have left in the heap is not all given back to the host.
 func inItsOwn(t *testing.T) bool {
 	t.Helper()
 	const mark = "CRANNOG_TEST_IN_ITS_OWN"
@@ -45,7 +45,7 @@ func TestTouchedMemoryIsReady(t *testing.T) {
 		t.Fatalf("control: %d bytes are ready already", before)
 	}
 	touch(heated)
-	// What was ready before is used first, and is a part of it.
+	// Memory that was ready before is used first, and counts.
 	if got := free(); got < heated*9/10 {
 		t.Errorf("%d bytes are ready, %d were before", got, before)
 	}
@@ -71,7 +71,7 @@ func TestOnlyASpareKernelIsPreheated(t *testing.T) {
 	}
 }
 
-// Only who waits has the time.
+// Only a kernel that waits has the time.
 func TestWaitingKernelsAreTold(t *testing.T) {
 	for bundle, want := range map[string]bool{
 		"/state/run/spare-w0123.1-2": true, "/state/run/spare-k0123.1-2": false, "/state/run/w0123": false, "/spare-w/run/k0123": false,

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process names a process for good: a PID alone may be another's tomorrow.
+// process identifies a process permanently: its PID alone may belong to another one later.
 type process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks since boot, from /proc/PID/stat
@@ -30,8 +30,8 @@ func identify(pid int) (process, error) {
 // suffix names the process at the end of a file's name.
 func (p process) suffix() string { return fmt.Sprintf(".%d-%d", p.PID, p.Start) }
 
-// cutSuffix parts a file's name from the process at its end. One that names
-// none is of one that does not live.
+// cutSuffix parts a file's name from the process at its end. A name without one counts as that of a
+// process that does not live.
 func cutSuffix(name string) (string, process) {
 	name, text, _ := strings.Cut(name, ".")
 	pid, start, _ := strings.Cut(text, "-")
@@ -41,12 +41,12 @@ func cutSuffix(name string) (string, process) {
 	return name, p
 }
 
-// errGone is what is told of a process that has ended.
+// errGone is returned for a process that has ended.
 var errGone = errors.New("the process has ended")
 
-// look returns nil if exactly this process still runs, and errGone if it does not.
-// Any other error means that it cannot be known, for example because this program has
-// no descriptor left. A zombie does not run.
+// look returns nil if exactly this process still runs, and errGone if it does not. Any other error
+// means that this cannot be determined, for example because this program has no descriptor left. A
+// zombie does not run.
 func (p process) look() error {
 	if p.PID <= 0 || p.Start == 0 {
 		return errGone
@@ -93,7 +93,7 @@ func (p process) open() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("pidfd: %w", err)
 	}
-	// The number may have changed hands between the look and the open.
+	// The PID may have been reused between the check and the open.
 	if err := p.look(); err != nil {
 		unix.Close(fd)
 		return -1, err

@@ -22,7 +22,7 @@ func processOf(pid int) process {
 	return p
 }
 
-// withoutDescriptors does something while this process can open nothing.
+// withoutDescriptors calls a function while this process can open nothing.
 func withoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -43,7 +43,7 @@ func withoutDescriptors(t *testing.T, do func()) {
 	do()
 }
 
-// A process of which nothing can be told is not taken for one that has ended.
+// A process whose state cannot be determined is not treated as ended.
 func TestUnknownIsNotDead(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/cat")
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -91,8 +91,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 	}
 }
 
-// A record that cannot be read costs no sandbox its life: only one that is not there
-// lets a sandbox be removed.
+// A record that cannot be read ends no sandbox: only a missing record lets a sandbox be removed.
 func TestUnreadableRecord(t *testing.T) {
 	e := emptyEngine(t)
 	if err := os.MkdirAll(e.boxDir("iaaaaaaaaaaaaaaaaaaa")+"/"+recordName, 0o700); err != nil {

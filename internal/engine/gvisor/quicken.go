@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/host/prefault"
 )
 
-// settled is when a gVisor process has started for sure: what only its start
-// does without comes back.
+// settled is when a gVisor process has certainly started. What was switched off for its start is
+// then switched on again.
 const settled = 2 * time.Second
 
 // startMemory is how much memory a gVisor process may take for itself before it
@@ -28,8 +28,7 @@ const settled = 2 * time.Second
 // which package first has made the heap grow count too.
 const startMemory = 64 << 20
 
-// quicken takes from the start of a gVisor process what costs time and gives
-// a sandbox nothing.
+// quicken removes from the start of a gVisor process what costs time and gives a sandbox nothing.
 func quicken(name string) {
 	// gVisor drops some 35 capabilities on all threads, one after the other,
 	// and each drop wakes each thread: 20 ms of a boot with a thread for each
@@ -52,10 +51,10 @@ func quicken(name string) {
 	}
 }
 
-// collectLater leaves garbage until the process has started. One that has just
-// started has next to none, and collecting it costs the kernel's start 5 ms. A
-// sandbox that is busy from its first moment has some. A kernel in which nothing
-// runs yet has not started. What it returns does the same once more.
+// collectLater postpones garbage collection until the process has started. A process that has just
+// started has next to no garbage, and collecting it costs the kernel's start 5 ms. A sandbox that
+// is busy from its first moment has some. A kernel in which nothing runs yet has not started. The
+// returned function postpones collection once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
 	debug.SetGCPercent(-1) // early has done so
 	percent, most := early.Percent, debug.SetMemoryLimit(startMemory)
@@ -125,10 +124,10 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	return made, err
 }
 
-// takeSignalsEarly begins to take signals while the kernel waits for its first
-// stub. It would take them one by one just before the guest starts, each by
-// way of another thread, for 8 ms; a signal that is taken already costs
-// nothing. By then capabilities are dropped, so another thread costs little.
+// takeSignalsEarly begins to take signals while the kernel waits for its first stub. It would take
+// them one by one just before the guest starts, each through another thread, for 8 ms; a signal
+// that is taken already costs nothing. By then capabilities are dropped, so another thread costs
+// little.
 func takeSignalsEarly() {
 	go func() {
 		// A signal that arrives before gVisor listens is lost instead of ending the

@@ -14,16 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// record is what a sandbox's directory says about it. The first version is
-// written before anything is made, so that a crash at any step leaves enough
-// to find and free the rest.
+// record describes a sandbox, and is stored in its directory. The first version is written before
+// anything is made, so that a crash at any step leaves enough to find and free the rest.
 type record struct {
 	ID      string        `json:"id"`
 	Kernel  string        `json:"kernel"` // what gVisor calls it
 	Created time.Time     `json:"created"`
 	Creator process       `json:"creator"`
 	Limits  engine.Limits `json:"limits"`
-	// Spec is what the sandbox was made of, but for its guest's configuration.
+	// Spec is what the sandbox was made from, except its guest's configuration.
 	Spec   *engine.Spec  `json:"spec,omitempty"`
 	Group  *cgroup.Group `json:"group,omitempty"`
 	Sentry process       `json:"sentry"`
@@ -34,9 +33,8 @@ type record struct {
 
 const recordName = "box.json"
 
-// unreadable reports whether a record could not be read, as opposed to being absent
-// or incomplete. Nothing follows from that error, and least of all that the files are
-// no longer needed.
+// unreadable reports whether a record could not be read, as opposed to being absent or incomplete.
+// Nothing follows from that error, in particular not that the files are no longer needed.
 func unreadable(err error) bool {
 	_, failed := errors.AsType[*fs.PathError](err)
 	return failed && !errors.Is(err, fs.ErrNotExist)

@@ -101,7 +101,7 @@ func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel,
 func (e *Engine) sweepSpares() {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
-		return // List tells
+		return // List reports the error
 	}
 	for _, entry := range entries {
 		name, ok := strings.CutPrefix(entry.Name(), spareDir)
@@ -116,7 +116,7 @@ func (e *Engine) sweepSpares() {
 		}
 		named := false
 		if err != nil {
-			// One that is being made has no record for a moment.
+			// A kernel that is being made has no record for a moment.
 			kernel, maker := cutSuffix(name)
 			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
 			if named, err = e.names(entries, kernel); err != nil {
@@ -128,8 +128,9 @@ func (e *Engine) sweepSpares() {
 			continue
 		}
 		if named {
-			// It held what a sandbox was before it was put back, whose kernel of
-			// now came from here and has the name. It must not be ended.
+			// This directory held an earlier instance of a sandbox that was put back. The kernel
+			// that the sandbox has now came from here and has the directory's name, so it must not
+			// be ended.
 			err = removeDir(dir)
 		} else {
 			err = newBox(e, rec, dir).destroy()

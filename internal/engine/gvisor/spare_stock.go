@@ -15,7 +15,7 @@ const refillAfter = 250 * time.Millisecond
 // spareTime bounds the making of a spare kernel.
 const spareTime = time.Minute
 
-// spares are kernels that wait for a sandbox to go on in them.
+// spares are kernels that wait for a sandbox to continue in them.
 type spares struct {
 	mu     sync.Mutex
 	stocks []*stock // of the kinds that are wanted
@@ -86,7 +86,7 @@ func give(stocks []*stock, kind string, k *kernel) bool {
 	return false
 }
 
-// Spares is how many spare kernels wait.
+// Spares returns how many spare kernels wait.
 func (e *Engine) Spares() int {
 	e.spares.mu.Lock()
 	defer e.spares.mu.Unlock()
@@ -127,7 +127,7 @@ func (e *Engine) refill() {
 		switch {
 		case err != nil:
 			e.log.Warn("no spare kernel", "err", err)
-			short.want = 0 // until somebody asks again
+			short.want = 0 // until the next request
 		case s.closed || !give(s.stocks, short.kind, k):
 			s.done.Go(k.discard)
 		default:
@@ -153,7 +153,7 @@ func (e *Engine) refillLater() {
 	})
 }
 
-// takeSpare returns a spare kernel that fits and lives, or nil.
+// takeSpare returns a spare kernel that fits and is alive, or nil.
 func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 	kind := kindOf(spec)
 	s := &e.spares
@@ -176,7 +176,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 	return nil
 }
 
-// Close drops the spare kernels. Sandboxes go on.
+// Close drops the spare kernels. Sandboxes continue to run.
 func (e *Engine) Close() error {
 	e.balance.Stop()
 	s := &e.spares

@@ -20,8 +20,8 @@ func emptyEngine(t *testing.T) *Engine {
 	return e
 }
 
-// A server that was killed before a spare kernel had its record leaves nothing
-// to the next one, and takes nothing from one that lives.
+// If a server is killed before a spare kernel has its record, the next one removes what is left,
+// and takes nothing from a server that lives.
 func TestSparesWithoutARecord(t *testing.T) {
 	dir := t.TempDir()
 	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -40,7 +40,7 @@ func TestSparesWithoutARecord(t *testing.T) {
 	earlier.Start--
 	lives := made("klives" + self.suffix())
 	over := []string{made("kover" + earlier.suffix()), made("kold"), made("kodd.x-y")}
-	// A copy that was being made of files has a state in it.
+	// A copy that was being made to read files from has a state in it.
 	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +57,9 @@ func TestSparesWithoutARecord(t *testing.T) {
 	}
 }
 
-// What a sandbox was before it was put back lies in a directory that has the name
-// of the sandbox's kernel of now. A server that is killed after it removed the
-// record there, and before the directory, must not cost the sandbox its kernel.
+// An earlier instance of a sandbox that was put back lies in a directory with the name of the
+// kernel that the sandbox has now. If a server is killed after it removed the record there, and
+// before the directory, the sandbox must keep its kernel.
 func TestDirectoryOfAReplacedBox(t *testing.T) {
 	e := emptyEngine(t)
 	earlier := processOf(os.Getpid())
@@ -103,8 +103,8 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	_ = held.Wait() // it was killed
 }
 
-// What is left of a replaced sandbox is its replacer's to remove: the process that
-// made the sandbox may live for long after a crash of the other.
+// The process that replaced a sandbox removes what is left of it: the process that made the sandbox
+// may live for long after a crash of the other.
 func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	e := emptyEngine(t)
 	made := func(rec record, dir string) *box {
@@ -126,7 +126,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Kernel != "knext" {
 		t.Errorf("the new one: %+v, %v", rec, err)
 	}
-	// Who still takes the old one for the sandbox changes nothing of the new one.
+	// A process that still takes the old instance for the sandbox changes nothing of the new one.
 	stale := newBox(e, old.rec, e.boxDir(id))
 	if err := stale.adopt(); !errors.Is(err, errReplaced) {
 		t.Errorf("a replaced box was adopted: %v", err)
@@ -137,8 +137,8 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	}
 }
 
-// A sandbox that was put back and is made again has no kernel of the name of one
-// that is still being removed.
+// A sandbox that was put back and is made again has a kernel with another name than one that is
+// still being removed.
 func TestNoNameTwice(t *testing.T) {
 	e := emptyEngine(t)
 	spec := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"}

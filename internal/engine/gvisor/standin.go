@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// stands reports whether something stands in at a path inside.
+// stands reports whether there is a stand-in at a path inside.
 func stands(spec *engine.Spec, inside string) bool {
 	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
 }
 
-// showStandIns shows each stand-in in its place. A file is mounted on the one that
-// is there; where none is, the directory above is laid over with one that has it.
+// showStandIns shows each stand-in in its place. It is mounted over a file that exists. Where none
+// does, the directory above is overlaid with one that has it.
 func (r *bootRequest) showStandIns(root string) error {
 	if len(r.StandIns) == 0 {
 		return nil
@@ -36,7 +36,7 @@ func (r *bootRequest) showStandIns(root string) error {
 	}
 	defer top.Close()
 	var there []engine.Bind
-	missing := map[string][]engine.Bind{} // by the directory above that is there
+	missing := map[string][]engine.Bind{} // by the nearest existing directory above
 	for _, b := range r.StandIns {
 		if _, err := cleanTarget(root, b.Target); err != nil || b.Target == "/" {
 			return errors.Join(fmt.Errorf("no place for a file of a saved memory: %q", b.Target), err)
@@ -51,8 +51,8 @@ func (r *bootRequest) showStandIns(root string) error {
 			missing[above] = append(missing[above], b)
 		}
 	}
-	// What is deeper is laid over what is above it, and a file is mounted last: a
-	// directory that is laid over hides what was mounted in it before.
+	// Deeper directories are overlaid after those above them, and files are mounted last: an
+	// overlaid directory hides what was mounted in it before.
 	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for i, dir := range dirs {
 		if err := r.layOver(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
@@ -85,13 +85,13 @@ func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// absent reports that nothing of use is at a place: nothing at all, or a link.
+// absent reports that there is nothing of use at a place: nothing at all, or a link.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// placeFor finds the directory that is to be laid over for a stand-in, or "" if it
-// can be mounted on what is there.
+// placeFor finds the directory that must be overlaid for a stand-in, or "" if the stand-in can be
+// mounted over what exists.
 func placeFor(top *os.File, b engine.Bind) (above string, err error) {
 	f, info, err := beneath(top, b.Target)
 	if err == nil {
@@ -106,7 +106,8 @@ func placeFor(top *os.File, b engine.Bind) (above string, err error) {
 	return directoryAbove(top, b.Target)
 }
 
-// showOver mounts a file on the one that is in its place. A directory is there.
+// showOver mounts a file over the one in its place. If the stand-in is a directory, one already
+// exists there.
 func showOver(top *os.File, b engine.Bind) error {
 	if b.Source == "" {
 		return nil
@@ -119,7 +120,7 @@ func showOver(top *os.File, b engine.Bind) error {
 	return showAt(b.Source, f)
 }
 
-// directoryAbove finds the nearest directory above a place that is there.
+// directoryAbove finds the nearest existing directory above a place.
 func directoryAbove(top *os.File, inside string) (string, error) {
 	for dir := path.Dir(inside); dir != "/"; dir = path.Dir(dir) {
 		f, info, err := beneath(top, dir)
@@ -137,7 +138,7 @@ func directoryAbove(top *os.File, inside string) (string, error) {
 	return "", errors.New("no directory above it is left")
 }
 
-// layOver lays a directory that has the stand-ins over one of the root's.
+// layOver overlays a directory of the root with one that has the stand-ins.
 func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error {
 	if err := os.Mkdir(layer, 0o755); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error
 
 var escapes = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
 
-// escaped is a path as the options of an overlay have it.
+// escaped is a path in the form that the options of an overlay need.
 func escaped(path string) string { return escapes.Replace(path) }
 
 // linkOrCopy gives a file another name, or copies it to another file system.

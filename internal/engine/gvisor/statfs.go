@@ -10,14 +10,14 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// statfs of a directory of the host that is mounted as it is, such as what the
-// policy makes read-only, would pass on the host's live counts of blocks and
-// files. They tell a program inside how large the host's disk is, how full, and,
-// read again and again, what others on the machine are doing: two sandboxes could
-// talk by them. So such a mount has the counts of the sandbox's own disk.
+// statfs of a directory of the host that is mounted as it is, such as what the policy makes
+// read-only, would pass on the host's live counts of blocks and files. They tell a program inside
+// how large the host's disk is, how full, and, read again and again, what others on the machine are
+// doing: two sandboxes could communicate through them. So such a mount has the counts of the
+// sandbox's own disk.
 
-// concealDisks replaces the calls that tell about file systems. callTables'
-// tables are initialised by addBecome.
+// concealDisks replaces the calls that report about file systems. callTables' tables are
+// initialised by addBecome.
 func concealDisks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
@@ -74,7 +74,7 @@ func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *s
 	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
 }
 
-// tellDisk writes what is told of the file system at a path.
+// tellDisk writes what the call reports about the file system at a path.
 func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
 	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
 	if err != nil {
@@ -87,8 +87,8 @@ func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation)
 	return 0, nil, err
 }
 
-// ownDisk is what the first process sees at its root: the sandbox's disk. It is
-// empty if that cannot be told.
+// ownDisk is what the first process sees at its root: the sandbox's disk. It is empty if that
+// cannot be determined.
 func ownDisk(t *sentry.Task) linux.Statfs {
 	init := t.Kernel().GlobalInit()
 	if init == nil || init.Leader() == nil {

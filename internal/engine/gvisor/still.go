@@ -8,9 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 )
 
-// Platforms of kernels: gVisor's own, and the same without running any program.
-// gVisor lets all programs of a restored state run before it can be told to pause
-// them. A caller that wants only files wants them as they were saved.
+// Platforms of kernels: gVisor's own, and the same without running any program. gVisor lets all
+// programs of a restored state run before it can be told to pause them. A caller that reads only
+// files needs them as they were saved.
 const (
 	running = "systrap"
 	still   = "crannog-still"
@@ -42,8 +42,7 @@ func (s stillPlatform) NewContext(ctx context.Context) platform.Context {
 	return &stillContext{Context: s.Platform.NewContext(ctx), interrupted: make(chan struct{}, 1)}
 }
 
-// stillContext is a thread of a program, which does not come to its next
-// instruction.
+// stillContext is a thread of a program that never gets to its next instruction.
 type stillContext struct {
 	platform.Context
 	interrupted chan struct{}

@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killStrays ends processes of this sandbox that no record names, because the
-// server or the child that made them was killed before it could write them
-// down. They are known by their program name and their last argument, the
-// sandbox's kernel; only processes of our own user can be signalled at all. A child
-// that still boots may start more while we look, so it goes first and we look
-// until nothing is found.
+// killStrays ends processes of this sandbox that no record names, because the server or the child
+// that made them was killed before it could write them down. They are recognized by their program
+// name and their last argument, the sandbox's kernel; only processes of our own user can be
+// signalled at all. A child that still boots may start more while we look, so it goes first and we
+// repeat this until nothing is found.
 func (b *box) killStrays() error {
 	for {
 		strays, err := b.strays()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timeline says where the time of one boot went. The child's marks are taken
-// in another process of the same machine, so all of them are wall clock.
+// timeline records where the time of one boot went. The child's marks are taken in another process
+// of the same machine, so all of them are wall clock.
 type timeline struct {
 	asked   time.Time // a kernel was asked for
 	forked  time.Time // the child was asked for: record and group exist
@@ -18,8 +18,8 @@ type timeline struct {
 	started time.Time // the network is up and the guest was asked to start
 }
 
-// log tells the shares at level debug: they explain a slow boot, and the
-// benchmark takes its figures from them.
+// log logs how long each part took, at level debug: this explains a slow boot, and the benchmark
+// takes its figures from it.
 func (t timeline) log(log *slog.Logger, id string) {
 	ready := time.Now()
 	log.Debug("box booted", "sandbox", id,

@@ -10,14 +10,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// timeWait is how long a connection that was closed is remembered, lest late
-// packets of it are taken for those of another. Outside that is a minute. A
-// sandbox's packets cross memory, or the datagrams between it and the causeway, and
-// are never late; but each connection that is remembered takes memory of the sandbox, and
-// a program that tries out its server makes thousands.
+// timeWait is how long a connection that was closed is remembered, so that its late packets are not
+// taken for those of another. Outside that is a minute. A sandbox's packets cross memory, or the
+// datagrams between it and the causeway, and are never late; but each connection that is remembered
+// takes memory of the sandbox, and a program that tries out its server makes thousands.
 const timeWait = 2 * time.Second
 
-// forgetSoon has a kernel remember closed connections for that long.
+// forgetSoon makes a kernel remember closed connections for timeWait.
 func forgetSoon(k *sentry.Kernel) error {
 	s, ok := k.RootNetworkNamespace().Stack().(*netstack.Stack)
 	if !ok {

@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 )
 
-// notGoingOn is what gVisor answers who waits for the end of a restore that
-// there is not.
+// notGoingOn is gVisor's error for a caller that waits for the end of a restore when there is none.
 const notGoingOn = "sandbox is not being restored"
 
 // settle waits, once, until a restored sandbox has read all of its state. gVisor reads

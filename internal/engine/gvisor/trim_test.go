@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestUntouchedMemoryIsGivenBack reads from a state what gVisor had to look
-// through when it saved: what programs had reserved, and held nothing.
+// TestUntouchedMemoryIsGivenBack reads from a state what gVisor had to look through when it saved:
+// memory that programs had reserved and that held nothing.
 func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	c := enginetest.Config{Open: open(false), Image: root(t)}

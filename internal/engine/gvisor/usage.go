@@ -24,7 +24,7 @@ func (b *box) usage() engine.Usage {
 	for _, p := range b.processes() {
 		u.CPUTime += cpuTime(p)
 	}
-	u.MemoryBytes, _ = b.memory() // what is known of it
+	u.MemoryBytes, _ = b.memory() // what is known so far
 	return u
 }
 
@@ -42,12 +42,11 @@ func (b *box) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory is what a sandbox without a group holds. With an error it is what its
-// processes hold, and not what the programs inside do.
+// memory is what a sandbox without a group holds. With an error it is only what its processes hold,
+// without the programs inside.
 func (b *box) memory() (int64, error) {
-	// The memory of the programs inside is gVisor's to tell: its pages are in
-	// a file that is mapped here and there as they are used, and no process's
-	// own figures hold all of it.
+	// Only gVisor can report the memory of the programs inside: its pages are in a file that is
+	// mapped here and there as they are used, and no process's own figures hold all of it.
 	total, err := b.programMemory()
 	for _, p := range []process{b.rec.Sentry, b.rec.Gofer} {
 		total += ownMemory(p.PID)
@@ -55,7 +54,7 @@ func (b *box) memory() (int64, error) {
 	return total, err
 }
 
-// usageTime bounds a question to a sandbox that may be too busy to answer.
+// usageTime bounds a request to a sandbox that may be too busy to answer.
 const usageTime = 5 * time.Second
 
 // programMemory is what the programs and files in memory inside use.
@@ -89,8 +88,7 @@ func (b *box) processes() []int {
 	return out
 }
 
-// ownMemory is a process's share of memory, but for what it maps of the file that
-// gVisor tells of.
+// ownMemory is a process's share of memory, without what it maps of the file that gVisor reports.
 func ownMemory(pid int) (bytes int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

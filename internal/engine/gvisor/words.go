@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// wordsName is the file in a sandbox's directory to which its kernel's own
-// standard error leads: what Go's runtime says of a crash.
+// wordsName is the file in a sandbox's directory to which its kernel's own standard error leads:
+// what Go's runtime prints about a crash.
 const wordsName = "panic"
 
 // mostWords is how much of it is read. A sandbox that has broken into its kernel
@@ -27,12 +27,12 @@ const mostWords = 512
 // patience bounds the wait for the end of a sandbox that does not answer.
 const patience = 5 * time.Second
 
-// errKilled is the end of a guest that a signal ended before it was ready. Nothing
-// but gVisor or the host can have sent it: no program of the sandbox runs by then.
+// errKilled is the error of a guest that a signal ended before it was ready. Only gVisor or the
+// host can have sent it: no program of the sandbox runs by then.
 var errKilled = fmt.Errorf("%w: ended by signal", engine.ErrSilent)
 
-// errKernelEnded is the end of a kernel that said nothing. One whose guest was killed
-// can be gone before it is asked how the guest ended.
+// errKernelEnded is the error of a kernel that ended without a message. A kernel whose guest was
+// killed can be gone before it is asked how the guest ended.
 var errKernelEnded = errors.New("its kernel ended: it may have been killed, or the host may lack memory")
 
 // endedEarly reports whether a start failed although the sandbox did nothing wrong.
@@ -40,7 +40,7 @@ func endedEarly(err error) bool {
 	return errors.Is(err, errKilled) || errors.Is(err, errKernelEnded)
 }
 
-// silence explains the end of a guest that said nothing.
+// silence explains the end of a guest that printed nothing.
 func (b *box) silence(ctx context.Context) error {
 	ended := make(chan *unix.WaitStatus, 1)
 	// The call ends with the kernel, which the caller is about to end.
@@ -76,8 +76,8 @@ type unanswered struct{ error }
 
 func (u *unanswered) Unwrap() error { return u.error }
 
-// endedMeanwhile explains an error of a call to the sandbox's kernel if it is that
-// the sandbox has ended, as one does that uses up its memory.
+// endedMeanwhile explains an error of a call to the sandbox's kernel if its cause is the end of the
+// sandbox, for example because it used up its memory.
 func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
 		return err
@@ -103,8 +103,8 @@ func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 	return ended
 }
 
-// lastWords is the first line of what the sandbox's kernel said of its crash, or
-// "". It may be of the sandbox's making: show it quoted.
+// lastWords is the first line that the sandbox's kernel printed about its crash, or "". The sandbox
+// may have written it: show it quoted.
 func (b *box) lastWords() string {
 	f, err := os.OpenFile(filepath.Join(b.dir, wordsName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestCrashIsTold(t *testing.T) {
 	}
 }
 
-// config is what the guest of a sandbox is handed.
+// config is the configuration that the guest of a sandbox gets.
 func config(t *testing.T, id string) []byte {
 	t.Helper()
 	config, err := json.Marshal(guest.Config{

@@ -54,7 +54,7 @@ func TestUnhurriedYields(t *testing.T) {
 	}
 }
 
-// weight is what the host's kernel has for a kernel's group.
+// weight is the weight that the host's kernel has for the group of a sandbox's kernel.
 func weight(t *testing.T, k *kernel) int {
 	t.Helper()
 	name, dir := "cpu.weight", k.b.rec.Group.Dirs["unified"]

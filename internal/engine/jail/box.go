@@ -19,8 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// box is the handle of one sandbox. It holds nothing that could not be found again from
-// its record.
+// box is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
 type box struct {
 	e   *Engine
 	rec record
@@ -28,7 +27,7 @@ type box struct {
 
 	watching sync.Once
 	done     chan struct{} // closed when exit is set
-	reaped   chan struct{} // closed when the first process is no zombie of ours; nil if it is no child
+	reaped   chan struct{} // closed when this process has reaped the first; nil if that is no child of it
 
 	mu      sync.Mutex
 	exit    engine.Exit
@@ -108,7 +107,7 @@ func (b *box) ended() {
 	close(b.done)
 }
 
-// removedName is a file that is there while any process removes the sandbox.
+// removedName is a file that exists while any process removes the sandbox.
 const removedName = "removed"
 
 func (b *box) beingRemoved() bool {
@@ -185,9 +184,9 @@ func (e *Engine) forget(id string, b *box) {
 // patience bounds how long the kernel may take to end a process.
 const patience = 10 * time.Second
 
-// destroy ends the sandbox's processes and frees everything it held. It may be called at
-// any stage of creation and any number of times. With the first process the kernel ends
-// all others of its namespace, and the last of them takes the mounts along.
+// destroy ends the sandbox's processes and frees everything it held. It may be called at any stage
+// of creation and any number of times. With the first process the kernel ends all others of its
+// namespace, and the mounts end with the last of them.
 func (b *box) destroy() error {
 	b.mu.Lock()
 	b.removed = true
@@ -195,7 +194,7 @@ func (b *box) destroy() error {
 	if err := os.WriteFile(filepath.Join(b.dir, removedName), nil, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// A frozen process of version 1 does not even die.
+	// In version 1, not even SIGKILL ends a frozen process.
 	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(patience)}
 	if b.reaped != nil {
 		<-b.reaped

@@ -115,8 +115,8 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 	return engine.AwaitReady(ctx, output)
 }
 
-// guestThreads is how many tasks of the control group are not the programs': the guest
-// could not start a command otherwise where programs have used up their number.
+// guestThreads is how many tasks of the control group are reserved for the guest. Without them, the
+// guest could not start a command once programs have used up their number.
 const guestThreads = 64
 
 // groupName is the name of a sandbox's control groups.

@@ -1,6 +1,6 @@
-// Package jail owns the engine that isolates with what the host's kernel has: namespaces,
-// control groups, seccomp and Landlock. Its sandboxes share the host's kernel, start
-// faster than all others, and are for code that is trusted but clumsy.
+// Package jail owns the engine that isolates with what the host's kernel has: namespaces, control
+// groups, seccomp and Landlock. Its sandboxes share the host's kernel, start faster than all
+// others, and are for trusted code that may make mistakes.
 package jail
 
 import (
@@ -40,7 +40,7 @@ type Engine struct {
 	log      *slog.Logger
 	rootless bool
 	groups   *cgroup.Tree // nil if groups cannot be made
-	noGroups error        // why
+	noGroups error        // why groups cannot be made
 	tap      bool         // /dev/net/tun can be opened
 
 	mu    sync.Mutex
@@ -58,8 +58,8 @@ var (
 	withTap = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
 )
 
-// New opens the engine on a state directory, which it shares with other processes that
-// do the same. What it returns can freeze sandboxes where control groups can.
+// New opens the engine on a state directory, which it shares with other processes that do the same.
+// The returned engine can freeze sandboxes where control groups can.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
 		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
@@ -146,7 +146,7 @@ func (e *Engine) find(id string) (*box, error) {
 	rec, err := readRecord(e.boxDir(id))
 	switch {
 	case known != nil && (err != nil || rec.Init == known.rec.Init):
-		return known, nil // what has ended is all that there is
+		return known, nil // no newer sandbox has this ID
 	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 	case err != nil:
@@ -191,7 +191,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	return out, ctx.Err()
 }
 
-// processors is how many of the host's a sandbox is shown.
+// processors is how many of the host's processors a sandbox is shown.
 func processors(limits engine.Limits) int {
 	return int(min(max((limits.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
 }

@@ -130,7 +130,7 @@ func TestConformanceRootless(t *testing.T) {
 	rerunUnprivileged(t, "^TestConformanceRootless$")
 }
 
-// oneUser are rules that need several IDs, beside the inherent ones.
+// oneUser are rules that need several IDs, in addition to the inherent ones.
 var oneUser = map[string]string{
 	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The gateway's end of a sandbox's network carries its packets, and is the only
-// descriptor that keeps the device: without it and the sandbox, nothing is left.
+// The gateway's end of a sandbox's network carries its packets, and is the only descriptor that
+// keeps the device. Once it is closed and the sandbox is gone, nothing is left.
 func TestTap(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)
 	e := open(false)(t, t.TempDir())
@@ -63,7 +63,8 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// A sandbox whose network cannot be attached is not there, and the caller is told why.
+// A sandbox whose network cannot be attached does not exist afterwards, and the error gives the
+// reason.
 func TestAttachThatFails(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)
 	dir := t.TempDir()

@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// record is what a sandbox's directory says about it. The first version is written
-// before anything is made, and the one with the first process before that does anything,
-// so that a crash at any step leaves enough to find and free the rest.
+// record describes a sandbox, and is stored in its directory. The first version is written before
+// anything is made, and the version with the first process before that process does anything. So a
+// crash at any step leaves enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
 	Created time.Time       `json:"created"`
@@ -32,9 +32,8 @@ type record struct {
 
 const recordName = "box.json"
 
-// unreadable reports whether a record could not be read, as opposed to being absent or
-// incomplete. Nothing follows from that error, and least of all that the files are no
-// longer needed.
+// unreadable reports whether a record could not be read, as opposed to being absent or incomplete.
+// Nothing follows from that error, in particular not that the files are no longer needed.
 func unreadable(err error) bool {
 	_, failed := errors.AsType[*fs.PathError](err)
 	return failed && !errors.Is(err, fs.ErrNotExist)
@@ -86,7 +85,7 @@ func (e *Engine) takeSlot(id string) (int, error) {
 		return -1, nil
 	}
 	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(id)) // a hash takes everything
+	_, _ = hash.Write([]byte(id)) // writing to a hash does not fail
 	for i := range ranges {
 		slot := (int(hash.Sum32()%ranges) + i) % ranges
 		link := filepath.Join(e.slots(), strconv.Itoa(slot))

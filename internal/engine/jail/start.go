@@ -42,7 +42,7 @@ type child struct {
 func (c *child) close() {
 	for _, f := range []*os.File{c.control, c.config, c.output} {
 		if f != nil {
-			_ = f.Close() // what was written was written
+			_ = f.Close() // everything is written by now
 		}
 	}
 }
@@ -57,7 +57,7 @@ func guestProgram(image engine.Image) (string, error) {
 	return "", fault.Newf(fault.Invalid, "image_invalid", "the image does not show a guest program at %q", image.Guest)
 }
 
-// openHigh opens a file clear of the descriptors that a child is given.
+// openHigh opens a file with a number above the descriptors that a child is given.
 func openHigh(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -139,14 +139,14 @@ func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
 // inside read it.
 func (e *Engine) tag() string { return Tag(e.dir) }
 
-// Tag is how the first processes of the sandboxes below a directory are named.
+// Tag is the name of the first processes of the sandboxes below a directory.
 func Tag(dir string) string {
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(dir)) // a hash takes everything
+	_, _ = hash.Write([]byte(dir)) // writing to a hash does not fail
 	return fmt.Sprintf("%016x", hash.Sum64())
 }
 
-// attributes are the namespaces of a first process, and who it is in them.
+// attributes are the namespaces of a first process, and its IDs in them.
 func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: namespaces,
@@ -164,7 +164,7 @@ func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 	}
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getuid(), Size: 1}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getgid(), Size: 1}}
-	// A program that is not root's loses all capabilities at its start but these.
+	// A program of a user other than root loses all capabilities at its start except these.
 	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN}
 	return attr
 }
@@ -257,8 +257,8 @@ func tapIn(pid int) (*os.File, error) {
 		// The thread ends with the goroutine, since it is in another namespace by then.
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// But for the first one, which never ends, and which no other goroutine gets
-			// as long as it is locked here.
+			// The first thread is an exception: it never ends, but no other goroutine gets it as
+			// long as it is locked here.
 			defer runtime.UnlockOSThread()
 			again := sync.WaitGroup{}
 			again.Go(onThread)
@@ -289,9 +289,8 @@ func joinNetwork(pid int) error {
 	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
 }
 
-// inside are the limits as file systems inside have them. What a sandbox writes is in
-// its memory: it is told that its disk is full before the kernel ends it for want of
-// memory.
+// inside are the limits for the file systems inside. What a sandbox writes is in its memory, so it
+// must be told that its disk is full before the kernel ends it for lack of memory.
 func inside(limits engine.Limits) engine.Limits {
 	limits.DiskBytes = min(limits.DiskBytes, limits.MemoryBytes/4*3)
 	limits.ShmBytes = min(limits.ShmBytes, limits.MemoryBytes/4*3)
@@ -312,7 +311,7 @@ func send(control *os.File, data []byte, file *os.File) error {
 	}
 }
 
-// answer reads what became of a request.
+// answer reads the result of a request.
 func answer(control *os.File) (device *os.File, err error) {
 	data, rights := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
 	var n, controls int

@@ -61,8 +61,8 @@ func treesOf(spec engine.Spec) (list []tree, err error) {
 	return withMounts(list)
 }
 
-// withMounts adds the file systems that are mounted below a directory: an overlay shows
-// none but its own.
+// withMounts adds the file systems that are mounted below a directory, because an overlay does not
+// show them.
 func withMounts(list []tree) ([]tree, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -96,8 +96,8 @@ func withMounts(list []tree) ([]tree, error) {
 	return out, nil
 }
 
-// openTrees opens what a sandbox of root's is shown, with the owners that it has inside.
-// Without root, the sandbox's first process opens it itself.
+// openTrees opens what a sandbox is shown if the engine runs as root, with the owners that it has
+// inside. Without root, the sandbox's first process opens it itself.
 func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -129,15 +129,15 @@ func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, er
 			}
 		}
 		if err := mapOwners(file, mapped); err != nil {
-			// A file system that cannot do it shows its files as another user's. None
-			// gains a right by that.
+			// A file system that does not support this shows its files as another user's. No
+			// program gains a right by that.
 			e.log.Debug("owners of files are not shown", "path", t.source, "err", err)
 		}
 	}
 	return files, nil
 }
 
-// mapOwners has the IDs of a user namespace stand for those on the file system.
+// mapOwners makes the IDs of a user namespace stand for those on the file system.
 func mapOwners(tree, users *os.File) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users.Fd())}
 	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, attr)

@@ -64,8 +64,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// memory is what a process has for itself. It is readable where the rest of a process that
-// may not be traced is not.
+// memory is what a process has for itself. This figure can be read even of a process that may not be
+// traced, unlike others.
 func memory(pid int) int64 {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(data))

@@ -39,8 +39,8 @@ const ListenerFlag = "--listener"
 const BecomeSyscall = 1999
 
 // PlainFlag is the guest's argument on an engine that gives the sandbox no kernel of its own and no
-// rights: the guest makes no call of BecomeSyscall, and fills directories that are empty from
-// FillDir before anything else.
+// rights. The guest then does not call BecomeSyscall, and before anything else it fills empty
+// directories from FillDir.
 const (
 	PlainFlag = "--plain"
 	FillDir   = "/.crannog/fill"

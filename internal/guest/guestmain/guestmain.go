@@ -38,8 +38,8 @@ func Main() { mainIn(surroundings{root: "/", events: eventsPath, become: become}
 
 func mainIn(around surroundings) { os.Exit(statusIn(around, os.Args[1:])) }
 
-// Run is the program without its end: it returns the exit status, for an engine that prepares the
-// process before it becomes the guest.
+// Run is the program without the exit at its end: it returns the exit status, for an engine that
+// prepares the process before it becomes the guest.
 func Run(args ...string) int {
 	return statusIn(surroundings{root: "/", events: eventsPath, become: become}, args)
 }
@@ -190,7 +190,7 @@ func (b *box) listen(args []string) error {
 			return err
 		}
 	}
-	var direct net.Listener // nil where the engine gave none
+	var direct net.Listener // nil if the engine gave none
 	if slices.Contains(args, guestboot.ListenerFlag) {
 		var err error
 		if direct, err = givenListener(); err != nil {

@@ -18,25 +18,25 @@ import (
 // plain prepares a guest that shares the host's kernel and may not be root, as in a container
 // without capabilities.
 func plain(around surroundings, cfg *guest.Config) (surroundings, error) {
-	// Programs inside have the guest's user. One that could trace the guest would read
-	// its tokens and end the sandbox's limits of time.
+	// Programs inside have the guest's user. A program that could trace the guest would read its
+	// tokens and remove the sandbox's time limits.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return around, fmt.Errorf("refuse to be traced: %w", err)
 	}
 	if err := fill(filepath.Join(around.root, guestboot.FillDir), around.root); err != nil {
 		return around, err
 	}
-	// The host's kernel has no such call, and a seccomp profile may answer anything.
+	// The host's kernel has no such call, and a seccomp profile may return any error for it.
 	around.become = func(string, bool) error { return unix.ENOSYS }
-	// A guest that is not root gives no program the rights of root. Without this, a command that is to
-	// run as root would run as the sandbox's user and not be told.
+	// A guest that is not root cannot give programs the rights of root. Without this check, a
+	// command that is to run as root would silently run as the sandbox's user.
 	cfg.NoRoot = cfg.NoRoot || os.Geteuid() != 0
 	return around, nil
 }
 
-// fill copies the tree at from over the tree at to, and keeps what is there. It is how an
-// empty tmpfs gets the files that the image has in its place. What this user may not read
-// is left out: only root could use it.
+// fill copies the tree at from over the tree at to, and keeps what exists there. An empty tmpfs
+// gets in this way the files that the image has in its place. Files that this user may not read are
+// left out, because only root could use them.
 func fill(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrPermission) {

@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// serveRelay joins the engine's streams with ports inside: with our own servers
-// directly, with programs by the loopback. They come by the channel, if the
-// engine gave one, or by its listener, and for any other process of the host by a port.
+// serveRelay connects the engine's streams with ports inside: with our own servers directly, with
+// programs through the loopback. Streams come through the channel, if the engine gave one, or
+// through its listener. From any other process of the host they come through a port.
 func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
@@ -84,7 +84,7 @@ func givenChannel() (*channel, error) {
 	}, nil
 }
 
-// givenListener takes over the socket by which the engine makes streams.
+// givenListener takes over the socket through which the engine opens streams.
 func givenListener() (net.Listener, error) {
 	file := os.NewFile(guestboot.ChannelFD, "listener")
 	defer file.Close() // FileListener has its own copy

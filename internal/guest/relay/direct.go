@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// ServeDirect answers streams that come by a socket of the host's kernel, which loses no bytes
-// and so needs no frames, until the listener fails.
+// ServeDirect answers streams that come through a socket of the host's kernel, until the listener
+// fails. Such a socket loses no bytes, so no frames are needed.
 func ServeDirect(l net.Listener, inside Inside) error {
 	for {
 		stream, err := l.Accept()
@@ -17,9 +17,9 @@ func ServeDirect(l net.Listener, inside Inside) error {
 	}
 }
 
-// DialDirect asks a guest that serves by ServeDirect for a port. The stream is the connection to
-// it from then on, and is closed after an error. It returns ErrRefused for a port without a
-// listener.
+// DialDirect asks a guest that serves by ServeDirect for a port. The stream then is the connection
+// to this port. After an error the stream is closed. DialDirect returns ErrRefused for a port
+// without a listener.
 func DialDirect(ctx context.Context, stream net.Conn, port int) error {
 	if err := ask(ctx, stream, port); err != nil {
 		_ = stream.Close() // it failed already

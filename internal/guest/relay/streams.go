@@ -9,10 +9,10 @@ import (
 )
 
 // A session over one reliable stream, such as the standard streams of a program that an engine
-// starts inside: nothing of it is lost, it has one host, and it ends with the stream. So it needs
-// neither the greetings of a channel nor its frames.
+// starts inside, loses no bytes, has one host, and ends with the stream. So it needs neither the
+// greetings of a channel nor its frames.
 
-// ServeStreams serves the guest's end of such a stream until it ends.
+// ServeStreams serves the guest's end of such a session until the stream ends.
 func ServeStreams(stream io.ReadWriteCloser, inside Inside) error {
 	session, err := yamux.Server(stream, sessionConfig())
 	if err != nil {
@@ -22,17 +22,17 @@ func ServeStreams(stream io.ReadWriteCloser, inside Inside) error {
 	return nil
 }
 
-// Streams is the host's end of such a stream. It is safe for concurrent use.
+// Streams is the host's end of such a session. It is safe for concurrent use.
 type Streams struct {
 	session *yamux.Session
 	channel Channel // for its way to open streams
 }
 
-// NewStreams begins a session over a stream, which it owns from here on.
+// NewStreams begins a session over a stream, which the session owns from then on.
 func NewStreams(stream net.Conn) (*Streams, error) {
 	session, err := yamux.Client(&joiner{Conn: &guard{Conn: stream}}, sessionConfig())
 	if err != nil {
-		_ = stream.Close() // the reason is err
+		_ = stream.Close() // err holds the reason
 		return nil, err
 	}
 	return &Streams{session: session, channel: Channel{openings: make(chan struct{}, openings)}}, nil
@@ -52,7 +52,7 @@ func (s *Streams) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return stream, nil
 }
 
-// Done is closed when no stream can be opened any more.
+// Done is closed when no more streams can be opened.
 func (s *Streams) Done() <-chan struct{} { return s.session.CloseChan() }
 
 // Close ends all streams.

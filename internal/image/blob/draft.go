@@ -37,9 +37,9 @@ type Draft struct {
 // lockRetry is how often Begin checks whether another writer of the same blob is done.
 const lockRetry = 100 * time.Millisecond
 
-// Begin returns a draft of a blob, which continues what an interrupted one has written.
-// It returns nil if the store has the blob, and the error of Limit's function if there is
-// no room for it. It waits while another writer has a draft of it.
+// Begin returns a draft of a blob, which continues the draft of an interrupted writer. It returns
+// nil if the store has the blob, and the error of Limit's function if there is no room for it. It
+// waits while another writer has a draft of the blob.
 func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
 	final, err := s.path(d)
 	if err != nil {

@@ -182,7 +182,7 @@ func (t *Tree) own(parent *place, base string, h *tar.Header) error {
 	return unix.Fchownat(int(parent.file.Fd()), base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// setID returns the set-id bits of an entry that have a meaning.
+// setID returns the set-id bits of an entry that have an effect.
 func setID(h *tar.Header) uint16 {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:

@@ -143,8 +143,8 @@ func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// ReadFile reads a regular file of at most limit bytes, also through links within the
-// tree. One that is not there is fs.ErrNotExist.
+// ReadFile reads a regular file of at most limit bytes, also through links within the tree. A
+// missing file is fs.ErrNotExist.
 func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := t.openFile(name, unix.O_RDONLY)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// maxSpecial bounds the owners that are kept while layers are unpacked. The files of a
-// person's home are far below it.
+// maxSpecial bounds the owners that are kept while layers are unpacked. The home directory of a
+// user has far fewer files.
 const maxSpecial = 1 << 20
 
 // note remembers the owner and the set-id bits of a file.
@@ -29,7 +29,7 @@ func (t *Tree) note(at string, o fileowners.Owner) error {
 	return nil
 }
 
-// Owners returns the table of what was unpacked. It comes before Finish, while all
+// Owners returns the table for the unpacked files. It must be called before Finish, while all
 // directories can be entered.
 func (t *Tree) Owners() (fileowners.Table, error) {
 	table := fileowners.Table{}
@@ -50,7 +50,8 @@ func (t *Tree) Owners() (fileowners.Table, error) {
 	return table, nil
 }
 
-// list adds the files of a directory that do not simply have its owner.
+// list adds the files of a directory whose owner differs from the directory's, or that have set-id
+// bits.
 func (t *Tree) list(dir *place, above fileowners.Owner, table fileowners.Table) error {
 	entries, err := entriesOf(dir)
 	if err != nil {

@@ -22,19 +22,20 @@ func (l *Library) Blobs() *blob.Store { return l.blobs }
 // Limits bound one image.
 func (l *Library) Limits() layer.Limits { return l.o.Limits }
 
-// Hold keeps others from removing blobs that nothing names yet, until release.
+// Hold keeps others from removing blobs to which no name leads yet, until release.
 func (l *Library) Hold(ctx context.Context) (release func(), err error) { return l.hold(ctx, false) }
 
-// KeepBlobs has the library ask, before it removes blobs, which ones builds may use again.
+// KeepBlobs sets the function that the library asks, before it removes blobs, which of them builds
+// may use again.
 func (l *Library) KeepBlobs(keep func() (map[v1.Hash]bool, error)) { l.keep.Store(&keep) }
 
-// View is what a sandbox starts from that shows a directory as its root.
+// View is the image of a sandbox that shows a directory as its root.
 func (l *Library) View(tree string, binds ...engine.Bind) engine.Image {
 	return engine.ViewOf(tree, root.GuestTarget, append([]engine.Bind{{Source: l.o.Guest, Target: root.GuestTarget}}, binds...)...)
 }
 
-// Base returns the image that a build starts from. One that is not on this machine is
-// pulled if mayPull is set; it is not unpacked.
+// Base returns the image that a build starts from. An image that is not on this machine is pulled
+// if mayPull is set. It is not unpacked.
 func (l *Library) Base(ctx context.Context, ref, platform string, mayPull bool) (manifest.Image, error) {
 	p, err := manifest.ParsePlatform(platform)
 	if err != nil {
@@ -69,8 +70,8 @@ func (l *Library) Base(ctx context.Context, ref, platform string, mayPull bool) 
 	return manifest.Load(l.blobs, pulled.Manifest)
 }
 
-// AddBuilt makes an image of a configuration and layers whose blobs are in the store, and
-// gives it its name.
+// AddBuilt makes an image from a configuration and layers whose blobs are in the store, and gives
+// it its name.
 func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFile, layers []v1.Descriptor, report func(Progress)) (Image, error) {
 	named, err := registry.Parse(ref)
 	if err != nil {
@@ -87,7 +88,7 @@ func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFil
 	}
 	m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: types.OCIConfigJSON, Size: int64(len(rawConfig))}, Layers: []v1.Descriptor{}}
 	for _, d := range layers {
-		// The bytes of a layer are the same under Docker's name for their type.
+		// The bytes of a layer are the same under Docker's name for the layer's media type.
 		switch d.MediaType {
 		case types.DockerLayer:
 			d.MediaType = types.OCILayer

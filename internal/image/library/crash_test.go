@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// work is what a child does that is killed: a registry and a file have the images.
+// work is what a child process does until it is killed. A registry and a file hold the images.
 var work = map[string]func(t *testing.T, l *library.Library, host, file string) error{
 	"pull": func(t *testing.T, l *library.Library, host, _ string) error {
 		_, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
@@ -37,11 +37,11 @@ var work = map[string]func(t *testing.T, l *library.Library, host, file string) 
 	},
 }
 
-// TestKilledChild is the process that dies before its n-th step.
+// TestKilledChild is the process that is killed before its n-th step.
 func TestKilledChild(t *testing.T) {
 	do := work[os.Getenv("CRANNOG_TEST_WORK")]
 	if do == nil {
-		return // it is only a child of the next test
+		return // it only runs as a child of the next test
 	}
 	n, err := strconv.Atoi(os.Getenv("CRANNOG_TEST_STEP"))
 	if err != nil {
@@ -64,8 +64,8 @@ func TestKilledChild(t *testing.T) {
 	}
 }
 
-// P54: a process that is killed before any step of a pull, an import or a removal leaves a
-// library in which each named image is whole, and that the next process continues.
+// P54: a process that is killed before any step of a pull, an import or a removal leaves a library
+// in which each named image is whole. The next process continues that work.
 func TestAKilledProcessLeavesWholeImages(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", appImage(t, "new"))
@@ -127,7 +127,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 		t.Fatalf("%s: %v", when, err)
 	}
 	for _, img := range list {
-		// Its blobs are all there, and its tree can be started from.
+		// All its blobs exist, and a sandbox can start from its tree.
 		if err := l.Export(t.Context(), img.Name, archive.OCI, &bytes.Buffer{}); err != nil {
 			t.Errorf("%s: export %s: %v", when, img.Name, err)
 		}
@@ -144,7 +144,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 	if what != "remove and prune" && len(list) == 0 {
 		t.Errorf("%s: the image that was there before is gone", when)
 	}
-	// The next process does the same work to its end. A name that is forgotten is.
+	// The next process completes the same work. A name that was being removed is removed.
 	if err := work[what](t, l, host, file); err != nil && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%s: again: %v", when, err)
 	}
@@ -156,7 +156,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 	if _, err := l.Remove(t.Context(), host+"/app:1"); err != nil && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%s: remove: %v", when, err)
 	}
-	// What is left is what is swept once it is old, and nothing else.
+	// What is left is only what the sweep removes once it is old.
 	long := time.Now().Add(-48 * time.Hour)
 	for _, dir := range []string{filepath.Join(dir, "roots", ".*"), filepath.Join(dir, "blobs", "drafts", "*"), filepath.Join(dir, "blobs", "sha256", ".*"), filepath.Join(dir, "names", ".*")} {
 		found, err := filepath.Glob(dir)

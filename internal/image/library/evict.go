@@ -14,22 +14,22 @@ import (
 	"github.com/crannog/crannog/internal/image/root"
 )
 
-// Sources of images that no registry has: what these name is never removed to make room.
+// Sources of images that no registry has. Images from these sources are never removed to make room.
 const (
 	SourceFile  = "file"
 	SourceBuild = "build"
 )
 
-// shortage is the cause of an error for which the budget has no place.
+// shortage is the cause of an error when the budget is too small for something.
 type shortage struct{ missing int64 }
 
 // Error implements error.
 func (s *shortage) Error() string { return "the budget for images is used up" }
 
-// withRoom does work that adds to the library, with its lock held. Where the budget has no
-// place, what nothing needs goes, and then images that can be pulled again and are not in
-// use, the least recently used first; and the work is done again. keep names blobs that the
-// work has stored and that no name needs yet.
+// withRoom does work that adds to the library, with its lock held. If the budget is used up, it
+// removes what nothing needs. Then it removes images that can be pulled again and are not in use,
+// the least recently used first, and does the work again. keep names blobs that the work has stored
+// and to which no name leads yet.
 func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func() error) error {
 	for first := true; ; first = false {
 		release, err := l.hold(ctx, false)
@@ -46,15 +46,15 @@ func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func
 		if failed != nil {
 			return errors.Join(err, failed)
 		}
-		// Each turn but the first has one image less, so that this ends.
+		// Each turn but the first removes an image, so this ends.
 		if images == 0 && !(first && freed > 0) {
 			return err
 		}
 	}
 }
 
-// evict frees bytes, and less if there is nothing else that may go. It returns also how many
-// images have gone. It waits for work that is under way.
+// evict frees bytes, or less if nothing else may be removed. It also returns how many images it has
+// removed. It waits for work in progress.
 func (l *Library) evict(ctx context.Context, bytes int64, keep []v1.Hash) (freed int64, images int, err error) {
 	release, err := l.hold(ctx, true)
 	if err != nil {
@@ -85,13 +85,13 @@ func (l *Library) evict(ctx context.Context, bytes int64, keep []v1.Hash) (freed
 	return freed, images, nil
 }
 
-// candidate is an image that may go.
+// candidate is an image that may be removed.
 type candidate struct {
 	names []string
 	used  time.Time
 }
 
-// candidates returns the images that may go, the least recently used first.
+// candidates returns the images that may be removed, the least recently used first.
 func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, error) {
 	entries, err := l.names.list()
 	if err != nil {
@@ -129,7 +129,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 	return out, nil
 }
 
-// idle returns when an image was last used, and false if it has to stay.
+// idle returns when an image was last used, and false if it must stay.
 func (l *Library) idle(e entry, used map[string]bool) (time.Time, bool) {
 	if e.Source == SourceFile || e.Source == SourceBuild {
 		return time.Time{}, false
@@ -156,7 +156,7 @@ func (l *Library) needed(ctx context.Context) (map[string]bool, error) {
 	return map[string]bool{}, nil
 }
 
-// unpack makes the tree of an image. One that has no place in the budget is a shortage.
+// unpack makes the tree of an image. It returns a shortage if the budget has no room for it.
 func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
 	limits := l.o.Limits
 	left, err := l.left()
@@ -171,8 +171,8 @@ func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Pr
 		report(Progress{Stage: StageUnpack, Done: done, Total: total})
 	})
 	if bounded && fault.CodeOf(err) == layer.CodeTooLarge {
-		// How much is missing shows only while it is unpacked: as much as its layers take
-		// is freed at a time.
+		// How much is missing is known only during the unpacking, so each turn frees as much as the
+		// image's layers take.
 		return r, fault.Wrap(errors.Join(&shortage{missing: img.Bytes()}, err), fault.Exhausted, CodeBudget, "the image unpacks to more than is left for images").
 			WithHint(budgetHint)
 	}

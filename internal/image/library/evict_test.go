@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// sized publishes images that take as much room as each other, once unpacked.
+// sized publishes images that need the same room once unpacked.
 func sized(t *testing.T, host string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -24,7 +24,7 @@ func sized(t *testing.T, host string, names ...string) {
 	}
 }
 
-// usedAt says when an image was last used.
+// usedAt sets when an image was last used.
 func usedAt(t *testing.T, l *library.Library, ref string, at time.Time) {
 	t.Helper()
 	img, err := l.Inspect(ref)
@@ -48,7 +48,8 @@ func namesOf(t *testing.T, l *library.Library, host string) (list []string) {
 	return list
 }
 
-// What is not in use and can be pulled again makes room, the least recently used first.
+// Images that are not in use and can be pulled again are removed to make room, the least recently
+// used first.
 func TestUnusedImagesMakeRoom(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
 	sized(t, host, "a", "b", "c", "d", "e")
@@ -72,7 +73,7 @@ func TestUnusedImagesMakeRoom(t *testing.T) {
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
 		t.Errorf("left are %v", got)
 	}
-	// All are used: nothing goes.
+	// All images are in use, so none is removed.
 	for _, name := range []string{"c", "d"} {
 		img, err := l.Inspect(host + "/" + name + ":1")
 		if err != nil {
@@ -86,7 +87,7 @@ func TestUnusedImagesMakeRoom(t *testing.T) {
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
 		t.Errorf("left are %v", got)
 	}
-	// What was just used stays, though no sandbox is there yet.
+	// An image that was just used stays, although no sandbox uses it yet.
 	clear(used)
 	soon := open(t, dir, host, func(o *library.Options) { o.Budget, o.Grace = 3<<20+512<<10, time.Hour })
 	if _, err := soon.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
@@ -94,8 +95,8 @@ func TestUnusedImagesMakeRoom(t *testing.T) {
 	}
 }
 
-// An image that came from a file cannot be pulled again, so it stays; and importing obeys
-// the budget as pulling does.
+// An image that came from a file cannot be pulled again, so it stays. Imports obey the budget as
+// pulls do.
 func TestImportedImagesStayAndCount(t *testing.T) {
 	host := imagetest.Registry(t)
 	sized(t, host, "a", "b")

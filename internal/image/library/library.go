@@ -38,8 +38,8 @@ type Options struct {
 	// Grace is how long a tree is kept after its last use, so that the tree of a sandbox that is
 	// being created is not removed.
 	Grace time.Duration
-	// Step is called before each step that changes the disk, for tests in which the
-	// process dies. An error of it ends the work.
+	// Step is called before each step that changes the disk, for tests in which the process dies.
+	// If it returns an error, the work ends.
 	Step func(name string) error
 	Log  *slog.Logger
 }

@@ -96,7 +96,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
 		t.Errorf("by ID: %+v %v", byID, err)
 	}
-	// By a name of E2B's form, with a tag or the latest.
+	// A name in E2B's form, with a tag or for the latest.
 	var b bytes.Buffer
 	if err := l.Export(t.Context(), host+"/org/app:1", archive.OCI, &b); err != nil {
 		t.Fatal(err)

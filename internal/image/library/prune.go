@@ -19,7 +19,7 @@ import (
 // what is free.
 const defaultBudget = 50 << 30
 
-// CodeBudget is the code of the error for an image that the budget has no place for.
+// CodeBudget is the code of the error for an image for which the budget has no room.
 const CodeBudget = registry.CodeBudget
 
 const budgetHint = "images that came from a registry and are not in use have gone already; crannog image rm removes others, and the setting image_budget bounds all"
@@ -41,7 +41,7 @@ func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 	return l.collect(ctx)
 }
 
-// collect is Prune with the lock held. It keeps some blobs besides.
+// collect is Prune with the lock held. It also keeps the given blobs.
 func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) {
 	needBlobs, needConfigs, err := l.named()
 	if err != nil {

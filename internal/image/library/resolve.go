@@ -38,7 +38,7 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	return t, err
 }
 
-// start returns the template of a named image, whose tree is made if it is not there. The
+// start returns the template of a named image, and makes the image's tree if it does not exist. The
 // lock is held.
 func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
@@ -56,9 +56,9 @@ func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Templ
 	return l.template(r, familiar(e.Name))
 }
 
-// Resolve implements sandbox.Templates for images. A sandbox that is resumed, and a
-// snapshot, name theirs by the ID of one that is unpacked; clients of E2B's protocol, which
-// have templates alone, name one of this machine as people do. Nothing is pulled.
+// Resolve implements sandbox.Templates for images. A sandbox that is resumed, and a snapshot, name
+// their image by the ID of an unpacked tree. Clients of E2B's protocol, which know only templates,
+// name an image of this machine as users do. Nothing is pulled.
 func (l *Library) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {

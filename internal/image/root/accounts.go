@@ -42,8 +42,7 @@ func accounts(t *layer.Tree) error {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
 	}
-	// Without a line here su and sudo take the account for one that has expired. No
-	// password opens it.
+	// Without a line here, su and sudo treat the account as expired. No password unlocks it.
 	for name, line := range map[string]string{"etc/shadow": "user:*:::::::\n", "etc/gshadow": "user:!::\n"} {
 		have, err := t.ReadFile(name, maxAccounts)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && hasAccount(string(have), "user") {

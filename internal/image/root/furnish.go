@@ -47,7 +47,7 @@ func furnish(t *layer.Tree, workingDir string) error {
 	return accounts(t)
 }
 
-// places makes the directories and files that a sandbox is shown something in.
+// places makes the directories and files at which a sandbox is shown something.
 func places(t *layer.Tree, workingDir string) error {
 	for _, dir := range own {
 		if err := t.MakeOwn(dir, 0o755); err != nil {

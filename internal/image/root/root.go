@@ -65,8 +65,8 @@ type Store struct {
 	step func(name string) error
 }
 
-// Trace has step called before each step of Make and Remove, for tests in which the process
-// dies.
+// Trace sets the function that is called before each step of Make and Remove, for tests in which
+// the process dies.
 func (s *Store) Trace(step func(name string) error) { s.step = step }
 
 // Names of the store's directories and files.

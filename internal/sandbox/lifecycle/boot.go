@@ -163,7 +163,7 @@ func (b *boot) attachEnd(ctx context.Context, end *os.File) ([]byte, error) {
 	return json.Marshal(b.config)
 }
 
-// connect adds what makes programs inside use the network.
+// connect adds what programs inside need to use the network.
 func (b *boot) connect(link sandbox.Link) {
 	b.env = link.Env
 	b.config.Files = append(b.config.Files, link.Files...)

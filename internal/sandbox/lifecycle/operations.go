@@ -77,8 +77,8 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 	}, nil
 }
 
-// hold is begin for a sandbox that is new here, with its lock held until the returned
-// function is called. A concurrent removal cancels the context and then waits for the lock.
+// hold is begin for a new sandbox, with its lock held until the returned function is called. A
+// concurrent removal cancels the context and then waits for the lock.
 func (o *operations) hold(ctx context.Context, id string) (context.Context, func(), error) {
 	ctx, done, err := o.begin(ctx, id)
 	if err != nil {

@@ -21,7 +21,7 @@ type Deps struct {
 	// Resolve finds the sandbox that a caller names and may see.
 	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
 	Rows    Rows
-	// Recordings holds the recordings. Without it there are none, and none are kept.
+	// Recordings holds the recordings. If it is nil, nothing is recorded.
 	Recordings sandbox.Recordings
 	// HasChanges reports whether changes of an ended sandbox are retained.
 	HasChanges func(id string) bool

@@ -79,8 +79,8 @@ func (c *Covered) settle() {
 	c.absent = absent
 }
 
-// continueMemory takes the path masks of saved memory where they keep the same paths from
-// programs: its mounts cannot change.
+// continueMemory uses the path masks of saved memory if they hide and protect the same paths,
+// because the mounts of saved memory cannot change.
 func (c *Covered) continueMemory(saved sandbox.Base, match policy.Matcher) {
 	b := sandbox.Base{Hide: c.hide, Absent: c.absent, ReadOnly: c.readOnly}.WithMasksOf(saved, match.Protected)
 	c.hide, c.absent, c.readOnly = b.Hide, b.Absent, b.ReadOnly

@@ -32,7 +32,7 @@ var Ability = hosttest.Ability{Name: "dockerd", Has: func() bool { _, err := exe
 type Daemon struct {
 	// Host is its address.
 	Host string
-	// Image is one that it has.
+	// Image is the name of an image that the daemon has.
 	Image engine.OCI
 
 	dir     string
@@ -43,21 +43,22 @@ type Daemon struct {
 	log *os.File
 }
 
-// startScript runs dockerd in a mount namespace of its own. crun refuses a hierarchy of
-// version 2 that has controllers beside one of version 1; nothing else sees it go.
+// startScript runs dockerd in a mount namespace of its own, and unmounts the hierarchy of control
+// groups of version 2 there if there is one of version 1: crun refuses a hierarchy of version 2
+// that has controllers beside one of version 1. The host's mounts do not change.
 const startScript = `if [ -e /sys/fs/cgroup/memory ]; then umount /sys/fs/cgroup/unified 2>/dev/null; fi; exec dockerd --config-file "$0"`
 
 // Options of a daemon.
 type Options struct {
 	// LiveRestore lets containers run on while the daemon does not.
 	LiveRestore bool
-	// HostMounts lets the daemon mount where this host does, for a daemon that is started
-	// again: containers of the one before stay in its mount namespace.
+	// HostMounts lets the daemon mount where this host does, for a daemon that is started again:
+	// the earlier daemon's containers stay in its mount namespace.
 	HostMounts bool
 }
 
-// Start starts a daemon with all that it keeps below dir, whose path should be short: it is
-// part of the path of a socket.
+// Start starts a daemon that keeps everything below dir. The path of dir should be short, because
+// it is part of the path of a socket.
 func Start(dir string, o Options) (*Daemon, error) {
 	config := map[string]any{
 		"data-root": filepath.Join(dir, "data"), "exec-root": filepath.Join(dir, "exec"), "pidfile": filepath.Join(dir, "pid"),
@@ -122,9 +123,9 @@ func (d *Daemon) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait() // it says that it was killed
-	// Its supervisor of containers dies with it. Where the host's first process does not
-	// wait for the dead, the next daemon would take its number for a living one.
+	_ = d.cmd.Wait() // it reports that it was killed
+	// Its supervisor of containers dies with it. If PID 1 of the host does not wait for ended
+	// processes, the next daemon would take the supervisor's PID for that of a running one.
 	_ = d.endSupervisor()
 	_ = os.Remove(d.supervisorFile())
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// programs are those of this host that the image has.
+// programs are the programs of this host that the image contains.
 var programs = strings.Fields(`sh bash cat ls mkdir rm rmdir mv cp ln chmod chown touch stat head tail cut tr sort wc grep sed find xargs id hostname
 	sleep echo test true false env date timeout mktemp tee sha256sum python3 unshare mount umount mknod dd ps kill uname basename dirname
 	readlink ip nsenter setpriv prlimit df free nproc awk curl getent python3.11`)
 
-// trees are what these programs read besides.
+// trees are directories that these programs read as well.
 var trees = []string{"/usr/lib/python3.11", "/etc/ssl/certs/ca-certificates.crt"}
 
-// left are parts of the trees that no test needs.
+// left are parts of the trees that no test needs and the image does not contain.
 var left = []string{"__pycache__", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "config-3.11-x86_64-linux-gnu"}
 
 // Import gives the daemon an image of programs of this host, under a name.
@@ -61,10 +61,10 @@ func writeImage(w io.Writer) error {
 	for _, name := range programs {
 		path := debians(name)
 		if path == "" {
-			continue // the test that needs it says so
+			continue // the test that needs it reports that
 		}
 		files[path] = true
-		// A program that is a link leads to others by way of alternatives.
+		// A program that is a link leads to others through alternatives.
 		for at := path; ; {
 			to, err := os.Readlink(at)
 			if err != nil {

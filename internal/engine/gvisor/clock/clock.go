@@ -1,5 +1,5 @@
-// Package clock owns the second reading of a kernel's clock: with it programs
-// tell the time by themselves, which gVisor lets them after a second.
+// Package clock owns the second reading of a kernel's clock. With it programs read the time without
+// a system call, which gVisor otherwise allows only after a second.
 package clock
 
 import (
@@ -17,8 +17,7 @@ import (
 // guest makes until it is ready. A reading a few milliseconds after the first gives
 // the rate to some millionths; the kernel's own later readings correct it.
 
-// Calibrate reads the clock of a kernel whose tasks run, and hands programs
-// what was found.
+// Calibrate reads the clock of a kernel whose tasks run, and gives programs the result.
 func Calibrate(keeper *sentry.Timekeeper) error {
 	fields := reflect.ValueOf(keeper).Elem()
 	lock, page := fields.FieldByName("updateMu"), fields.FieldByName("params")

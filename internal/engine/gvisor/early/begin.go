@@ -19,9 +19,8 @@ func begin() {
 	// A collection would find next to nothing. Each process decides later when
 	// it begins to collect.
 	Percent = debug.SetGCPercent(-1)
-	// One processor has nothing to hand over to another one while packages
-	// initialise themselves. Given up later, the other one would leave a
-	// partly used block of each size behind.
+	// With one processor, no work is handed to another one while packages initialise themselves. If
+	// the others were given up later, they would leave a partly used block of each size behind.
 	runtime.GOMAXPROCS(1)
 	_ = calm.Monitor() // without root it stays as it is
 }

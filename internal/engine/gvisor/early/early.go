@@ -33,9 +33,9 @@ func init() {
 	}
 }
 
-// unimplementedCalls is what guards gVisor's counter of the system calls that
-// it does not know: two thousand values with a name each. Only its kernel
-// counts, so only there it is made.
+// unimplementedCalls is what guards gVisor's counter of the system calls that it does not know: two
+// thousand values with a name each. Only the kernel process counts, so the counter is made only
+// there.
 //
 //go:linkname unimplementedCalls gvisor.dev/gvisor/pkg/sentry/kernel.unimplementedSyscallCounterInit
 var unimplementedCalls sync.Once

@@ -11,9 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 )
 
-// A program is found by the name that gVisor makes of its settings. After a
-// change of its version the names may differ, and every boot would quietly
-// compile again: go generate mends that.
+// A program is found by the name that gVisor makes of its settings. After a change of its version
+// the names may differ, and every boot would quietly compile again: go generate repairs that.
 func TestTheProgramsThatABoxAsksForAreThere(t *testing.T) {
 	if err := filters.Install(); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@ package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
 
-// exitFailed is how gVisor's own commands end that fail.
+// exitFailed is the exit code of gVisor's own commands when they fail.
 const exitFailed = 128
 
 const (

@@ -10,8 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// place is a file that a call is about: of a path, or of a descriptor where the path
-// is none.
+// place is a file that a call is about, named by a path, or by a descriptor if there is no path.
 type place struct {
 	dir    int32
 	path   hostarch.Addr
@@ -81,7 +80,7 @@ func writes(flags uint32) bool {
 // the first one on.
 var makes = map[string]bool{"mkdir": true, "mkdirat": true, "mknod": true, "mknodat": true, "symlink": true, "symlinkat": true, "bind": true}
 
-// Install puts the calls in front of what is in the tables.
+// Install puts the calls in front of those in the tables.
 func Install(tables ...*sentry.SyscallTable) {
 	for _, table := range tables {
 		for number, entry := range table.Table {

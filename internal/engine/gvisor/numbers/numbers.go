@@ -1,6 +1,6 @@
-// Package numbers owns the device and inode numbers that files show inside: those of
-// a file of the host's stay the same when it is changed, which gVisor's overlay does
-// not see to. It runs in gVisor's kernel process.
+// Package numbers owns the device and inode numbers that files show inside: a file of the host's
+// keeps its numbers when it is changed, which gVisor's overlay does not ensure. It runs in gVisor's
+// kernel process.
 package numbers
 
 import (
@@ -16,12 +16,11 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// The overlay shows a file with the numbers of the layer that it comes from. With its
-// first change, or its first hard link, a file of the host's is copied to the layer of
-// what the sandbox wrote, and becomes another file for all that compare numbers: git
-// clone, rsync, find -samefile. So both layers get one device, the numbers of files
-// that are made inside begin beyond those of the host's, and a copy takes the number
-// of what it was copied from.
+// The overlay shows a file with the numbers of the layer that it comes from. With its first change,
+// or its first hard link, a file of the host's is copied to the layer of what the sandbox wrote,
+// and becomes another file for programs that compare numbers: git clone, rsync, find -samefile. So
+// both layers get one device, the numbers of files that are made inside begin beyond those of the
+// host's, and a copy takes the number of what it was copied from.
 
 // firstMade is where the numbers of files begin that are made inside. The file server
 // counts the host's files from 1; JavaScript knows whole numbers up to 2^53.
@@ -32,9 +31,9 @@ const firstMade = 1 << 40
 // knew nothing of this, and keeps its numbers.
 const mostBefore = 1024
 
-// The numbers of those files are of a copy's host files as well, and an archive of the
-// sandbox would take two files with one number for two names of one file. So how many
-// there were is kept in where numbers begin, and none of those is given to a copy.
+// A copied file of the host may have the number of such a file, and an archive of the sandbox would
+// take two files with one number for two names of one file. So how many there were is kept in the
+// number at which later ones begin, and no copy is given one of their numbers.
 const beforeShift = 24
 
 // before returns how many files were made before numbers began at firstMade.
@@ -45,8 +44,8 @@ func before(last uint64) uint64 {
 	return min((last-firstMade)>>beforeShift, mostBefore)
 }
 
-// device is the minor number of both layers, plus one; 0 is not known yet, and apart
-// that they are not one.
+// device is the minor number of both layers, plus one. 0 means that it is not known yet, and apart
+// means that the layers have different devices.
 var device atomic.Uint64
 
 const apart = 1 << 40
@@ -104,9 +103,9 @@ func begin(t *sentry.Task) {
 	device.Store(uint64(host) + 1)
 }
 
-// Settle gives a file that was copied the numbers of what it was copied from. content
-// says that the copy is to be written: one of the other names that the host's file has
-// is another file then, and keeps the numbers.
+// Settle gives a file that was copied the numbers of what it was copied from. content reports that
+// the copy will be written. If the host's file has several names, the copy is then another file than
+// the other names, and those keep the numbers.
 func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
 	one := device.Load()
 	if one == 0 || one == apart {
@@ -117,7 +116,7 @@ func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content
 		return
 	}
 	d := object(vd.Dentry().Impl())
-	// What is read below is not changed any more once this is set.
+	// The fields that are read below no longer change once this is set.
 	if at[atomicbitops.Uint32](d, over.copied).Load() == 0 {
 		return
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// ids are the fields of a file that tell whose it is.
+// ids are the fields of a file that hold its owner.
 const ids = linux.STATX_UID | linux.STATX_GID
 
-// filesystem is the host's files as gVisor's file client shows them, but for
-// the owners of some. All else is the client's.
+// filesystem shows the host's files as gVisor's file client does, except for the owners of some.
+// The client does everything else.
 type filesystem struct {
 	vfsfs vfs.Filesystem
 	vfs.FilesystemImpl
-	// mount shows the same files by the client alone. Descriptors are opened
-	// through it: the client takes the file system of their mount for its own.
+	// mount shows the same files through the client alone. Descriptors are opened through it,
+	// because the client takes the file system of their mount for its own.
 	mount    *vfs.Mount
 	places   []vfs.VirtualDentry
 	uid, gid uint32
 	plan     string
-	// files are of the plan, and not saved besides.
+	// files come from the plan, so they are not saved separately.
 	files fileowners.Table
 }
 
@@ -125,7 +125,7 @@ func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return stat, f.adopt(ctx, d, &stat)
 }
 
-// adopt gives the attributes of a file the owner and set-id bits that the table has of it.
+// adopt gives the attributes of a file the owner and set-id bits that the table has for it.
 func (f *filesystem) adopt(ctx context.Context, d *vfs.Dentry, stat *linux.Statx) error {
 	if len(f.files) == 0 {
 		return nil
@@ -165,8 +165,8 @@ func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.alone(d), &opts)
 }
 
-// What follows is what gVisor's generator would write. With it the translation is
-// part of a saved state, and in force before any restored program runs.
+// The following methods are what gVisor's generator would write. They make the translation part of
+// a saved state, so that it is in force before any restored program runs.
 
 func init() { state.Register((*filesystem)(nil)) }
 
@@ -199,7 +199,7 @@ func (f *filesystem) StateLoad(_ gocontext.Context, from state.Source) {
 	from.Load(5, &f.gid)
 	from.Load(6, &f.plan)
 	from.AfterLoad(func() {
-		// Text that cannot be read is not that of the plan that Install compares it with.
+		// Text that cannot be parsed differs from that of the plan with which Install compares it.
 		if plan, err := Parse(f.plan); err == nil {
 			f.files = plan.Files
 		}

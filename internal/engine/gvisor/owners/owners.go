@@ -1,7 +1,6 @@
-// Package owners owns whose the host's files are inside a sandbox: it runs in
-// gVisor's kernel process and shows what lies below some directories as the
-// sandbox user's own, whichever number the files have on the host. The files of an image
-// have the owners that its layers name.
+// Package owners owns the translation of file owners inside a sandbox: it runs in gVisor's kernel
+// process and shows what lies below some directories as the sandbox user's own, whichever number
+// the files have on the host. The files of an image have the owners that its layers name.
 package owners
 
 import (
@@ -19,18 +18,17 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// The files of a workspace belong to their owner on the host, whose number
-// means nothing inside. Without a translation the sandbox's user could only
-// work on them with capabilities that reach past all file permissions. An
-// id-mapped mount of the host would translate too, but not without root, and
-// not on every file system. So the translation is made where the sandbox's kernel
-// looks at the files of the host, below the overlay that holds what programs
-// write: permissions are then checked with the numbers that are shown.
+// The files of a workspace belong to their owner on the host, whose number means nothing inside.
+// Without a translation the sandbox's user could only work on them with capabilities that bypass
+// all file permissions. An id-mapped mount of the host would translate too, but not without root,
+// and not on every file system. So the translation is made where the sandbox's kernel looks at the
+// files of the host, below the overlay that holds what programs write: permissions are then checked
+// with the numbers that are shown.
 
 // Annotation is the key under which a specification carries a Plan.
 const Annotation = "dev.crannog.owners"
 
-// Plan says which files are the user's. The zero Plan changes nothing.
+// Plan is which files belong to the user. The zero Plan changes nothing.
 type Plan struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
@@ -123,8 +121,8 @@ func Install(t *sentry.Task, plan Plan) error {
 	return nil
 }
 
-// is returns an error unless f was made from the plan: a saved state that went
-// on under another one would show what the new one covers.
+// is returns an error unless f was made from the plan: a saved state that continued under another
+// plan would show what the new one covers.
 func (f *filesystem) is(plan Plan) error {
 	text, err := plan.Text()
 	if err != nil {
@@ -136,8 +134,8 @@ func (f *filesystem) is(plan Plan) error {
 	return nil
 }
 
-// check looks at a place as programs will. The overlay remembers whose a file
-// is from its first look, so one that was looked at too early stays the host's.
+// check looks up a place as programs will. The overlay remembers a file's owner from its first
+// look, so a place that was looked up too early would keep the host's owner.
 func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
 	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ids})
 	if err != nil {
@@ -149,8 +147,8 @@ func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) erro
 	return nil
 }
 
-// mount puts the cover in place. Programs cannot take it away: they have no
-// right to in this namespace, and in one of their own its mounts are locked.
+// mount puts the cover in place. Programs cannot remove it: they may not unmount in this namespace,
+// and in one of their own its mounts are locked.
 func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 	v, target := t.Kernel().VFS(), at(root, c.Path)
 	opts := vfs.MountOptions{ReadOnly: true, Flags: vfs.MountFlags{NoSUID: true, NoDev: true}}
@@ -160,7 +158,7 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 		_, err := v.MountAt(t, creds(t), "tmpfs", target, "tmpfs", &opts)
 		return err
 	}
-	// With what is mounted below it, so that what is hidden there stays hidden.
+	// This includes what is mounted below, so that what is hidden there stays hidden.
 	if err := v.BindAt(t, creds(t), target, target, true); err != nil {
 		return err
 	}
@@ -189,9 +187,8 @@ func creds(t *sentry.Task) *auth.Credentials {
 	return auth.NewRootCredentials(t.Kernel().RootUserNamespace())
 }
 
-// private returns a field of a struct of gVisor's that it keeps to itself. A
-// version of gVisor in which it has another name or type is an error, with
-// which no sandbox starts.
+// private returns an unexported field of a struct of gVisor's. If a version of gVisor has another
+// name or type for it, private returns an error, and no sandbox starts.
 func private[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of)
 	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {

@@ -42,7 +42,7 @@ func TestOwns(t *testing.T) {
 	}
 }
 
-// A version of gVisor in which something has another name or type is an error.
+// If a version of gVisor has another name or type for something, that is an error.
 func TestPrivate(t *testing.T) {
 	type other struct{ opts *overlay.FilesystemOptions }
 	if _, err := private[overlay.FilesystemOptions](&other{opts: &overlay.FilesystemOptions{}}, "opts"); err == nil || !strings.Contains(err.Error(), "opts of") {

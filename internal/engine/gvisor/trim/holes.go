@@ -8,16 +8,15 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// least is the smallest hole that is given back. Each costs the kernel a call
-// in the program's process, and one record more in the state; to read the
-// pages of a smaller one costs less.
+// least is the smallest hole that is given back. Each costs the kernel a call in the program's
+// process, and one more record in the state; reading the pages of a smaller hole costs less.
 const least = 8 * hostarch.PageSize
 
 // hole is a part of a file that has no pages.
 type hole struct{ start, end uint64 }
 
-// holes are those of a file between two offsets, of whole pages. Memory that
-// the host has swapped out is not one.
+// holes are the holes of a file between two offsets, in whole pages. Memory that the host has
+// swapped out is not a hole.
 func holes(fd int, start, end uint64) ([]hole, error) {
 	var all []hole
 	for start < end {

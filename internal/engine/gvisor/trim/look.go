@@ -10,11 +10,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 )
 
-// gVisor exports none of what is looked at here. A version of it in which
-// something has another name or type is told by an error, and nothing is given
-// back.
+// gVisor exports nothing of what is read here. If a version of it has another name or type for
+// something, an error reports that, and nothing is given back.
 
-// private is a field of a struct that another package keeps to itself.
+// private is an unexported field of a struct of another package.
 func private[T any](of any, name string) (*T, error) {
 	field, err := hidden(of, name)
 	if err != nil {
@@ -102,16 +101,16 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	}
 	var plain []span
 	each(tables[0], func(at span, vma reflect.Value) {
-		// What lies over a file would read as the file again: a page of it that
-		// a program has filled with zeros has no page of its own after a save. Of
-		// locked memory a program has said that it is to stay.
+		// Memory over a file would read as the file again: a page of it that a program has filled
+		// with zeros has no page of its own after a save. Locked memory is what a program has asked
+		// to keep.
 		if vma.FieldByName("mappable").IsNil() && vma.FieldByName("mlockMode").IsZero() {
 			plain = append(plain, at)
 		}
 	})
 	file := reflect.ValueOf(mf).Pointer()
 	each(tables[1], func(at span, pma reflect.Value) {
-		// Of a huge page the rest stays reserved, so nothing is gained.
+		// The rest of a huge page stays reserved, so nothing is gained.
 		if pma.FieldByName("private").Bool() && !pma.FieldByName("huge").Bool() && pma.FieldByName("file").Elem().Pointer() == file {
 			areas = append(areas, area{at, pma.FieldByName("off").Uint()})
 		}

@@ -17,17 +17,15 @@ import (
 	gsync "gvisor.dev/gvisor/pkg/sync"
 )
 
-// gVisor reserves memory for programs in pieces of 2 MB, and a save reads each
-// page of them to find out which hold something. To read a page makes it, so
-// the pages of a sandbox that holds nothing are made, compared and given back: half
-// of what a save takes. A program could say that it has no use for them, by
-// madvise; here it is said on its behalf of those that the memory file has no
-// page for.
+// gVisor reserves memory for programs in pieces of 2 MB, and a save reads each page of them to find
+// out which hold something. Reading a page makes it exist, so the pages of a sandbox that holds
+// nothing are made, compared and given back: half of the time of a save. A program could declare
+// with madvise that it has no use for them. Here that is done on its behalf, for pages that the
+// memory file does not have.
 
-// Metric is what gVisor calls our figure when it is asked for. gVisor has no
-// call of ours, but it tells its figures, and works out ours when it does: so
-// asking for it is what gives the memory back, and the answer is the number of
-// bytes so far, or Failed.
+// Metric is the name of our metric in gVisor. gVisor offers no call of our own, but it computes a
+// metric when it is asked for it. So asking for this one gives the memory back, and the answer is
+// the number of bytes so far, or Failed.
 const Metric = "crannog_trimmed_bytes"
 
 // Failed is the result of a kernel in which something was not as expected. The
@@ -37,7 +35,7 @@ const Failed = -1
 var (
 	kernel atomic.Pointer[sentry.Kernel]
 	total  atomic.Uint64
-	// trimming is held by the one who does it: two at once would find the same.
+	// trimming is held while memory is given back: two callers at once would find the same memory.
 	trimming sync.Mutex
 )
 
@@ -49,7 +47,7 @@ func Install() error {
 	}, func(...*metric.FieldValue) uint64 { return now() })
 }
 
-// Of says which kernel's memory it is, once programs run in it.
+// Of sets the kernel whose memory it is, once programs run in it.
 func Of(k *sentry.Kernel) { kernel.Store(k) }
 
 func now() uint64 {
@@ -63,7 +61,7 @@ func now() uint64 {
 	all := total.Add(bytes)
 	if err != nil {
 		log.Warningf("memory that was not touched is not given back: %v", err)
-		return math.MaxUint64 // Failed, by the time it is a signed number
+		return math.MaxUint64 // Failed, once it is read as a signed number
 	}
 	return all
 }
@@ -85,9 +83,9 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	// No program may write to a page between the check and its release.
 	k.Pause()
 	defer k.Unpause()
-	// A save holds this lock from its begin to its end, and all that changes a
-	// kernel from outside. It comes before all others of the kernel, as after
-	// Pause, which takes it and lets it go.
+	// A save holds this lock from its beginning to its end, and so does everything that changes a
+	// kernel from outside. It comes before all other locks of the kernel. Pause also takes it, and
+	// releases it before this.
 	outside.Lock()
 	defer outside.Unlock()
 	var bytes uint64

@@ -33,8 +33,8 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 	}
 }
 
-// mostAdopted bounds the files whose content is read before programs go on,
-// so that one that is open and not written is not said to be changed.
+// mostAdopted bounds the files whose content is read before programs continue, so that a file that
+// is open and not written is not reported as changed.
 const mostAdopted = 1 << 20
 
 func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
@@ -92,8 +92,8 @@ func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by who) {
 	w.files.hold(file, h)
 }
 
-// mapped remembers a file that is in somebody's memory by a descriptor that is
-// closed: whether it still is cannot be asked, so it is always looked at.
+// mapped remembers a file that is mapped through a descriptor that is closed. Whether it still is
+// mapped cannot be determined, so it is always looked at.
 func (f *files) mapped(path string, by who) {
 	if f.always == nil {
 		f.always = map[string]who{}

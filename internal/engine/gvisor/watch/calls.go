@@ -12,8 +12,8 @@ type call func(w *watcher, t *sentry.Task, args arch.SyscallArguments) (uintptr,
 
 const here = linux.AT_FDCWD
 
-// calls are those by which programs change files, but for those that take a
-// descriptor that can write: that was opened before.
+// calls are those by which programs change files, except those that take a writable descriptor,
+// whose opening was noted.
 var calls = map[string]call{
 	"open": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
 		return w.open(t, here, a[0].Pointer(), a[1].Uint(), a[2].ModeT(), 0)
@@ -83,12 +83,12 @@ var calls = map[string]call{
 	},
 }
 
-// mostly are calls that are gVisor's unless the arguments say otherwise: one
-// that only reads is to cost nothing.
+// mostly are calls that go to gVisor unless their arguments say otherwise: a call that only reads
+// must cost nothing.
 var mostly = map[string]func(arch.SyscallArguments) bool{
 	"open":   func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
 	"openat": func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
-	// By these a descriptor may go that was open when the sandbox was saved.
+	// These calls may close a descriptor that was open when the sandbox was saved.
 	"close": never, "close_range": never, "dup2": never, "dup3": never,
 }
 
@@ -117,7 +117,7 @@ func wrap(table *sentry.SyscallTable) {
 	}
 }
 
-// watched is our call where somebody watches, and gVisor's elsewhere.
+// watched is our call while there is a watcher, and gVisor's otherwise.
 func watched(gvisors sentry.SyscallFn, ours call, when func(arch.SyscallArguments) bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		w := current.Load()

@@ -132,7 +132,7 @@ func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
 		return
 	}
 	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
-	// What has no room for this has none for programs either, of which there is
-	// a gap.
+	// If there is no room for this event, there is none for those of programs either, and their gap
+	// is recorded.
 	_ = w.out.Write(&e, false)
 }

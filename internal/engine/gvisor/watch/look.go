@@ -29,7 +29,7 @@ const (
 	kindOther = "other"
 )
 
-// Why there is no sum.
+// Reasons why there is no checksum.
 const (
 	unhashedGone       = "gone"
 	unhashedChanging   = "changing"
@@ -37,14 +37,13 @@ const (
 	unhashedUnreadable = "unreadable"
 )
 
-// mostHashed bounds what is read of one file, and piece what of it is in
-// memory.
+// mostHashed bounds how much of one file is read, and piece how much of it is in memory at once.
 const (
 	mostHashed = 256 << 20
 	piece      = 1 << 20
 )
 
-// state is what a path leads to; without a kind, nothing.
+// state is what a path leads to. Without a kind, it leads to nothing.
 type state struct {
 	kind     string
 	mode     uint16
@@ -86,8 +85,8 @@ const asked = linux.STATX_TYPE | linux.STATX_MODE | linux.STATX_SIZE | linux.STA
 
 func (l *look) at(path string) state { return l.from(l.places.root, path) }
 
-// operation looks a path up without following anything: a link that was put
-// where a directory was leads to another file.
+// operation looks a path up without following links: a link that has replaced a directory leads to
+// another file.
 func operation(top vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: top, Start: top, Path: fspath.Parse(path), ResolveFlags: linux.RESOLVE_NO_SYMLINKS}
 }
@@ -117,7 +116,7 @@ func (l *look) from(top vfs.VirtualDentry, path string) state {
 	return s
 }
 
-// hash reads a file in pieces, and says why it could not.
+// hash reads a file in pieces, and returns why it could not.
 func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	if s.size > mostHashed {
 		return unhashedTooLarge
@@ -164,9 +163,8 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	return ""
 }
 
-// below is what the sandbox started from at a path. gVisor keeps to itself where
-// that is; where it cannot be found, a file that was opened to be written and
-// was not is said to be changed.
+// below is what the sandbox started from at a path. gVisor does not export where that is. If it
+// cannot be found, a file that was opened to be written, and was not, is reported as changed.
 func (l *look) below(path string) (state, bool) {
 	impl := reflect.ValueOf(l.places.root.Mount().Filesystem().Impl())
 	if impl.Kind() != reflect.Pointer || impl.Elem().Kind() != reflect.Struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
-// in finds the entry that a call is about, does it, and notes its path.
+// in finds the entry that a call is about, makes the call, and notes the entry's path.
 func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bool, do func(*vfs.PathOperation) error) error {
 	path, err := copyPath(t, addr)
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *watcher) mknod(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode ui
 	case 0:
 		file |= linux.ModeRegular
 	case linux.ModeCharacterDevice, linux.ModeBlockDevice:
-		// A path that cannot be read or is empty is what gVisor finds first.
+		// gVisor reports a path that cannot be read or is empty before any other error.
 		if path, err := copyPath(t, addr); err != nil {
 			return err
 		} else if path == "" {
@@ -165,8 +165,8 @@ func (w *watcher) linked(t *sentry.Task, dirfd int32, path string, flags int32) 
 		err = linuxerr.EBADF
 	} else {
 		defer f.DecRef(t)
-		// A descriptor that somebody else opened may have got here by a way
-		// that its file's directory does not allow.
+		// A descriptor that another process opened may have got here by a way that its file's
+		// directory does not allow.
 		if f.Credentials() != t.Credentials() && !t.HasCapabilityIn(linux.CAP_DAC_READ_SEARCH, f.Credentials().UserNamespace) {
 			err = linuxerr.ENOENT
 		}
@@ -205,7 +205,7 @@ func (w *watcher) rename(t *sentry.Task, p pair, flags uint32) error {
 	}
 	for _, moved := range []map[string]bool{there, back} {
 		for rest := range moved {
-			// Where both had a file of that name, both are others now.
+			// Where both had a file of that name, both names lead to other files now.
 			w.files.note(join(before, rest), there[rest], by)
 			w.files.note(join(after, rest), back[rest], by)
 		}

@@ -24,22 +24,21 @@ type who struct {
 	uid          uint32
 }
 
-// held is a descriptor by which somebody may write at any time, also into
-// memory that is mapped from it. It is not kept alive: it is asked whether it
-// is.
+// held is a descriptor through which a program may write at any time, also into memory that is
+// mapped from it. It is not kept open by this, and is checked for whether it still is.
 type held struct {
 	path string // where it was last
 	file inode  // for one without a path
 	who
 }
 
-// inode names a file whatever it is called.
+// inode identifies a file, whatever names it has.
 type inode struct {
 	major, minor uint32
 	number       uint64
 }
 
-// files is what of the sandbox's files is to be looked at, and what is known.
+// files holds which of the sandbox's files have to be looked at, and what is known of them.
 type files struct {
 	// names is held while names change. A rename holds it alone, because it moves all
 	// that is below a directory.
@@ -105,9 +104,9 @@ func system(path string) bool {
 	return false
 }
 
-// path is where the first process sees a file, or "" if it has no name or lies
-// where no files count. The mount does not matter by which it was reached: a
-// namespace or a root of one's own hides nothing.
+// path is where the first process sees a file, or "" if it has no name or lies where no files
+// count. It does not matter through which mount the file was reached: a namespace or a root of a
+// program's own hides nothing.
 func (w *watcher) path(ctx context.Context, k *sentry.Kernel, file vfs.VirtualDentry) string {
 	p := w.where(k)
 	if p == nil || file.Dentry().IsDead() {
@@ -129,8 +128,7 @@ func (w *watcher) whoIs(t *sentry.Task) who {
 	return who{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)}
 }
 
-// note remembers a path. Whether it existed is what the first says since the
-// last survey.
+// note remembers a path. The first call since the last survey determines whether the path existed.
 func (f *files) note(path string, existed bool, by who) {
 	if path == "" {
 		return

@@ -11,12 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
-// writes tells by an open's flags whether it may change a file.
+// writes reports from an open's flags whether it may change a file.
 func writes(flags uint32) bool {
 	return flags&linux.O_PATH == 0 && flags&(linux.O_ACCMODE|linux.O_CREAT|linux.O_TRUNC) != 0
 }
 
-// openMode is what of a mode an open takes.
+// openMode is the part of a mode that an open takes.
 const openMode = 0o777 | linux.S_ISUID | linux.S_ISGID | linux.S_ISVTX
 
 // open opens a file, and notes one that may be written before any thread has

@@ -11,10 +11,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// A path is taken from a program's memory once, and what was found there is
-// what the call works on and what is written down. Looking at the arguments
-// before or after gVisor did would let another thread of the program change
-// them in between, and hide a file.
+// A path is read from a program's memory once. The call works on what was read, and the same is
+// written down. If the arguments were read before or after gVisor reads them, another thread of the
+// program could change them in between, and hide a file.
 
 // entry is a name in a directory that was looked up.
 type entry struct {

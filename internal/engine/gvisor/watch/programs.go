@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// points are what the watcher hears of.
+// points are the trace points that the watcher receives.
 var points = []seccheck.PointReq{
 	{Pt: seccheck.PointExecve, Fields: fields(seccheck.FieldCtxtThreadGroupID, seccheck.FieldCtxtParentThreadGroupID, seccheck.FieldCtxtCwd)},
 	{Pt: seccheck.PointClone, Fields: fields(seccheck.FieldCtxtThreadGroupID)},
@@ -28,11 +28,10 @@ func fields(context ...seccheck.Field) seccheck.FieldSet {
 	return seccheck.FieldSet{Context: seccheck.MakeFieldMask(context...)}
 }
 
-// guest is the first process of a sandbox. What it makes is a command.
+// guest is the first process of a sandbox. Each process that it makes is a command.
 const guest = 1
 
-// family knows of each process to which command it belongs, also when its
-// parents are gone.
+// family maps each process to the command to which it belongs, also when its parents are gone.
 type family struct {
 	mu sync.Mutex
 	of map[int32]int32
@@ -65,8 +64,8 @@ func (f *family) died(pid int32) (command int32) {
 	return command
 }
 
-// Clone implements seccheck.Sink. A process whose end could not be told may
-// not begin, or a loop that only forks would be bounded by nothing.
+// Clone implements seccheck.Sink. A process whose end could not be recorded may not begin.
+// Otherwise nothing would bound a loop that only forks.
 func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
 	maker := info.GetContextData().GetThreadGroupId()
 	if info.CreatedThreadGroupId == maker {
@@ -82,11 +81,11 @@ func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.Clone
 	return nil
 }
 
-// refusal is what a program gets that could not be written down.
+// refusal is the error of a program whose start could not be recorded.
 var refusal = linuxerr.ENOSPC
 
-// Execve implements seccheck.Sink. It comes before the old program is given
-// up: what cannot be written down does not run.
+// Execve implements seccheck.Sink. It is called before the old program is given up: a program that
+// cannot be recorded does not run.
 func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.ExecveInfo) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {
@@ -114,7 +113,7 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 	return nil
 }
 
-// Bounds of what is kept of a program's start.
+// Bounds of what is recorded of a program's start.
 const (
 	mostArgs      = 64
 	mostArgBytes  = 8 << 10
@@ -178,8 +177,8 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	return err
 }
 
-// TaskExit implements seccheck.Sink. With the guest the sandbox ends: it waits
-// until what was changed is written down.
+// TaskExit implements seccheck.Sink. The sandbox ends with the guest, so the guest's end waits
+// until all changes are written down.
 func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskExit) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {

@@ -20,7 +20,7 @@ const (
 // A survey reads files while programs run. gVisor must not be saved during that. It
 // waits for work on behalf of a task, so a survey runs on behalf of one.
 
-// surveySoon looks at files behind the back of a task that ends.
+// surveySoon looks at files on behalf of a task that ends, and does not keep the task waiting.
 func (w *watcher) surveySoon(t *sentry.Task) {
 	if w.files.nothing() || w.queued.Swap(true) {
 		return
@@ -32,9 +32,8 @@ func (w *watcher) surveySoon(t *sentry.Task) {
 	})
 }
 
-// surveyNow looks at files for somebody outside, and says how many it could
-// not write down. A kernel that stands still may be written down itself just
-// now, so nothing in it is touched.
+// surveyNow looks at files for a caller outside, and returns how many it could not write down. A
+// kernel that stands still may be in the middle of a save, so nothing in it is touched.
 func (w *watcher) surveyNow() uint64 {
 	k := w.kernel.Load()
 	if k == nil {
@@ -96,7 +95,7 @@ func (w *watcher) survey(k *sentry.Kernel) uint64 {
 	return w.gap(reasonMany)
 }
 
-// lose says that what is left can be looked at no more.
+// lose records that the remaining files can no longer be looked at.
 func (w *watcher) lose(reason string) uint64 {
 	w.files.mu.Lock()
 	w.files.lost += uint64(len(w.files.pending))
@@ -177,7 +176,7 @@ func (f *files) otherNames(now state, path string) []string {
 	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
 }
 
-// tell writes down what became of a path, if it is not as it was.
+// tell writes down how a path has changed, if it has.
 func (w *watcher) tell(l *look, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]

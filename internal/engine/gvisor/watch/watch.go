@@ -1,7 +1,7 @@
-// Package watch owns what the kernel of a sandbox writes down of the programs in
-// it: it runs in gVisor's kernel process, hangs itself into gVisor's points
-// and system calls, and adds lines of package witness to a file that it was
-// handed. No program inside takes part in that, so none can forge it.
+// Package watch owns the events that the kernel of a sandbox records of the programs in it: it runs
+// in gVisor's kernel process, attaches to gVisor's trace points and system calls, and adds lines of
+// package witness to a file that it was handed. No program inside takes part in that, so none can
+// forge it.
 package watch
 
 import (
@@ -19,11 +19,11 @@ import (
 // sinkName is what gVisor calls us.
 const sinkName = "crannog"
 
-// Start says how a session begins.
+// Start describes how a session begins.
 type Start struct {
 	Next     uint64 // number of its first event
 	Bytes    int64  // how large the file may become
-	Restored bool   // programs go on in the kernel that began elsewhere
+	Restored bool   // programs continue in this kernel that began elsewhere
 	Torn     bool   // the file ends within a line
 }
 
@@ -35,7 +35,7 @@ const (
 	settingTorn     = "torn"
 )
 
-// Session is the request that makes a kernel write to the file beside it.
+// Session is the request that makes a kernel write to the file that comes with it.
 func Session(s Start) seccheck.SessionConfig {
 	return seccheck.SessionConfig{
 		Name: seccheck.DefaultSessionName,
@@ -135,11 +135,10 @@ func (w *watcher) Stop() {
 	_ = w.file.Close()
 }
 
-// Unsaved is what a survey answers that could not look: the kernel stands
-// still.
+// Unsaved is the answer of a survey that could not look because the kernel stands still.
 const Unsaved = 1<<63 - 1
 
-// Pending tells from a kernel's answer how many files are not written down.
+// Pending returns from a kernel's answer how many files are not written down.
 func Pending(sessions []seccheck.SessionConfig) (n uint64, watched bool) {
 	for _, s := range sessions {
 		for _, sink := range s.Sinks {

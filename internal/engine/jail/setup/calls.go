@@ -81,10 +81,10 @@ var plainCalls = []call{
 	{"rt_sigreturn", unix.SYS_RT_SIGRETURN}, {"rt_sigsuspend", unix.SYS_RT_SIGSUSPEND},
 	{"rt_sigtimedwait", unix.SYS_RT_SIGTIMEDWAIT}, {"rt_sigqueueinfo", unix.SYS_RT_SIGQUEUEINFO},
 	{"rt_tgsigqueueinfo", unix.SYS_RT_TGSIGQUEUEINFO}, {"sigaltstack", unix.SYS_SIGALTSTACK}, {"kcmp", unix.SYS_KCMP},
-	// Debuggers, which the kernel holds to processes of the same user that may be dumped.
+	// Debuggers, which the kernel limits to processes of the same user that may be dumped.
 	{"ptrace", unix.SYS_PTRACE}, {"process_vm_readv", unix.SYS_PROCESS_VM_READV},
 	{"process_vm_writev", unix.SYS_PROCESS_VM_WRITEV}, {"pidfd_getfd", unix.SYS_PIDFD_GETFD},
-	// Users and rights, which only become fewer.
+	// Users and rights, which these calls can only reduce.
 	{"getuid", unix.SYS_GETUID}, {"geteuid", unix.SYS_GETEUID}, {"getgid", unix.SYS_GETGID},
 	{"getegid", unix.SYS_GETEGID}, {"getresuid", unix.SYS_GETRESUID}, {"getresgid", unix.SYS_GETRESGID},
 	{"getgroups", unix.SYS_GETGROUPS}, {"setuid", unix.SYS_SETUID}, {"setgid", unix.SYS_SETGID},
@@ -107,7 +107,7 @@ var plainCalls = []call{
 	{"setsockopt", unix.SYS_SETSOCKOPT}, {"shutdown", unix.SYS_SHUTDOWN}, {"sendto", unix.SYS_SENDTO},
 	{"recvfrom", unix.SYS_RECVFROM}, {"sendmsg", unix.SYS_SENDMSG}, {"recvmsg", unix.SYS_RECVMSG},
 	{"sendmmsg", unix.SYS_SENDMMSG}, {"recvmmsg", unix.SYS_RECVMMSG},
-	// Messages, semaphores and shared memory of the own IPC namespace.
+	// Messages, semaphores and shared memory of the sandbox's own IPC namespace.
 	{"pipe2", unix.SYS_PIPE2}, {"shmget", unix.SYS_SHMGET}, {"shmat", unix.SYS_SHMAT}, {"shmdt", unix.SYS_SHMDT},
 	{"shmctl", unix.SYS_SHMCTL}, {"semget", unix.SYS_SEMGET}, {"semop", unix.SYS_SEMOP},
 	{"semtimedop", unix.SYS_SEMTIMEDOP}, {"semctl", unix.SYS_SEMCTL}, {"msgget", unix.SYS_MSGGET},
@@ -115,6 +115,6 @@ var plainCalls = []call{
 	{"mq_unlink", unix.SYS_MQ_UNLINK}, {"mq_timedsend", unix.SYS_MQ_TIMEDSEND},
 	{"mq_timedreceive", unix.SYS_MQ_TIMEDRECEIVE}, {"mq_notify", unix.SYS_MQ_NOTIFY},
 	{"mq_getsetattr", unix.SYS_MQ_GETSETATTR},
-	// What the system is.
+	// Information about the system.
 	{"uname", unix.SYS_UNAME}, {"sysinfo", unix.SYS_SYSINFO}, {"getrandom", unix.SYS_GETRANDOM},
 }

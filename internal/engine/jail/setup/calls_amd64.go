@@ -4,11 +4,11 @@ import "golang.org/x/sys/unix"
 
 const (
 	architecture = unix.AUDIT_ARCH_X86_64
-	// foreign begins the numbers that are another interface's, as x32's.
+	// foreign is the first number of another interface, such as x32.
 	foreign = 0x40000000
 )
 
-// machineCalls are what this architecture has besides plainCalls.
+// machineCalls are the calls that this architecture has besides plainCalls.
 var machineCalls = []call{
 	{"access", unix.SYS_ACCESS}, {"open", unix.SYS_OPEN}, {"creat", unix.SYS_CREAT}, {"stat", unix.SYS_STAT},
 	{"lstat", unix.SYS_LSTAT}, {"mkdir", unix.SYS_MKDIR}, {"rmdir", unix.SYS_RMDIR}, {"rename", unix.SYS_RENAME},

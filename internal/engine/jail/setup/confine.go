@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestCapabilities are what the guest keeps over its own user namespace where it has
-// several IDs: it starts commands as other users, and root inside is to own the files
-// inside. None of them reaches a file, a process or a device of the host. What is
-// missing is what opens more of the kernel to an attacker: CAP_SYS_ADMIN, CAP_NET_ADMIN,
-// CAP_NET_RAW, CAP_SYS_PTRACE, CAP_MKNOD, CAP_SYS_CHROOT and all others.
+// guestCapabilities are what the guest keeps over its own user namespace where it has several IDs:
+// it starts commands as other users, and root inside is to own the files inside. None of them
+// reaches a file, a process or a device of the host. The missing ones would open more of the kernel
+// to an attacker: CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_MKNOD,
+// CAP_SYS_CHROOT and all others.
 var guestCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_NET_BIND_SERVICE,
-	// To read and to set the marks of processes inside (package lineage). It lifts no
-	// limit: for that, the kernel asks for it on the host.
+	// To read and to set the marks of processes inside (package lineage). It lifts no limit: for
+	// that, the kernel requires this capability on the host.
 	unix.CAP_SYS_RESOURCE,
 }
 
@@ -110,10 +110,9 @@ func onAllThreads(call, a, b, c uintptr) error {
 	return nil
 }
 
-// restrictFiles has Landlock refuse devices, and with any rule set it refuses every
-// change of mounts, should the filter of system calls have a hole. It restricts nothing
-// else: debuggers and daemons write below /proc. A kernel without Landlock leaves the
-// other layers.
+// restrictFiles makes Landlock refuse devices. With any rule set, Landlock also refuses every
+// change of mounts, in case the filter of system calls has a hole. It restricts nothing else:
+// debuggers and daemons write below /proc. A kernel without Landlock leaves the other layers.
 func restrictFiles() error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {

@@ -20,7 +20,7 @@ func (b *builder) cover() error {
 	}
 	defer root.Close()
 	covered := map[string]bool{}
-	// The shortest first: what lies below a hidden directory needs nothing.
+	// Shorter paths come first: a path below a hidden directory needs no cover.
 	byLength := func(a, b string) int { return len(a) - len(b) }
 	hidden := slices.SortedFunc(slices.Values(slices.Concat(b.r.Hide, b.r.Absent)), byLength)
 	for _, path := range hidden {
@@ -38,8 +38,7 @@ func (b *builder) cover() error {
 		}
 	}
 	for _, path := range b.r.ReadOnly {
-		// A link would itself stay replaceable, and with it what programs find at the
-		// path.
+		// A link itself would stay replaceable, and with it what programs find at the path.
 		t, err := openInside(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
@@ -111,8 +110,8 @@ func (t target) close() {
 // served are places inside that are mounted later: a cover would cover nothing.
 var served = []string{"/proc", "/sys", "/dev"}
 
-// openInside finds a path as a program in the sandbox would: a link in somebody's
-// workspace leads to the sandbox's files and never to the host's.
+// openInside finds a path as a program in the sandbox would: a link in a workspace leads to the
+// sandbox's files and never to the host's.
 func openInside(root *os.File, path string, flags uint64) (target, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return target{}, errors.New("not a clean absolute path below the root")

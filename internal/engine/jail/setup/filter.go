@@ -27,13 +27,13 @@ const (
 	// kill ends a process that uses another machine's numbers: no program does so by
 	// mistake, and the list means nothing for them.
 	kill = unix.SECCOMP_RET_KILL_PROCESS
-	// refuse answers as for a caller without the right.
+	// refuse answers as if the caller lacked the right.
 	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// unknown answers as a kernel that has no such call, so that libraries fall back.
+	// unknown answers as a kernel without the call would, so that libraries fall back.
 	unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// lastKnown is the highest number that was judged. Later calls do not exist inside.
+// lastKnown is the highest number that was reviewed. Later calls do not exist inside.
 const lastKnown = 470
 
 // namespaceFlags make namespaces. Inside one of their own, programs have capabilities
@@ -67,12 +67,14 @@ var checkedCalls = []check{
 	// TIOCSTI types into a terminal that the caller shares with another program, and
 	// TIOCLINUX pastes into a console.
 	{call: call{"ioctl", unix.SYS_IOCTL}, argument: 1, mask: math.MaxUint32, values: []uint32{unix.TIOCSTI, unix.TIOCLINUX}, deny: true},
-	// No raw packets (AF_PACKET), no hypervisor (AF_VSOCK), no kernel cryptography
-	// (AF_ALG) and none of the protocols that are rarely looked after.
+	// No raw packets (AF_PACKET), no hypervisor (AF_VSOCK), no kernel cryptography (AF_ALG) and
+	// none of the rarely maintained protocols.
 	{call: call{"socket", unix.SYS_SOCKET}, argument: 0, mask: math.MaxUint32, values: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
-	// Only what is so already, and to ask for it: others turn protections of memory off.
+	// Only the value that is set already, and the query for it: other values turn off protections
+	// of memory.
 	{call: call{"personality", unix.SYS_PERSONALITY}, argument: 0, mask: math.MaxUint32, values: []uint32{0, math.MaxUint32}},
-	// Threads that part with their files or their directory make no namespace.
+	// Only flags that make no namespace, such as those with which a thread stops sharing its files
+	// or its directory.
 	{call: call{"unshare", unix.SYS_UNSHARE}, argument: 0, mask: namespaceFlags, values: []uint32{0}},
 }
 
@@ -90,7 +92,7 @@ func assemble() ([]unix.SockFilter, error) {
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: foreign, SkipTrue: 1},
 		bpf.RetConstant{Val: kill},
 	}
-	// Calls that are made most have low numbers, and come first.
+	// The most frequent calls have low numbers, and come first.
 	for _, r := range ranges(slices.Concat(plainCalls, machineCalls)) {
 		code = append(code,
 			bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: r[1], SkipTrue: 2},

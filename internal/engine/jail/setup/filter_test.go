@@ -46,7 +46,7 @@ func TestCallsAreTheReviewedOnes(t *testing.T) {
 	}
 }
 
-// What the assembled program answers is what the list says.
+// The assembled program answers as the list says.
 func TestFilterAnswersByTheList(t *testing.T) {
 	program, err := assemble()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// ProbeArg0 is the name of a process that looks whether a jail can be made.
+// ProbeArg0 is the name of a process that checks whether a jail can be made.
 const ProbeArg0 = "crannog-jail-probe"
 
 // ProbeRole is the role that a program which opens the engine must play.

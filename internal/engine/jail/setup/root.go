@@ -141,7 +141,7 @@ func (b *builder) placeNamed(t Tree, fd int, target string) error {
 	return bindReadOnly(path, target)
 }
 
-// makePlace makes what a tree is to be shown on. Nothing may be there.
+// makePlace makes the mount point of a tree. Nothing may exist there.
 func (b *builder) makePlace(t Tree, target string) error {
 	if err := b.parents(t.Target); err != nil {
 		return err
@@ -155,8 +155,8 @@ func (b *builder) makePlace(t Tree, target string) error {
 	return os.Mkdir(target, 0o755)
 }
 
-// parents makes the directories above a path inside, and follows no link: one in the
-// image could lead out of the root while that is built.
+// parents makes the directories above a path inside, and follows no link: one in the image could
+// lead out of the root while the root is built.
 func (b *builder) parents(path string) error {
 	at := b.root
 	for name := range strings.SplitSeq(strings.Trim(filepath.Dir(path), "/"), "/") {
@@ -209,7 +209,7 @@ func (b *builder) overlay(fd int, target string) error {
 	return nil
 }
 
-// moveTo mounts a tree. Set-id files and devices of the host are only files.
+// moveTo mounts a tree. Set-id files and devices of the host are ordinary files there.
 func moveTo(fd int, target string, readOnly bool) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if readOnly {
@@ -221,8 +221,8 @@ func moveTo(fd int, target string, readOnly bool) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// likeSource gives a directory the rights, the owner and the times of another. An owner
-// that has no ID inside cannot be given.
+// likeSource gives a directory the permissions, the owner and the times of another. An owner that
+// has no ID inside cannot be given.
 func likeSource(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -280,7 +280,7 @@ func (b *builder) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	// The host's root is on top of the new one now. Without it no path leads there.
+	// The host's root is on top of the new one now. Once it is unmounted, no path leads to it.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("detach the host's root: %w", err)
 	}

@@ -49,8 +49,8 @@ type Request struct {
 	Limits engine.Limits
 	// Users is set where the sandbox has several IDs. Otherwise all of it is one user.
 	Users bool
-	// Tap asks for a network interface, whose other end is sent back. An engine of root's
-	// makes it itself: the sandbox's IDs may not open the host's device.
+	// Tap asks for a network interface, whose other end is sent back. An engine that runs as root
+	// makes the interface itself: the sandbox's IDs may not open the host's device.
 	Tap bool
 	// CPUs is how many processors are shown.
 	CPUs int
@@ -62,16 +62,16 @@ type Request struct {
 // Tree is a file or a directory of the host that is shown inside.
 type Tree struct {
 	Target string
-	// Source is its path, for a process that has its user's view of the host. Without
-	// one a descriptor of it is sent.
+	// Source is its path, for a process that has its user's view of the host. If it is empty, a
+	// descriptor of the tree is sent.
 	Source string
 	File   bool
-	// Name is the file's name if the tree is the directory that it is in: a mount of the
-	// file itself would show its path on the host to programs inside.
+	// Name is the file's name if the tree is the directory that the file is in: a mount of the file
+	// itself would show its path on the host to programs inside.
 	Name string
-	// Copy is a file that the sandbox may change: a copy of it is the sandbox's user's.
+	// Copy is set for a file that the sandbox may change: the sandbox's user gets a copy of it.
 	Copy bool
-	// Place is a place that need not exist in the tree above.
+	// Place is set if the path need not exist in the tree above.
 	Place bool
 }
 
@@ -79,7 +79,7 @@ type Tree struct {
 // is one.
 type Answer struct {
 	Error string `json:",omitempty"`
-	// Refused says that what was asked for is at fault.
+	// Refused is set if the request itself is at fault.
 	Refused bool `json:",omitempty"`
 	Tap     bool `json:",omitempty"`
 }
@@ -226,7 +226,7 @@ func reply(answer Answer, device *os.File) error {
 	return unix.Sendmsg(ControlFD, data, rights, nil, 0)
 }
 
-// loopbackUp makes the loopback of the own network namespace work.
+// loopbackUp brings up the loopback interface of the sandbox's network namespace.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// replacements are files of /proc with the sandbox's sizes, where the kernel's are the
-// host's. They stand still: what is used is in the control group's files.
+// replacements are files of /proc with the sandbox's sizes, where the kernel's are the host's. They
+// do not change: what is used is in the control group's files.
 func (b *builder) replacements() (map[string]string, error) {
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *builder) replacements() (map[string]string, error) {
 		"stat":    statOf(stat, b.r.CPUs),
 		"swaps":   "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
 		"cmdline": "\n",
-		// The host's would tell which sandboxes are on one host.
+		// The host's value would show which sandboxes are on one host.
 		"sys/kernel/random/boot_id": bootID(),
 	}, nil
 }
@@ -69,8 +69,8 @@ func firstProcessors(text string, most int) string {
 	return out.String()
 }
 
-// statOf returns lines for the first processors without the host's counts: how busy the
-// host is tells one sandbox about another.
+// statOf returns lines for the first processors without the host's counts: the load of the host
+// tells a sandbox about the others.
 func statOf(text []byte, most int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {

@@ -30,10 +30,9 @@ func (b *builder) system() error {
 	return nil
 }
 
-// shownProc are the entries of /proc that stay beside those of processes. All others
-// are covered: /proc/keys, kallsyms, kcore, config.gz, interrupts and the like tell an
-// attacker about the host and its kernel, and an entry that a later kernel adds is
-// covered too.
+// shownProc are the entries of /proc that stay visible, besides those of processes. All others are
+// covered: /proc/keys, kallsyms, kcore, config.gz, interrupts and the like tell an attacker about
+// the host and its kernel, and an entry that a later kernel adds is covered too.
 var shownProc = map[string]bool{
 	"self": true, "thread-self": true, "mounts": true, "net": true, "sysvipc": true, // of the process or its namespaces
 	"filesystems": true, "loadavg": true, "version": true, "uptime": true, "cgroups": true,
@@ -41,13 +40,13 @@ var shownProc = map[string]bool{
 	"meminfo": true, "cpuinfo": true, "stat": true, "swaps": true, "cmdline": true, // replaced
 }
 
-// proc mounts the /proc of the own process namespace and covers what is the host's.
+// proc mounts the /proc of the sandbox's process namespace and covers what belongs to the host.
 func (b *builder) proc() error {
 	dir := filepath.Join(b.root, "proc")
 	if err := unix.Mount("proc", dir, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	// First, since the mount takes along what is mounted below.
+	// This comes first, because the mount includes what is mounted below.
 	if err := bindReadOnly(filepath.Join(dir, "sys"), filepath.Join(dir, "sys")); err != nil {
 		return err
 	}
@@ -100,10 +99,10 @@ func bindReadOnly(source, target string) error {
 // devices are those of the host that do nothing to it.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// dev makes a /dev with nothing of the host's but devices without a state.
+// dev makes a /dev that has nothing of the host except devices without a state.
 func (b *builder) dev() error {
 	dir := filepath.Join(b.root, "dev")
-	// Its files are few, so that it is no disk beside the disk.
+	// It holds only few files, so that it cannot serve as a second disk.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,nr_inodes=64,mode=755"); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (t *Tree) Version() int {
 	return 1
 }
 
-// String says where the groups are.
+// String returns where the groups are.
 func (t *Tree) String() string {
 	if t.unified != "" {
 		return "version 2, below " + t.unified
@@ -119,11 +119,10 @@ func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group
 	return g, nil
 }
 
-// Shares of processor time, among groups that all want it: what a group has
-// that nothing was said of, and what one has that others go before. A smaller
-// one would let work that others wait for in the end take minutes. All sandboxes
-// together have the usual weight, as another group beside theirs has, and a server
-// with a group of its own beside theirs has the fivefold.
+// Weights for processor time, among groups that all want it: the usual one, and that of a group
+// that yields to others. A smaller one would let work for which others wait in the end take
+// minutes. All sandboxes together have the usual weight, like another group beside theirs, and a
+// server with a group of its own beside theirs has five times as much.
 const (
 	usualWeight  = 100
 	lowWeight    = usualWeight / 10
@@ -132,9 +131,8 @@ const (
 	legacyWeight = 1024
 )
 
-// Yield reports whether other groups go before this one when processors are
-// short, or lets it be as others again. Where no group bounds the processors,
-// it changes nothing.
+// Yield gives other groups priority over this one when processors are short, or gives it the usual
+// weight again. Where no group bounds the processors, it changes nothing.
 func (g *Group) Yield(yes bool) error {
 	weight := usualWeight
 	if yes {
@@ -218,8 +216,8 @@ func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]s
 	return nil
 }
 
-// bound makes settings of a group hold, and reads them back: a kernel may take
-// a number and keep another, and a limit that is not in force is none.
+// bound writes settings of a group and reads them back: a kernel may accept a number and keep
+// another, and then the limit is not in force.
 func bound(dir string, settings [][2]string) error {
 	if err := writeAll(dir, settings); err != nil {
 		return err
@@ -241,8 +239,8 @@ func bound(dir string, settings [][2]string) error {
 	return nil
 }
 
-// holds reports whether a setting is as narrow as it was asked for. Of memory the
-// kernel keeps whole pages.
+// holds reports whether a setting is at least as narrow as requested. The kernel keeps memory
+// limits in whole pages.
 func holds(name, asked, is string) bool {
 	if asked == is {
 		return true
@@ -276,8 +274,8 @@ func write(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// OOMKills tells how often the kernel killed in the group for memory. It must
-// be read before the group is removed.
+// OOMKills returns how often the kernel killed in the group for lack of memory. It must be read
+// before the group is removed.
 func (g *Group) OOMKills() int64 {
 	if dir := g.Dirs[unified]; dir != "" {
 		return keyed(filepath.Join(dir, "memory.events"), "oom_kill")
@@ -288,8 +286,8 @@ func (g *Group) OOMKills() int64 {
 	return 0
 }
 
-// Usage returns memory, page cache and CPU time of the group. Fields that the
-// host cannot tell are zero.
+// Usage returns memory, page cache and CPU time of the group. Fields that the host cannot report
+// are zero.
 func (g *Group) Usage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	if dir := g.Dirs[unified]; dir != "" {
@@ -300,7 +298,7 @@ func (g *Group) Usage() engine.Usage {
 		u.MemoryCache = keyed(filepath.Join(g.Dirs["memory"], "memory.stat"), "total_inactive_file")
 	}
 	u.MemoryBytes -= u.MemoryCache
-	u.CPUTime, _ = g.cpuTime() // zero if the host cannot tell
+	u.CPUTime, _ = g.cpuTime() // zero if the host cannot report it
 	return u
 }
 

@@ -121,7 +121,7 @@ func TestUnifiedSettings(t *testing.T) {
 	}
 }
 
-// A limit that the kernel does not keep starts nothing.
+// If the kernel does not keep a limit, nothing starts.
 func TestLimitsAreReadBack(t *testing.T) {
 	for _, c := range []struct{ name, asked, is string }{
 		{"memory.max", "536870912", "536870912\n"}, {"memory.limit_in_bytes", "536870913", "536870912\n"}, {"cpu.max", "150000 100000", "150000 100000\n"},

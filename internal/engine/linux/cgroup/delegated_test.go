@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// detectArg0 is this program as a user who asks where groups can be made.
+// detectArg0 is the name of this program when it runs as a user that asks where groups can be made.
 const detectArg0 = "cgroup-detect"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// detectAndStart says where it found that groups can be made, what group a
-// program is in that it starts, with which limit, and what group itself.
+// detectAndStart prints where groups can be made, the group and the limit of a program that it
+// starts, and its own group.
 func detectAndStart() error {
 	tree, err := Detect()
 	if err != nil {
@@ -96,7 +96,7 @@ func subtree(t *testing.T) string {
 	return dir
 }
 
-// delegation is what a service manager gives away of a group, with the group.
+// delegation lists the files that a service manager gives away together with a group.
 var delegation = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control"}
 
 // give makes a group and lets a user have it.
@@ -113,7 +113,7 @@ func give(t *testing.T, dir string, files []string) string {
 	return dir
 }
 
-// ask starts this program in a group, as a user, and returns what it says.
+// ask starts this program in a group, as a user, and returns what it prints.
 func ask(t *testing.T, in string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -130,8 +130,7 @@ func ask(t *testing.T, in string) string {
 	return out.String()
 }
 
-// wantGroupIn wants that it makes its groups in a directory, and is in a group
-// itself.
+// wantGroupIn checks that the program makes its groups in a directory, and is in a group itself.
 func wantGroupIn(t *testing.T, said, dir, self string) {
 	t.Helper()
 	path := func(dir string) string { return strings.TrimPrefix(dir, "/sys/fs/cgroup") }
@@ -144,8 +143,8 @@ func wantGroupIn(t *testing.T, said, dir, self string) {
 	}
 }
 
-// All of what a service manager runs for a user is theirs. Their programs are
-// below, in groups to which it hands no controllers of its own accord.
+// Everything that a service manager runs for a user belongs to that user. The user's programs are
+// below, in groups to which the manager hands no controllers by itself.
 func TestDelegatedToAUser(t *testing.T) {
 	top := subtree(t)
 	service := give(t, filepath.Join(top, "user@1.service"), delegation)
@@ -161,11 +160,11 @@ func TestDelegatedToAService(t *testing.T) {
 	service := give(t, filepath.Join(subtree(t), "crannog.service"), delegation)
 	aside := filepath.Join(service, asideName)
 	wantGroupIn(t, ask(t, service), filepath.Join(service, parentName), aside)
-	// What it starts later is where it is, and finds the same.
+	// A program that the service starts later is in the same group, and finds the same.
 	wantGroupIn(t, ask(t, aside), filepath.Join(service, parentName), aside)
 }
 
-// Where the same is not given whole, or others are in it, nothing is half used.
+// If a group is only partly delegated, or has other processes in it, nothing of it is used.
 func TestNotDelegated(t *testing.T) {
 	top := subtree(t)
 	wantRefused := func(in, why string) {

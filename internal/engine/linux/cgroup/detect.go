@@ -17,7 +17,7 @@ import (
 // parentName is the directory below which all groups of all servers live.
 const parentName = "crannog"
 
-// asideName is the group beside it for ourselves, where one is needed.
+// asideName is the group beside it for this process, where one is needed.
 const asideName = "crannog-server"
 
 var wanted = []string{"memory", "cpu"}
@@ -100,10 +100,9 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the top first (a server with the whole machine), and
-// then what lies between it and our own group (a delegated subtree), highest
-// first: commands of one user that were started in different places have the
-// same groups.
+// detectUnified tries the top first (a server with the whole machine), and then the groups between
+// it and our own (a delegated subtree), highest first: commands of one user that were started in
+// different places have the same groups.
 func detectUnified(mount, own string) (*Tree, error) {
 	if err := startsInto(); err != nil {
 		return nil, err
@@ -123,7 +122,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 		}
 		problems = append(problems, err)
 	}
-	// What is not ours is no news if there is something else to tell.
+	// A group that is not ours is reported only if there is nothing else to report.
 	for _, err := range problems {
 		if !errors.Is(err, fs.ErrPermission) {
 			return nil, err
@@ -180,10 +179,9 @@ func enable(base, dir string) error {
 	return nil
 }
 
-// stepAside moves this process into a group below its own. But for the top, no
-// group of version 2 has both processes and groups with limits, and a service
-// to which its group was delegated is started right in it. Processes of others
-// are not ours to move.
+// stepAside moves this process into a group below its own. Except at the top, no group of version 2
+// has both processes and groups with limits, and a service to which its group was delegated is
+// started right in it. Processes of others are not ours to move.
 func stepAside(own string) error {
 	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
 		if pid != os.Getpid() {
@@ -237,7 +235,7 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 	return t, nil
 }
 
-// writable finds out whether a group that somebody else made can be used.
+// writable finds out whether a group that another program made can be used.
 func writable(dir string) error {
 	probe, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {

@@ -52,7 +52,7 @@ func (g *Group) Freeze(stop bool) error {
 	}
 	deadline := time.Now().Add(freezePatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		// Version 1 looks for processes that were started since each time that it is written.
+		// Version 1 looks for newly started processes each time that the file is written.
 		if err := write(path, value); errors.Is(err, fs.ErrNotExist) && !stop {
 			return nil
 		} else if err != nil {
@@ -106,7 +106,7 @@ func (g *Group) OnOOM(hit func()) (stop func(), err error) {
 	}
 	go func() {
 		var count [8]byte
-		// The kernel also tells that the group is removed.
+		// The kernel also sends an event when the group is removed.
 		if _, err := events.Read(count[:]); err == nil {
 			if _, err := os.Stat(dir); err == nil {
 				hit()

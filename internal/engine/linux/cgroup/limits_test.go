@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// group makes one in whichever version this host has.
+// group makes a group in whichever version this host has.
 func group(t *testing.T, limits engine.Limits) *Group {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
@@ -104,9 +104,9 @@ func TestProcessorsAreBounded(t *testing.T) {
 		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
 		return float64(g.Usage().CPUTime) / float64(time.Since(began)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
 	}
-	// How much of two processors it gets is for the rest of the machine to say. A
-	// bound of just as many as there are holds back now and then, as the kernel
-	// hands out time in slices.
+	// How much of two processors the group gets depends on the rest of the machine. A bound equal
+	// to the number of processors still holds the group back now and then, because the kernel hands
+	// out time in slices.
 	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
 		t.Fatalf("control: %.2f processors, held back %d times", used, throttled)
 	}
@@ -115,7 +115,7 @@ func TestProcessorsAreBounded(t *testing.T) {
 	}
 }
 
-// What was written is what the kernel has.
+// The kernel has the values that were written.
 func TestTheKernelHasTheSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, limits)
@@ -142,7 +142,7 @@ func TestTheKernelHasTheSettings(t *testing.T) {
 	}
 }
 
-// A group has used what its programs have, also when they are gone.
+// A group's usage includes that of programs that have ended.
 func TestUsageOfAGroup(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
 	before := g.Usage()
@@ -189,7 +189,7 @@ func pipe(t *testing.T) ends {
 	return ends{r, w}
 }
 
-// What is read back is what holds, and not what was asked for.
+// The limits that are read back are those in force, not those requested.
 func TestBoundsAreReadBack(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500, PIDs: 10})
 	if l := g.Bounds(); l != (engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500}) {

@@ -18,10 +18,9 @@ import (
 // were killed just now.
 const removePatience = 10 * time.Second
 
-// Remove deletes the group, and ends what still runs in it: a process that was
-// being started when its server died is named by no record, and may not have
-// its own arguments yet by which it could be found. A group that is gone is
-// success.
+// Remove deletes the group, and ends what still runs in it: a process that was being started when
+// its server died is named by no record, and may not have its own arguments yet by which it could
+// be found. If the group is gone already, Remove succeeds.
 func (g *Group) Remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
@@ -48,9 +47,8 @@ func removeDir(dir string) error {
 	}
 }
 
-// members lists the processes of a group. In version 1 a thread can be in one
-// without its process, as the server's own are while they start a sandbox: such a
-// process is none of them.
+// members lists the processes of a group. In version 1 a thread can be in one without its process,
+// as the server's own are while they start a sandbox: such a process is not a member.
 func members(dir string) []int {
 	pids := numbers(filepath.Join(dir, "cgroup.procs"))
 	threads, err := os.ReadFile(filepath.Join(dir, "tasks"))
@@ -82,9 +80,9 @@ func kill(dir string, pid int) {
 		return // it is gone
 	}
 	defer unix.Close(fd)
-	// The number may have changed hands between the look and the open.
+	// The PID may have been reused between the check and the open.
 	if slices.Contains(members(dir), pid) {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // whether it is gone is looked at anyway
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // the caller checks whether it is gone
 	}
 }
 

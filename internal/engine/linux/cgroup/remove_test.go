@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What no record names ends with its group, and the server's own thread in a
-// group does not end the server.
+// A process that no record names ends with its group, and the server's own thread in a group does
+// not end the server.
 func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tree, err := Detect()
@@ -60,7 +60,7 @@ func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	}
 }
 
-// stay has a thread of this process, and not its first, in a group.
+// stay keeps a thread of this process, other than its first, in a group.
 func stay(g *Group, joined chan<- error, leave <-chan struct{}) {
 	runtime.LockOSThread() // without an end, so that the thread ends
 	if unix.Gettid() == os.Getpid() {

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// membership is what the kernel says of a process that prints it.
+// membership returns what the kernel reports about the groups of a process in g.
 func membership(t *testing.T, g *Group) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -127,7 +127,7 @@ func TestStartsInto(t *testing.T) {
 	}
 }
 
-// filteredArg0 is this program where clone3 is no call.
+// filteredArg0 is the name of this program when a filter refuses clone3.
 const filteredArg0 = "cgroup-filtered"
 
 func filtered() {

@@ -27,11 +27,10 @@ type Params struct {
 // binary decides by it what to be.
 const GuestArg0 = "crannog-guest"
 
-// capabilities are the guest's, inside the sandbox's own kernel. None of them
-// reaches the host. What is left out is what would reach for the boundary:
-// CAP_SYS_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD,
-// CAP_NET_ADMIN, CAP_NET_RAW, CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which
-// could lift the process limit), CAP_SYS_BOOT, CAP_SYS_TIME, CAP_BPF.
+// capabilities are the guest's, inside the sandbox's own kernel. None of them reaches the host.
+// Those that could be used against the boundary are left out: CAP_SYS_ADMIN, CAP_SYS_MODULE,
+// CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD, CAP_NET_ADMIN, CAP_NET_RAW, CAP_DAC_READ_SEARCH,
+// CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT, CAP_SYS_TIME, CAP_BPF.
 var capabilities = []string{
 	"CAP_CHOWN",            // uploads belong to the user that they are for
 	"CAP_DAC_OVERRIDE",     // root inside reads and writes what is inside
@@ -79,9 +78,9 @@ func Build(p Params) *specs.Spec {
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 				"HOME=/root",
 			},
-			// No program inside gains a privilege by exec: a copied set-id
-			// file is only a file. The exception is an image whose own programs,
-			// such as sudo, make its users root of the sandbox.
+			// No program inside gains a privilege by exec: a copied set-id file is an ordinary
+			// file. The exception is an image whose own programs, such as sudo, make its users root
+			// of the sandbox.
 			NoNewPrivileges: !p.SetID,
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  capabilities,

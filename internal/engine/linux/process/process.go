@@ -1,5 +1,5 @@
-// Package process owns how a process of the host is named for good, so that an engine finds it
-// again after a restart and never signals another one.
+// Package process owns the permanent identity of a process of the host, so that an engine finds the
+// process again after a restart and never signals another one.
 package process
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is one process: a PID alone may be another's tomorrow.
+// Process is one process: its PID alone may belong to another one later.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks since boot, from /proc/PID/stat
@@ -32,9 +32,9 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// Look returns nil if exactly this process still runs, and ErrGone if it does not. Any other
-// error means that it cannot be known, for example because this program has no descriptor left.
-// A zombie does not run.
+// Look returns nil if exactly this process still runs, and ErrGone if it does not. Any other error
+// means that this cannot be determined, for example because this program has no descriptor left. A
+// zombie does not run.
 func (p Process) Look() error {
 	if p.PID <= 0 || p.Start == 0 {
 		return ErrGone
@@ -81,7 +81,7 @@ func (p Process) Open() (*os.File, error) {
 		return nil, fmt.Errorf("pidfd: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "process")
-	// The number may have changed hands between the look and the open.
+	// The PID may have been reused between the check and the open.
 	if err := p.Look(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -107,7 +107,7 @@ func (p Process) Kill(patience time.Duration) error {
 	return nil
 }
 
-// askAgain is the pause before what could not be told is asked again.
+// askAgain is the pause before a check without a result is repeated.
 const askAgain = time.Second
 
 // Await returns when the process has ended. It waits in Go's poller and holds no thread.
@@ -119,7 +119,8 @@ func (p Process) Await() {
 			file.Close()
 		}
 		if err != nil {
-			// A program without a descriptor left would take its sandboxes for dead.
+			// Otherwise a program that has run out of descriptors would treat its sandboxes as
+			// dead.
 			time.Sleep(askAgain)
 		}
 	}
