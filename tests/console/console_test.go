@@ -64,7 +64,7 @@ func TestWatch(t *testing.T) {
 	if err := json.Unmarshal(e.data, &flow); err != nil || flow.Sandbox != id || flow.Rule != "floor.address" || flow.Effect != "deny" {
 		t.Errorf("%s, %v", e.data, err)
 	}
-	fleet.until("fleet", id, `"attention_why":"it was refused to reach something"`)
+	fleet.until("fleet", id, `"attention_why":"a request was denied"`)
 	page.until("metrics", id, `"memory"`)
 
 	b.ask("POST", "/v1/sandboxes/"+id+"/access/ask", `{"host":"example.com","reason":"to test"}`, nil)
