@@ -27,7 +27,7 @@ var asking = map[string]string{
 	"engines": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
 	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",
 	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
-	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "tree": "",
+	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-f - -t x:1 .", "template builds": "", "tree": "",
 }
 
 // alone are the commands that ask no server.
