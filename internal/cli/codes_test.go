@@ -27,7 +27,7 @@ var asking = map[string]string{
 	"engines": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
 	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",
 	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
-	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-f - -t x:1 .", "template builds": "", "tree": "",
+	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-t x .", "template builds": "", "tree": "",
 }
 
 // alone are the commands that ask no server.
@@ -75,6 +75,9 @@ func every(cmd *cobra.Command, do func(path string, own bool)) {
 // group 0.
 func TestF32OneCodeForEachMistake(t *testing.T) {
 	t.Chdir(t.TempDir())
+	if err := os.WriteFile("Dockerfile", []byte("FROM scratch\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	problem := fault.Kind("")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status := map[fault.Kind]int{fault.NotFound: 404, fault.Denied: 403, fault.Unauthenticated: 401, fault.Conflict: 409, fault.Exists: 409, fault.Invalid: 400, fault.Internal: 500}[problem]

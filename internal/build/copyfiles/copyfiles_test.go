@@ -144,18 +144,21 @@ func TestDigestsAreOfContent(t *testing.T) {
 	if digest() != first {
 		t.Error("a time changes the digest")
 	}
-	for what, change := range map[string]func() error{
-		"content": func() error { return os.WriteFile(filepath.Join(dir, "a"), []byte("A"), 0o640) },
-		"mode":    func() error { return os.Chmod(filepath.Join(dir, "d/b"), 0o600) },
-		"a name":  func() error { return os.Rename(filepath.Join(dir, "d/b"), filepath.Join(dir, "d/c")) },
-		"a link":  func() error { return os.Symlink("a", filepath.Join(dir, "l")) },
+	for _, c := range []struct {
+		what   string
+		change func() error
+	}{
+		{"content", func() error { return os.WriteFile(filepath.Join(dir, "a"), []byte("A"), 0o640) }},
+		{"mode", func() error { return os.Chmod(filepath.Join(dir, "d/b"), 0o600) }},
+		{"a name", func() error { return os.Rename(filepath.Join(dir, "d/b"), filepath.Join(dir, "d/c")) }},
+		{"a link", func() error { return os.Symlink("a", filepath.Join(dir, "l")) }},
 	} {
 		before := digest()
-		if err := change(); err != nil {
+		if err := c.change(); err != nil {
 			t.Fatal(err)
 		}
 		if digest() == before {
-			t.Errorf("%s does not change the digest", what)
+			t.Errorf("%s does not change the digest", c.what)
 		}
 	}
 }

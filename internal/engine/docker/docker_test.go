@@ -163,9 +163,6 @@ var waived = map[string]string{
 	"cover/read-only-is-not-changed":           "the control makes a mount namespace, which the seccomp profile forbids",
 	"changes/what-comes-out-is-what-is-inside": "the workspace is a copy, so each file has a new time of change and is read",
 	"changes/a-forged-time-hides-nothing":      "the workspace is a copy, so each file has a new time of change and is read",
-	"namespaces/of-ones-own":                   "the seccomp profile forbids namespaces",
-	"namespaces/bubblewrap":                    "the seccomp profile forbids namespaces",
 	"boundary/host-identity-is-not-shown":      "the kernel's version and boot ID are the host's, because the kernel is",
 	"boundary/set-id-gains-nothing":            "there is no root that could make such a file",
-	"limits/closed-connections-are-forgotten":  "Linux remembers a closed connection for a minute",
 }

@@ -109,13 +109,14 @@ func TestDaemonIsKilled(t *testing.T) {
 			if err := ready(t, e, "box1"); err != nil {
 				t.Fatal(err)
 			}
-			waited := make(chan engine.Exit, 1)
+			type end struct {
+				exit engine.Exit
+				err  error
+			}
+			waited := make(chan end, 1)
 			go func() {
 				exit, err := e.Wait(context.Background(), "box1")
-				if err != nil {
-					exit.Reason = engine.Reason(err.Error())
-				}
-				waited <- exit
+				waited <- end{exit, err}
 			}()
 			d.Kill()
 			if err := ready(t, e, "box1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
@@ -135,9 +136,10 @@ func TestDaemonIsKilled(t *testing.T) {
 				}
 			}
 			select {
-			case exit := <-waited:
-				if exit.Reason != engine.ReasonKilled {
-					t.Errorf("got %+v", exit)
+			case end := <-waited:
+				// A wait that asked for the first time after the removal knows no sandbox.
+				if fault.KindOf(end.err) != fault.NotFound && (end.err != nil || end.exit.Reason != engine.ReasonKilled) {
+					t.Errorf("got %+v", end)
 				}
 			case <-hosttest.Late():
 				t.Fatal("the wait does not end")

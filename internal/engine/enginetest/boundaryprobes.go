@@ -65,10 +65,11 @@ func probeHost(t testing.TB, args ...string) []answer {
 func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
 
 // personas are for whom a probe is made. Where the kernel is the host's, no program may have
-// namespaces of its own, in which it would have rights over it.
+// namespaces of its own, in which it would have rights over it. Root is the last: it removes files that
+// the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
-		return []persona{asUser, asRoot, asOwner}
+		return []persona{asUser, asOwner, asRoot}
 	}
 	return []persona{asUser, asRoot}
 }

@@ -107,5 +107,5 @@ func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFil
 	if err != nil {
 		return Image{}, err
 	}
-	return l.add(ctx, entry{Name: named.Name(), Manifest: digest, Resolved: digest, Source: "build"}, report)
+	return l.add(ctx, entry{Name: named.Name(), Manifest: digest, Resolved: digest, Source: SourceBuild}, report)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -47,9 +48,11 @@ func TestKilledChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := os.Getenv("CRANNOG_TEST_REGISTRY")
+	var left atomic.Int64 // blobs are pulled at once
+	left.Store(int64(n))
 	l := open(t, os.Getenv("CRANNOG_TEST_LIBRARY"), host, func(o *library.Options) {
 		o.Step = func(name string) error {
-			if n--; n == 0 {
+			if left.Add(-1) == 0 {
 				fmt.Println("killed before", name)
 				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
