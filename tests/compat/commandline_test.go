@@ -55,7 +55,7 @@ func options(t *testing.T, run program) map[string][]option {
 
 // changedDefaults are flags whose default has changed, with the reason, by command and flag.
 var changedDefaults = map[string]string{
-	"cp --user": "files belong to the sandbox's user, which has no capabilities (CHANGELOG, F11); it was root",
+	"cp --user": "files belong to the sandbox's user, which has no capabilities; it was root",
 }
 
 // samples are values of which each flag accepts one.
