@@ -291,12 +291,9 @@ func TestAKilledBuildLeavesNothing(t *testing.T) {
 		t.Error("a build of a process that lives was taken for a dead one's")
 	}
 	path := filepath.Join(r.dir, "records", record.ID+".json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	record.State, record.Process.Start = build.Running, "another boot/1"
-	if data, err = json.Marshal(record); err != nil {
+	data, err := json.Marshal(record)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {

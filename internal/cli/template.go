@@ -96,7 +96,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 			return fail("write "+f.output, err)
 		}
 	}
-	return imageVerbs{a.app}.printImage(img, nil)
+	return imageVerbs(a).printImage(img, nil)
 }
 
 // buildRequest reads what to build, and returns what writes its context.

@@ -111,11 +111,7 @@ func (src Source) match(pattern string) ([]string, error) {
 		}
 		return []string{name}, nil
 	}
-	var found []string
-	for _, dir := range globDirs(src.Root, name) {
-		found = append(found, dir)
-	}
-	found = slices.DeleteFunc(found, func(name string) bool { return src.Skip != nil && src.Skip(name) })
+	found := slices.DeleteFunc(globDirs(src.Root, name), func(name string) bool { return src.Skip != nil && src.Skip(name) })
 	if len(found) == 0 {
 		return nil, src.missing(pattern, fs.ErrNotExist)
 	}

@@ -120,11 +120,12 @@ func ScriptOf(c *instructions.RunCommand, sh []string) (Script, error) {
 			args = []string{data}
 		} else {
 			// The shell itself reads several here-documents.
-			full := args[0]
+			var full strings.Builder
+			full.WriteString(args[0])
 			for _, f := range c.Files {
-				full += "\n" + f.Data + f.Name
+				full.WriteString("\n" + f.Data + f.Name)
 			}
-			args = []string{full}
+			args = []string{full.String()}
 		}
 	}
 	return Script{Args: WithShell(args, c.PrependShell, sh)}, nil

@@ -93,7 +93,7 @@ func (m mounts) show(ctx context.Context, dir string, env map[string]string) (li
 	for i, one := range m.list {
 		place := filepath.Join(dir, strconv.Itoa(i))
 		s := showing{source: place, target: one.Target, directory: true}
-		switch one.Type {
+		switch one.Type { //nolint:exhaustive // the plan refuses the others
 		case instructions.MountTypeTmpfs:
 			err = makeDir(place, 0o1777)
 		case instructions.MountTypeBind:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,9 +44,7 @@ func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title strin
 	env := g.runEnv()
 	key := stepcache.Key("run", strings.Join(script.Args, "\x00"), script.File, strings.Join(dockerfile.Environ(env), "\x00"),
 		g.image.Config.User, g.image.Config.WorkingDir, network, mounts.key, g.s.o.Access)
-	for k, v := range g.s.plan.Proxies() {
-		env[k] = v
-	}
+	maps.Copy(env, g.s.plan.Proxies())
 	return g.cached(ctx, title, key, func(step int, w *layertar.Writer) error {
 		return g.runNow(ctx, c, script, env, network == instructions.NetworkNone, mounts, step, w)
 	})
@@ -54,9 +53,7 @@ func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title strin
 // runEnv is the environment of a command: the image's, and the arguments of the stage.
 func (g *stage) runEnv() map[string]string {
 	env := map[string]string{}
-	for k, v := range g.args {
-		env[k] = v
-	}
+	maps.Copy(env, g.args)
 	for _, e := range g.image.Config.Env {
 		name, value, _ := strings.Cut(e, "=")
 		env[name] = value
@@ -101,7 +98,7 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 	for i, s := range shown {
 		binds = append(binds, engine.Bind{Source: s.source, Target: "/" + at[i]})
 	}
-	changes, err := os.Create(filepath.Join(dir, "changes.tar"))
+	changes, err := os.OpenFile(filepath.Join(dir, "changes.tar"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

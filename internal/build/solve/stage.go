@@ -91,7 +91,7 @@ func (g *stage) from(ctx context.Context) (err error) {
 		return err
 	}
 	g.image, g.layers, g.made = *img.Config.DeepCopy(), slices.Clone(img.Manifest.Layers), img.Config.Created.Time
-	g.image.Container, g.image.DockerVersion = "", ""
+	g.image.Container, g.image.DockerVersion = "", "" //nolint:staticcheck // images of today still have it
 	if !slices.ContainsFunc(g.image.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
 		g.image.Config.Env = append(g.image.Config.Env, "PATH="+defaultPath)
 	}

@@ -26,7 +26,7 @@ func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	w := tar.NewWriter(f)
 	for _, h := range entries {
 		content := h.Xattrs["content"] //nolint:staticcheck // only a place for the test's own value
-		h.Xattrs = nil                 //nolint:staticcheck // as above
+		h.Xattrs = nil
 		if h.Typeflag == 0 {
 			h.Typeflag = tar.TypeReg
 		}
@@ -52,7 +52,7 @@ func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 }
 
 func file(name, content string) tar.Header {
-	return tar.Header{Name: "./" + name, Xattrs: map[string]string{"content": content}} //nolint:staticcheck // as above
+	return tar.Header{Name: "./" + name, Xattrs: map[string]string{"content": content}}
 }
 
 func dir(name string) tar.Header { return tar.Header{Name: "./" + name + "/", Typeflag: tar.TypeDir} }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -79,8 +80,8 @@ func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo fun
 	var fresh []string
 	undo = func() error {
 		return t.change(func(l *layer.Tree) error {
-			for i := len(fresh) - 1; i >= 0; i-- {
-				if err := l.Drop(fresh[i]); err != nil {
+			for _, one := range slices.Backward(fresh) {
+				if err := l.Drop(one); err != nil {
 					return err
 				}
 			}

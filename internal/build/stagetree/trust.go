@@ -61,8 +61,8 @@ func (c *Changes) dropEmptied(drop map[string]bool) {
 			above[dir] = true
 		}
 	}
-	for i := len(c.list) - 1; i >= 0; i-- {
-		if dir := c.list[i]; dir.header.Typeflag == tar.TypeDir && above[dir.name] && !c.needed(dir.name, drop) {
+	for _, dir := range slices.Backward(c.list) {
+		if dir.header.Typeflag == tar.TypeDir && above[dir.name] && !c.needed(dir.name, drop) {
 			drop[dir.name] = true
 		}
 	}

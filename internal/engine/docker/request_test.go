@@ -83,7 +83,7 @@ func TestProfile(t *testing.T) {
 			t.Errorf("control: %s is not allowed", name)
 		}
 	}
-	for _, name := range strings.Fields(`mount umount2 unshare setns clone clone3 pivot_root chroot bpf perf_event_open userfaultfd io_uring_setup
+	for name := range strings.FieldsSeq(`mount umount2 unshare setns clone clone3 pivot_root chroot bpf perf_event_open userfaultfd io_uring_setup
 		io_uring_enter keyctl add_key request_key init_module finit_module delete_module kexec_load open_by_handle_at socket ptrace_scope
 		iopl ioperm modify_ldt personality mknod mknodat swapon reboot settimeofday clock_settime acct quotactl fsopen open_tree move_mount`) {
 		if allowed[name] {

@@ -175,7 +175,7 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	if n.programs && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return slices.Contains(programImages, k) }) {
 		list = append(list, "an image with programs")
 	}
-	if n.ownRoot && !(info.OwnRoot && c.Image.Kind() == engine.ImageHostView) {
+	if n.ownRoot && (!info.OwnRoot || c.Image.Kind() != engine.ImageHostView) {
 		list = append(list, "a root of its own and a view of the host")
 	}
 	if n.config == "Groups" && c.Groups == nil || n.config == "Forbidden" && len(c.Forbidden) == 0 {

@@ -118,7 +118,7 @@ func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
 	c.output, theirs = output, append(theirs, out)
 
 	// By its descriptor: the sandbox's IDs may not walk to its path.
-	c.cmd = exec.Command(fmt.Sprintf("/proc/self/fd/%d", program.Fd()))
+	c.cmd = exec.Command(fmt.Sprintf("/proc/self/fd/%d", program.Fd())) //nolint:noctx // it outlives the call
 	c.cmd.Args = []string{setup.Arg0, e.tag() + "-" + spec.ID}
 	c.cmd.Env = []string{}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, out

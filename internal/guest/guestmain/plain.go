@@ -50,7 +50,7 @@ func fill(from, to string) error {
 		if err != nil {
 			return err
 		}
-		switch info.Mode().Type() {
+		switch info.Mode().Type() { //nolint:exhaustive // the others are left out
 		case fs.ModeDir:
 			if err = os.Mkdir(place, info.Mode().Perm()|0o700); errors.Is(err, fs.ErrExist) {
 				err = nil

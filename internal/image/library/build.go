@@ -89,7 +89,7 @@ func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFil
 	m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: types.OCIConfigJSON, Size: int64(len(rawConfig))}, Layers: []v1.Descriptor{}}
 	for _, d := range layers {
 		// The bytes of a layer are the same under Docker's name for the layer's media type.
-		switch d.MediaType {
+		switch d.MediaType { //nolint:exhaustive // the others stay as they are
 		case types.DockerLayer:
 			d.MediaType = types.OCILayer
 		case types.DockerUncompressedLayer:

@@ -47,7 +47,7 @@ func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func
 			return errors.Join(err, failed)
 		}
 		// Each turn but the first removes an image, so this ends.
-		if images == 0 && !(first && freed > 0) {
+		if images == 0 && (!first || freed <= 0) {
 			return err
 		}
 	}

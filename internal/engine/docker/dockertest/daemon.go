@@ -74,7 +74,7 @@ func Start(dir string, o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{Host: "unix://" + filepath.Join(dir, "sock"), dir: dir, options: o}
-	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+	if d.log, err = os.OpenFile(filepath.Join(dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return nil, err
 	}
 	if err := d.Run(); err != nil {
@@ -87,9 +87,9 @@ func Start(dir string, o Options) (*Daemon, error) {
 func (d *Daemon) Run() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cmd = exec.Command("unshare", "-m", "--propagation", "slave", "sh", "-c", startScript, filepath.Join(d.dir, "daemon.json"))
+	d.cmd = exec.Command("unshare", "-m", "--propagation", "slave", "sh", "-c", startScript, filepath.Join(d.dir, "daemon.json")) //nolint:noctx // TestMain has no context
 	if d.options.HostMounts {
-		d.cmd = exec.Command("dockerd", "--config-file", filepath.Join(d.dir, "daemon.json"))
+		d.cmd = exec.Command("dockerd", "--config-file", filepath.Join(d.dir, "daemon.json")) //nolint:noctx // as above
 	}
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -103,7 +103,7 @@ func Main() {
 	runtime.UnlockOSThread()
 	status := guestmain.Run(guestboot.ListenerFlag)
 	// The file may be gone with its sandbox.
-	_, _ = unix.Pwrite(ExitFD, []byte(fmt.Sprintln(status)), 0)
+	_, _ = unix.Pwrite(ExitFD, fmt.Appendln(nil, status), 0)
 	os.Exit(status)
 }
 

@@ -75,13 +75,13 @@ func statOf(text []byte, most int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {
 		name, _, _ := strings.Cut(string(line), " ")
-		switch {
-		case name == "cpu":
+		switch name {
+		case "cpu":
 			out.WriteString("cpu  0 0 0 0 0 0 0 0 0 0\n")
 			for i := range most {
 				fmt.Fprintf(&out, "cpu%d 0 0 0 0 0 0 0 0 0 0\n", i)
 			}
-		case name == "btime":
+		case "btime":
 			out.Write(line)
 		}
 	}
