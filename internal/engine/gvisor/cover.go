@@ -139,15 +139,21 @@ type target struct {
 // the root is never seen, so that a cover would cover nothing.
 var unmasked = []string{"/proc", "/sys", "/dev"}
 
+// openTries is how often a place is looked up again that was not found because of a race.
+const openTries = 1000
+
 // openInside finds a path as a program in the sandbox would: a link in a workspace leads to the
 // sandbox's files and never to the host's.
 func openInside(root *os.File, path string, flags uint64) (target, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return target{}, errors.New("not a clean absolute path below the root")
 	}
-	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(root.Fd()), path, &how)
+	// The kernel gives up on a ".." while anything on the machine is renamed or mounted.
+	for n := 0; n < openTries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
+		fd, err = unix.Openat2(int(root.Fd()), path, &how)
+	}
 	if err != nil {
 		return target{}, err
 	}
