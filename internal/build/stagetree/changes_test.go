@@ -26,7 +26,7 @@ func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	w := tar.NewWriter(f)
 	for _, h := range entries {
 		content := h.Xattrs["content"] //nolint:staticcheck // only a place for the test's own value
-		h.Xattrs = nil
+		h.Xattrs = nil                 //nolint:staticcheck // as above
 		if h.Typeflag == 0 {
 			h.Typeflag = tar.TypeReg
 		}

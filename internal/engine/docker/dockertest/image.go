@@ -131,7 +131,7 @@ func writeImage(w io.Writer) error {
 // debians returns the path of a program of Debian's, whatever else the PATH has.
 func debians(name string) string {
 	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
-		if path := filepath.Join(dir, name); exec.Command("test", "-x", path).Run() == nil {
+		if path := filepath.Join(dir, name); exec.Command("test", "-x", path).Run() == nil { //nolint:noctx // TestMain has no context
 			return path
 		}
 	}
@@ -140,7 +140,7 @@ func debians(name string) string {
 
 // libraries adds the shared libraries of a program.
 func libraries(program string, files map[string]bool) {
-	out, err := exec.Command("ldd", program).Output()
+	out, err := exec.Command("ldd", program).Output() //nolint:noctx // as above
 	if err != nil {
 		return // a script, or one that is static
 	}
