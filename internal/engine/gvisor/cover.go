@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/rootpath"
 )
 
 // cover puts what the policy hides and protects out of the sandbox's reach. What is hidden is
@@ -33,7 +34,7 @@ func (r *bootRequest) cover() error {
 	byLength := func(a, b string) int { return len(a) - len(b) }
 	hide := slices.SortedFunc(slices.Values(slices.Concat(r.Hide, r.Absent)), byLength)
 	for _, path := range hide {
-		t, err := openInside(root, path, 0)
+		t, err := rootpath.Open(root, path, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
@@ -41,27 +42,27 @@ func (r *bootRequest) cover() error {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
 		err = r.hide(t, covered, slices.Contains(r.Hide, path))
-		t.file.Close()
+		t.Close()
 		if err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
 	}
 	for _, path := range r.ReadOnly {
 		// A link itself would stay replaceable, and with it what programs find at the path.
-		t, err := openInside(root, path, unix.O_NOFOLLOW)
+		t, err := rootpath.Open(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hide, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("protect %s: %w", path, err)
 		}
-		t.file.Close()
-		if t.link {
+		t.Close()
+		if t.Link {
 			return fmt.Errorf("protect %s: it is a symbolic link; protect what it points to, or the directory that it is in", path)
 		}
-		if !covered[t.inside] {
-			covered[t.inside] = true
-			r.mountCover(owners.Cover{Path: t.inside})
+		if !covered[t.Inside] {
+			covered[t.Inside] = true
+			r.mountCover(owners.Cover{Path: t.Inside})
 		}
 	}
 	return nil
@@ -81,13 +82,13 @@ func (r *bootRequest) mountCover(c owners.Cover) {
 }
 
 // hide covers one place, and mounts the cover inside too if it is to stay.
-func (r *bootRequest) hide(t target, covered map[string]bool, stays bool) error {
-	if covered[t.inside] {
+func (r *bootRequest) hide(t rootpath.Place, covered map[string]bool, stays bool) error {
+	if covered[t.Inside] {
 		return nil
 	}
-	covered[t.inside] = true
+	covered[t.Inside] = true
 	empty := filepath.Join(r.BoxDir, "empty")
-	if t.directory {
+	if t.Directory {
 		empty = filepath.Join(r.BoxDir, "empty.d")
 		if err := os.Mkdir(empty, 0o555); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
@@ -95,11 +96,11 @@ func (r *bootRequest) hide(t target, covered map[string]bool, stays bool) error 
 	} else if err := makeEmpty(empty); err != nil {
 		return err
 	}
-	if err := showAt(empty, t.file); err != nil {
+	if err := showAt(empty, t.File); err != nil {
 		return err
 	}
 	if stays {
-		r.mountCover(owners.Cover{Path: t.inside, Blank: t.directory})
+		r.mountCover(owners.Cover{Path: t.Inside, Blank: t.Directory})
 	}
 	return nil
 }
@@ -125,59 +126,4 @@ func makeEmpty(path string) error {
 		return err
 	}
 	return f.Close()
-}
-
-// target is a place in the sandbox's root.
-type target struct {
-	file      *os.File
-	inside    string // its path there, without links
-	directory bool
-	link      bool
-}
-
-// unmasked are places inside that gVisor serves itself: what lies there in
-// the root is never seen, so that a cover would cover nothing.
-var unmasked = []string{"/proc", "/sys", "/dev"}
-
-// openTries is how often a place is looked up again that was not found because of a race.
-const openTries = 1000
-
-// openInside finds a path as a program in the sandbox would: a link in a workspace leads to the
-// sandbox's files and never to the host's.
-func openInside(root *os.File, path string, flags uint64) (target, error) {
-	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return target{}, errors.New("not a clean absolute path below the root")
-	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(root.Fd()), path, &how)
-	// The kernel gives up on a ".." while anything on the machine is renamed or mounted.
-	for n := 0; n < openTries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
-		fd, err = unix.Openat2(int(root.Fd()), path, &how)
-	}
-	if err != nil {
-		return target{}, err
-	}
-	t := target{file: os.NewFile(uintptr(fd), path)}
-	info, err := t.file.Stat()
-	if err != nil {
-		t.file.Close()
-		return target{}, err
-	}
-	t.directory, t.link = info.IsDir(), info.Mode()&os.ModeSymlink != 0
-	whole, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err == nil {
-		var base string
-		if base, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", root.Fd())); err == nil {
-			t.inside = strings.TrimPrefix(whole, base)
-			if t.inside == whole || !filepath.IsAbs(t.inside) ||
-				slices.ContainsFunc(unmasked, func(u string) bool { return t.inside == u || strings.HasPrefix(t.inside, u+"/") }) {
-				err = errors.New("not a place in the sandbox's files")
-			}
-		}
-	}
-	if err != nil {
-		t.file.Close()
-		return target{}, err
-	}
-	return t, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/lineage"
 	"github.com/crannog/crannog/internal/guest/spawn"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 type forkExec func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
@@ -173,9 +174,7 @@ func plain(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 // for the end of its input, because the library's way gives the mark only after the start.
 func TestMark(t *testing.T) {
 	mark := lineage.New()
-	if mark == lineage.None {
-		t.Skip("NOT TESTED: this kernel does not support marks")
-	}
+	hosttest.Need(t, hosttest.Ability{Name: "a kernel that supports marks", Has: func() bool { return mark != lineage.None }})
 	marked := func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return spawn.ForkExec(path, argv, attr, mark)
 	}

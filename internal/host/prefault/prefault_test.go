@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/host/prefault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 const page = 4 << 10
@@ -21,9 +22,7 @@ var sink [][]byte
 
 // TestHeap allocates the populated memory and counts the page faults.
 func TestHeap(t *testing.T) {
-	if os.Getpagesize() != page {
-		t.Skipf("pages of %d bytes", os.Getpagesize())
-	}
+	hosttest.Need(t, hosttest.Ability{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
 	if os.Getenv(fresh) == "" {
 		// The address of the next allocation is only known in a process that has just started.
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeap$", "-test.count=1")

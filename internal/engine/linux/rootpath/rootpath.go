@@ -1,0 +1,85 @@
+// Package rootpath owns the lookup of paths in a sandbox's root while the host builds it: a link in
+// a workspace leads to the sandbox's files and never to the host's.
+package rootpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is a file or directory in a sandbox's root.
+type Place struct {
+	File *os.File // opened with O_PATH
+	// Inside is its path in the root, without links.
+	Inside    string
+	Directory bool
+	Link      bool
+}
+
+// Close closes the file of a place. The zero place has none.
+func (p Place) Close() {
+	if p.File != nil {
+		_ = p.File.Close() // nothing was written to it
+	}
+}
+
+// served are paths inside that are mounted later, or that the kernel of the sandbox serves itself:
+// what lies there in the root is never seen, so a cover would cover nothing.
+var served = []string{"/proc", "/sys", "/dev"}
+
+// tries is how often a path is looked up again that was not found because of a race.
+const tries = 1000
+
+// Open finds a path as a program in the sandbox would. flags are added to those of open(2). After
+// an error nothing is open.
+func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return Place{}, errors.New("not a clean absolute path below the root")
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(root.Fd()), path, &how)
+	// The kernel gives up on a ".." while anything on the machine is renamed or mounted.
+	for n := 0; n < tries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
+		fd, err = unix.Openat2(int(root.Fd()), path, &how)
+	}
+	if err != nil {
+		return Place{}, err
+	}
+	p := Place{File: os.NewFile(uintptr(fd), path)}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	info, err := p.File.Stat()
+	if err != nil {
+		return Place{}, err
+	}
+	p.Directory, p.Link = info.IsDir(), info.Mode()&fs.ModeSymlink != 0
+	whole, err := nameOf(p.File)
+	if err != nil {
+		return Place{}, err
+	}
+	base, err := nameOf(root)
+	if err != nil {
+		return Place{}, err
+	}
+	p.Inside = strings.TrimPrefix(whole, base)
+	if p.Inside == whole || !filepath.IsAbs(p.Inside) ||
+		slices.ContainsFunc(served, func(s string) bool { return p.Inside == s || strings.HasPrefix(p.Inside, s+"/") }) {
+		return Place{}, errors.New("not a place in the sandbox's files")
+	}
+	return p, nil
+}
+
+// nameOf returns the path by which the kernel knows an open file.
+func nameOf(f *os.File) (string, error) {
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}
