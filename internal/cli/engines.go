@@ -15,8 +15,8 @@ func (a *app) enginesCommand() *cobra.Command {
 		Use: "engines", Short: "List the engines that isolate sandboxes", Args: cobra.NoArgs,
 		Long: "List the engines that sandboxes can run on, with the boundary that each one puts\n" +
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
-			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
-			"weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
+			"shared-kernel, wasm-runtime, userspace-kernel, own-kernel. A policy's\n" +
+			"isolation.at_least names the weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
 			"list shows the reason and the fix. IMAGES are the kinds of images from which an engine\n" +
 			"starts sandboxes. An asterisk marks the default engine.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",

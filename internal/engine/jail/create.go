@@ -48,18 +48,18 @@ func (e *Engine) check(spec *engine.Spec) error {
 	if err := ids.CheckSandbox(spec.ID); err != nil {
 		return err
 	}
-	if err := spec.Image.Check(imageKinds); err != nil {
+	if err := spec.Image.Check(e.images()); err != nil {
 		return err
 	}
 	if err := spec.Egress.Check(e.egressKinds()); err != nil {
 		return err
 	}
 	if spec.Events != nil {
-		return fault.New(fault.Unsupported, "events_unsupported", "the engine jail does not record what programs do").
+		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", e.name()).
 			WithHint("use an engine with the capability observer, as crannog engines lists them")
 	}
 	if len(spec.StandIns) > 0 {
-		return fault.New(fault.Unsupported, "state_unsupported", "the engine jail restores no saved memory")
+		return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s restores no saved memory", e.name())
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return nil
@@ -76,7 +76,7 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 	if b.e.groups != nil {
 		// A crash before the next record leaves an empty group of this name, which
 		// Remove looks for by name.
-		if b.rec.Group, err = b.e.groups.CreateFor(groupName(spec.ID), spec.Limits, spec.Limits.PIDs+guestThreads); err != nil {
+		if b.rec.Group, err = b.e.groups.CreateFor(b.e.groupName(spec.ID), spec.Limits, spec.Limits.PIDs+guestThreads); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 const guestThreads = 64
 
 // groupName is the name of a sandbox's control groups.
-func groupName(id string) string { return "jail-" + id }
+func (e *Engine) groupName(id string) string { return e.name() + "-" + id }
 
 // feed writes what the guest reads. An error means that the reader is gone, which the code
 // that waits for the guest sees by itself.

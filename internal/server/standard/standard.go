@@ -16,9 +16,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
+	"github.com/crannog/crannog/internal/host/embedded/wasmbin"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/image/registry"
@@ -113,8 +115,19 @@ func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(byDefault, gv, jailed)
+	runner, err := wasmbin.Path(runnerDir(state))
+	if err != nil {
+		return nil, err
+	}
+	modules, err := wasm.New(wasm.Options{StateDir: state, Log: log, Runner: runner})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(byDefault, gv, jailed, modules)
 }
+
+// runnerDir is where the program that runs WebAssembly modules is written.
+func runnerDir(state string) string { return filepath.Join(state, "runner") }
 
 // Open opens a state directory. If the machine lacks something, Open returns an error with advice
 // instead of a weaker isolation.
@@ -127,14 +140,18 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	runner, err := wasmbin.Path(runnerDir(o.State))
+	if err != nil {
+		return nil, err
+	}
 	images, err := openImages(o, guest)
 	if err != nil {
 		return nil, err
 	}
 	return server.Open(ctx, server.Options{
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
-		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...)),
-		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
+		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner)),
+		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
