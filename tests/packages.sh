@@ -13,10 +13,10 @@ set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 
-# One line for each package: its path, and what it and its tests import.
+# One line for each package: its path, and the imports of it and its tests.
 list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Deps " "}} {{join .TestImports " "}} {{join .XTestImports " "}} {{end}}' ./...)
 printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
-	# Those that take longest begin, or the last one would run alone.
+	# The longest ones come first, or the last one would run alone.
 	BEGIN { first["tests/causeway"] = first["internal/sandbox/lifecycle"] = 1; first["cmd/crannog"] = first["internal/frontend/console"] = 2; first["internal/engine/gvisor"] = 3; first["tests/abuse"] = 4; first["internal/mcpserver"] = 5 }
 	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {
