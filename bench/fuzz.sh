@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target of the repository for a time each: bench/fuzz.sh 30s
+# Runs each fuzz target of the repository for the given time: bench/fuzz.sh 30s
 # A crash does not stop the others; it makes the exit code 1.
 set -eu
 cd "$(dirname "$0")/.."

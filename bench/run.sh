@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is measured and what it is compared with, and measures. Options
+# Builds the programs to measure and to compare with, and runs the benchmark. Options
 # go to the benchmark: bench/run.sh -only create,exec -n 30 -json
 set -eu
 cd "$(dirname "$0")/.."

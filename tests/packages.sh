@@ -4,9 +4,9 @@
 # (make test-upgrade), and tests/images, which downloads a Debian (make test-images):
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
-#   race        of the others, those that the race detector can run with
-#   plain       the rest: they link gVisor, which is not built for the detector,
-#               and whose threads are not ours to judge, or count memory
+#   race        the others that work with the race detector
+#   plain       the rest: they count memory, or link gVisor, which is not built for
+#               the race detector and whose data races are not our bugs
 #
 #   tests/packages.sh sandboxes|race|plain
 set -eu

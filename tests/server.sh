@@ -1,7 +1,8 @@
-# What the tests with packages of npm share, sourced by their run.sh after
+# Starts and ends a server on a free port with a state directory of its own, for tests with packages
+# of npm. Their run.sh first sets
 #   CRANNOG   the program, and
-#   sweep     a function that removes what the tests left; it fails if it cannot
-# are set. A server on a free port with a state of its own, and its end.
+#   sweep     a function that removes the sandboxes that the tests left, or fails,
+# and then sources this file.
 
 server=
 work=$(mktemp -d)
