@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// binary is the real program. It is built once, because the test program
-// cannot stand in for it: an engine starts its own program again by roles.
+// binary is the real program. It is built once, because the test program cannot replace it: an
+// engine starts its own program again in several roles.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -74,8 +74,8 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TERM", "xterm")
-	// Whole seconds for a sandbox's life that has to be longer than its boot, and
-	// for a command's that has to be longer than a few of ours.
+	// Whole seconds, for the lifetime of a sandbox that has to exceed its boot, and for the time
+	// limit of a command that has to exceed a few commands of crannog.
 	env.Setenv("LIFE", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())))
 	env.Setenv("LONGER", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())+1))
 	env.Setenv("SLOWNESS", fmt.Sprint(hosttest.Slowness()))
@@ -89,8 +89,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// clean removes what a script left, and complains about what then still is
-// there.
+// clean removes what a script left, and reports everything that remains.
 func clean(env *testscript.Env, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
