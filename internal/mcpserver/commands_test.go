@@ -204,7 +204,7 @@ except Exception as e: print(type(e).__name__)
 		t.Errorf("%+v", got)
 	}
 	if got = a.do("bash", args{"command": "true"}); got.out["blocked"] != nil {
-		t.Errorf("told of another call's: %+v", got)
+		t.Errorf("another call's denials are reported: %+v", got)
 	}
 
 	none := p.tenant(mcpserver.Options{Create: []crannog.CreateOption{crannog.Net("none"), crannog.Timeout(time.Hour)}})

@@ -50,7 +50,7 @@ func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
 	return &flooded{s, strings.TrimPrefix(s.URL, "http://")}
 }
 
-// small limits, for a server that otherwise needs many connections to be full.
+// floodSettings are small limits for a server that otherwise needs many connections to be full.
 func floodSettings(idle string) map[string]string {
 	return map[string]string{
 		"MAX_CONNECTIONS": strconv.Itoa(floodTotal), "MAX_CONNECTIONS_PER_ADDRESS": strconv.Itoa(floodPerAddress),
