@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})
@@ -74,10 +74,6 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TERM", "xterm")
-	// Whole seconds, for the lifetime of a sandbox that has to exceed its boot, and for the time
-	// limit of a command that has to exceed a few commands of crannog.
-	env.Setenv("LIFE", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())))
-	env.Setenv("LONGER", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())+1))
 	env.Setenv("SLOWNESS", fmt.Sprint(hosttest.Slowness()))
 	env.Defer(func() {
 		s := env.Values[serverKey{}].(*server)
