@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// binary is the real program. It is built once, because the test program
-// cannot stand in for it: an engine starts its own program again by roles.
+// binary is the real program. It is built once, because the test program cannot replace it: an
+// engine starts its own program again in several roles.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -85,8 +85,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// clean removes what a script left, and complains about what then still is
-// there.
+// clean removes what a script left, and reports everything that remains.
 func clean(env *testscript.Env, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()

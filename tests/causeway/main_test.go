@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		attachmenttest.TapRole,
 	})...)
 	flag.Parse()
-	// Most of the time the tests wait, for answers and for what must not come.
+	// Most of the time the tests wait, for answers and for events that must not happen.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
