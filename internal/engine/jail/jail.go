@@ -52,8 +52,9 @@ type Engine struct {
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Meter  = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Meter    = (*Engine)(nil)
+	_ engine.Archiver = (*Engine)(nil)
 )
 
 var (
@@ -118,6 +119,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
 		OwnFiles:     true,
+		DiskInMemory: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),
@@ -171,6 +173,9 @@ func (e *Engine) find(id string) (*box, error) {
 		return now, nil
 	}
 	b := newBox(e, rec)
+	if err := b.recover(); err != nil {
+		return nil, err
+	}
 	e.boxes[id] = b
 	return b, nil
 }
@@ -197,6 +202,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 			status.Created = rec.Created
 			if rec.Init.Alive() {
 				status.State = engine.Running
+				if err := newBox(e, rec).recover(); err != nil {
+					return nil, fmt.Errorf("jail: list: %w", err)
+				}
 			}
 		}
 		out = append(out, status)
