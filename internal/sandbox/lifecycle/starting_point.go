@@ -25,7 +25,7 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		t, err := pl.startingPoint(ctx, who, ref)
 		if err == nil && t.Image.Kind() == engine.ImageModule && len(req.Tools)+len(req.Programs) > 0 {
 			err = fault.New(fault.Unsupported, "module_tools", "programs of the host do not run in a sandbox of WebAssembly modules").
-				WithHint("leave the tools and programs out: crannog run --tools none")
+				WithHint("leave the tools and programs out: crannog run --tools=none")
 		}
 		return t, ref.String(), err
 	}
@@ -35,7 +35,7 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 	if len(req.Tools) > 0 {
 		// They are linked with the libraries of this host, which an image does not contain.
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
-			WithHint("leave the tools out: crannog run --tools none")
+			WithHint("leave the tools out: crannog run --tools=none")
 	}
 	images, ok := pl.templates.(sandbox.ImageTemplates)
 	if !ok {

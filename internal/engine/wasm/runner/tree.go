@@ -90,9 +90,10 @@ type directory struct {
 	fixed bool
 }
 
-// name returns a path as os.Root takes it.
+// name returns a path as os.Root takes it. wazero puts a slash before paths below a directory that
+// was opened as ".".
 func name(path string) string {
-	if path = strings.TrimRight(path, "/"); path == "" {
+	if path = strings.Trim(path, "/"); path == "" {
 		return "."
 	}
 	return path
