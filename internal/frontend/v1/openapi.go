@@ -27,6 +27,9 @@ type (
 	noSecrets   struct{ Secrets }
 	noRecord    struct{ recordService }
 	noRecorded  struct{ recordedService }
+	noImages    struct{ Images }
+	noTransfer  struct{ ImageTransfer }
+	noBuilds    struct{ Builds }
 
 	// An embedded interface cannot have a method of its own name.
 	snapshotService = Snapshots
@@ -41,7 +44,7 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Provenance: &provenance.Keys{}, Version: "1",
+		Images: noImages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())
 	if err != nil {
