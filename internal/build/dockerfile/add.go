@@ -32,12 +32,12 @@ func (p *Plan) checkAdds(commands []instructions.Command) error {
 		case *instructions.ArgCommand:
 			for _, a := range c.Args {
 				if v, ok := p.Argument(a); ok {
-					values[a.Key], _ = p.known(v, values)
+					p.set(values, a.Key, v)
 				}
 			}
 		case *instructions.EnvCommand:
 			for _, e := range c.Env {
-				values[e.Key], _ = p.known(e.Value, values)
+				p.set(values, e.Key, e.Value)
 			}
 		case *instructions.AddCommand:
 			var sources []string
@@ -58,4 +58,12 @@ func (p *Plan) checkAdds(commands []instructions.Command) error {
 func (p *Plan) known(word string, values map[string]string) (string, bool) {
 	out, err := p.lex.ProcessWordWithMatches(word, shell.EnvsFromSlice(p.merged(p.Platform, values)))
 	return out.Result, err == nil && len(out.Unmatched) == 0
+}
+
+// set sets a variable, or forgets it if its value is not known.
+func (p *Plan) set(values map[string]string, name, word string) {
+	value, known := p.known(word, values)
+	if values[name] = value; !known {
+		delete(values, name)
+	}
 }
