@@ -30,12 +30,15 @@ type (
 	noImages    struct{ Images }
 	noTransfer  struct{ ImageTransfer }
 	noBuilds    struct{ Builds }
+	noTemplates struct{ Templates }
+	noCommits   struct{ commitService }
 
 	// An embedded interface cannot have a method of its own name.
 	snapshotService = Snapshots
 	changeService   = Changes
 	recordService   = Record
 	recordedService = Recorded
+	commitService   = Commits
 )
 
 // OpenAPI describes every operation that a server can have, as JSON. Clients in other languages are
@@ -44,7 +47,8 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Images: noImages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Provenance: &provenance.Keys{}, Version: "1",
+		Images: noImages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{},
+		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -31,22 +30,23 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 	return source{Source: savedstate.Source{Saved: n.SavedState()}, renew: renew, again: true}
 }
 
-// launch returns what the engine gets. dir holds saved memory, or is "".
-func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir string, replace bool) error {
-	if dir == "" && !replace {
+// runOn makes the engine start the instance. dir holds saved memory, or is "".
+func (b *boot) runOn(ctx context.Context, dir string) error {
+	s, name := b.s, b.row.Engine
+	if dir == "" && !b.from.replace {
 		e, err := s.engines.Of(name)
 		if err != nil {
 			return err
 		}
-		return e.Create(ctx, spec)
+		return e.Create(ctx, b.spec)
 	}
 	c, err := savedstate.Checkpointer(s.engines.Registry, name)
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().Restored(name, spec)
-	if replace {
-		return c.Replace(ctx, spec, dir)
+	defer s.pool.Load().Restored(name, b.spec)
+	if b.from.replace {
+		return c.Replace(ctx, b.spec, dir)
 	}
-	return c.Restore(ctx, spec, dir)
+	return c.Restore(ctx, b.spec, dir)
 }
