@@ -89,7 +89,7 @@ func invalid(format string, args ...any) error {
 	return fault.Newf(fault.Invalid, "template_invalid", "the template cannot be made: "+format, args...)
 }
 
-// namesHost reports whether the policy binds files or variables of the host. Whoever starts a
+// namesHost reports whether the policy binds files or variables of the host. A caller who starts a
 // sandbox of the template is not asked about them, so an attacker with a key could have them sent to
 // a host of his choice.
 func (s Settings) namesHost() bool {
