@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// P56
 // One sandbox with a workspace serves the tests of programs: each looks at something else.
 func TestPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
