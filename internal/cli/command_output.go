@@ -29,7 +29,7 @@ func (a *app) output(ctx context.Context, of subject, n string, follow bool) err
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	tape, err := a.tape(interrupt, of, n, follow)
+	tape, err := a.recordingOf(interrupt, of, n, follow)
 	if err != nil {
 		if interrupt.Err() != nil {
 			return nil
@@ -51,7 +51,7 @@ func (a *app) output(ctx context.Context, of subject, n string, follow bool) err
 	return nil
 }
 
-func (a *app) tape(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
+func (a *app) recordingOf(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		return of.client.FollowRecording(ctx, of.id, n)
 	}
@@ -124,7 +124,7 @@ func (o *outputs) shown(c api.Recording) bool {
 }
 
 func (o *outputs) copy(ctx context.Context, c api.Recording) error {
-	tape, err := o.app.tape(ctx, o.of, c.ID, true)
+	tape, err := o.app.recordingOf(ctx, o.of, c.ID, true)
 	if err != nil {
 		return err
 	}

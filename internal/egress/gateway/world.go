@@ -74,7 +74,7 @@ func (w *World) judge(c proxy.Config) (judge, error) {
 	}
 	c.Roots = w.Roots
 	c.Dialer = &names.Dialer{Resolver: w.Resolver, DialAddress: w.dial, Own: own}
-	c.SpoolFile = w.spoolFile
+	c.SpoolFile = w.bodyFile
 	return proxy.New(c)
 }
 
@@ -136,8 +136,8 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 	return o.list, nil
 }
 
-// spoolFile creates an unnamed file that is gone with its descriptor.
-func (w *World) spoolFile() (*os.File, error) {
+// bodyFile creates an unnamed file that is gone with its descriptor.
+func (w *World) bodyFile() (*os.File, error) {
 	if w.spool == nil {
 		return nil, errors.New("there is no directory for bodies")
 	}

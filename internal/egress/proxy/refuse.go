@@ -18,8 +18,8 @@ type refusal struct {
 	status   int
 	code     string
 	decision egress.Decision
-	answer   *egress.Answer // of the approver, if there was one
-	retry    time.Duration  // after which it may work
+	answer   *egress.ApprovalOutcome // of the approver, if there was one
+	retry    time.Duration           // after which it may work
 	cause    error
 }
 

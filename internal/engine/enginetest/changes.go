@@ -21,18 +21,18 @@ import (
 // guestBox reads a sandbox's files through its guest.
 type guestBox struct{ *box }
 
-// Tree implements changeset.Box.
+// Tree implements changeset.Source.
 func (b guestBox) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changeset.Box.
+// Pack implements changeset.Source.
 func (b guestBox) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }
 
-// Hide implements changeset.Box.
-func (b guestBox) Hide() changeset.Hider { return nil }
+// Redactor implements changeset.Source.
+func (b guestBox) Redactor() changeset.Redactor { return nil }
 
 func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)

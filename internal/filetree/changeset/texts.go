@@ -39,7 +39,7 @@ func (c *comparison) texts(all []*found) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	r, err := c.box.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
+	r, err := c.source.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
 	if err != nil {
 		return err
 	}

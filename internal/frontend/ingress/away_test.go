@@ -22,7 +22,7 @@ type leaving struct {
 
 func (l *leaving) Dial(context.Context, string, int) (net.Conn, error) { return nil, l.dial }
 
-func (l *leaving) Mask(context.Context, string) (*sandbox.Mask, error) { return nil, l.mask }
+func (l *leaving) Redactor(context.Context, string) (*sandbox.Redactor, error) { return nil, l.mask }
 
 // A sandbox that is paused or put back while a request looks for it is answered
 // for like any other that does not run: clients know no other status for that.

@@ -35,9 +35,9 @@ type Traffic interface {
 	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
 	// is being paused or resumed, or has been replaced, is a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask returns what to redact in all output of the sandbox. After an error no output may be
+	// Redactor returns what to redact in all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
-	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
+	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, so that open
 	// streams can be cut, or nil for an unknown sandbox.
 	Gone(id string) <-chan struct{}
@@ -118,7 +118,7 @@ type trip struct {
 	target
 	box   sandbox.Sandbox
 	back  *backend
-	mask  *sandbox.Mask
+	mask  *sandbox.Redactor
 	visit *observe.Visit
 	// sent means that a connection was used. unsent means that none was, because the sandbox has
 	// just ended: the request may be retried when it is back.
@@ -185,7 +185,7 @@ func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	if !ok {
 		return nil, nil, sandbox.Unknown(to.id)
 	}
-	mask, err := p.Traffic.Mask(r.Context(), to.id)
+	mask, err := p.Traffic.Redactor(r.Context(), to.id)
 	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
 }
 

@@ -17,7 +17,7 @@ import (
 type hardCloser struct {
 	http.ResponseWriter
 	back *backend
-	mask *sandbox.Mask
+	mask *sandbox.Redactor
 }
 
 // Write passes on output from before the sandbox ended. For a paused sandbox, this is the output

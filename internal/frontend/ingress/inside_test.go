@@ -35,7 +35,7 @@ type inside struct {
 
 type box struct {
 	sandbox.Sandbox
-	mask  *sandbox.Mask
+	mask  *sandbox.Redactor
 	lost  error // why what to mask is not known
 	gone  chan struct{}
 	ports map[int]string // unix socket, by port
@@ -85,7 +85,7 @@ func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	return d.DialContext(ctx, "unix", socket)
 }
 
-func (in *inside) Mask(_ context.Context, id string) (*sandbox.Mask, error) {
+func (in *inside) Redactor(_ context.Context, id string) (*sandbox.Redactor, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b, ok := in.boxes[id]

@@ -29,7 +29,7 @@ const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
 type oneBox struct {
 	Finder
 	socket string
-	mask   *sandbox.Mask
+	mask   *sandbox.Redactor
 	lost   error
 	gone   chan struct{}
 	state  sandbox.State // "" is running
@@ -41,7 +41,7 @@ func (b *oneBox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbo
 	return sandbox.Sandbox{ID: "i1", State: cmp.Or(b.state, sandbox.Running)}, nil
 }
 
-func (b *oneBox) Mask(context.Context, string) (*sandbox.Mask, error) { return b.mask, b.lost }
+func (b *oneBox) Redactor(context.Context, string) (*sandbox.Redactor, error) { return b.mask, b.lost }
 
 func (b *oneBox) Gone(string) <-chan struct{} { return b.gone }
 
@@ -110,11 +110,11 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 // start. Without a redactor nothing runs.
 func TestExecIsMasked(t *testing.T) {
 	box, r := withGuest(t, teller{})
-	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})
+	mask, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for shown, m := range map[string]*sandbox.Mask{sealedValue: nil, "[redacted:KEY]": mask} {
+	for shown, m := range map[string]*sandbox.Redactor{sealedValue: nil, "[redacted:KEY]": mask} {
 		box.mask = m
 		var out api.ExecResult
 		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {

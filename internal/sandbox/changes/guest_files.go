@@ -20,23 +20,23 @@ import (
 type guestFiles struct {
 	source Source
 	row    sandbox.Row
-	mask   *sandbox.Mask
+	mask   *sandbox.Redactor
 }
 
-// Hide implements changeset.Box.
-func (b guestFiles) Hide() changeset.Hider {
+// Redactor implements changeset.Source.
+func (b guestFiles) Redactor() changeset.Redactor {
 	if m := b.mask.Bytes(); m != nil {
 		return m
 	}
 	return nil
 }
 
-// Tree implements changeset.Box.
+// Tree implements changeset.Source.
 func (b guestFiles) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changeset.Box.
+// Pack implements changeset.Source.
 func (b guestFiles) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }

@@ -20,11 +20,11 @@ const maxProbed = 8
 
 // checks returns what the sandbox's first process tries before it is ready, and a description of
 // each check.
-func checks(r sandbox.Row, p *policy.Policy, c Covered, shows []engine.Limit) (probe.Checks, []string) {
+func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no boundary that could enforce anything
 	}
-	look := p.Look()
+	look := p.Probes()
 	checks := probe.Checks{
 		Refused:  look.Refused,
 		Dropped:  look.Dropped,

@@ -123,8 +123,8 @@ func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	return nil
 }
 
-// coverMounts finds the files below mounts that a policy hides or makes read-only.
-func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
+// maskMounts finds the files below mounts that a policy hides or makes read-only.
+func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 	files := p.Files()
 	for _, m := range b.Mounts {
 		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {

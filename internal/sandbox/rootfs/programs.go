@@ -123,8 +123,8 @@ func programsRevision(image engine.Image) (string, error) {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// coverPrograms hides the files of programs that a policy does not allow inside.
-func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error {
+// maskPrograms hides the files of programs that a policy does not allow inside.
+func (c *Masks) maskPrograms(image engine.Image, match policy.Matcher) error {
 	for _, b := range programsOf(image) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
 			rel, err := filepath.Rel(b.Source, name)

@@ -15,7 +15,7 @@ import (
 // walk searches a workspace for files that a policy hides or makes read-only, and for git
 // repositories.
 type walk struct {
-	*Covered
+	*Masks
 	root   string // the workspace or a mount, on the host
 	inside string // its path inside
 	match  policy.Matcher
@@ -29,9 +29,9 @@ type walk struct {
 }
 
 // walk starts the search of a directory of the host. The limits count over all directories.
-func (c *Covered) walk(root, inside string, files policy.Files) *walk {
+func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
-		Covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
+		Masks: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
 		behind: map[string]bool{}, fixed: map[string]bool{},
 	}
 }

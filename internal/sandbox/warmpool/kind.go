@@ -35,7 +35,7 @@ type kind struct {
 	template sandbox.Template
 	asked    string // the template's name in the request
 	limits   sandbox.Limits
-	covered  rootfs.Covered
+	covered  rootfs.Masks
 	noRoot   bool
 	linked   bool
 	preload  []string
@@ -66,9 +66,9 @@ type warm struct {
 	restored bool
 	probed   time.Time // guarded by Pool.mu
 	probing  *task     // the latest; guarded by Pool.mu while it is in the pool
-	// rehearsal is set before it enters the pool.
-	rehearsal *rehearsal
-	retry     time.Time // when its removal is retried
+	// warmUp is set before it enters the pool.
+	warmUp *warmUp
+	retry  time.Time // when its removal is retried
 }
 
 // price returns the assumed memory of one more.
@@ -86,7 +86,7 @@ func (k *kind) take() *warm {
 	if len(k.ready) == 0 {
 		return nil
 	}
-	i := max(0, slices.IndexFunc(k.ready, func(w *warm) bool { return !w.rehearsal.running() && !w.probing.running() }))
+	i := max(0, slices.IndexFunc(k.ready, func(w *warm) bool { return !w.warmUp.running() && !w.probing.running() }))
 	w := k.ready[i]
 	k.ready = slices.Delete(k.ready, i, i+1)
 	return w
@@ -144,7 +144,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
-		covered: rootfs.CoveredBy(plan.Spec), noRoot: plan.Config.NoRoot, linked: r.Access.Linked(),
+		covered: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"
@@ -170,7 +170,7 @@ func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := closed.Reachable(policy.NobodysName)
+	open := closed.Reachable(policy.UnusedName)
 	for _, h := range closed.Document().Network.Hosts {
 		open = open || h.Host != "" && closed.Reachable(strings.TrimPrefix(h.Host, "*."))
 	}

@@ -62,7 +62,7 @@ type Pool struct {
 
 	mu     lockorder.Mutex[rank]
 	closed bool
-	book   demand.Book
+	book   demand.Counter
 	kinds  map[string]*kind
 	doomed []*warm // sandboxes whose removal failed
 	// retired are template snapshots to be removed.
@@ -192,8 +192,8 @@ func (p *Pool) Close() {
 	p.watches.Wait()
 }
 
-// DropLinked gives up all warm sandboxes with a network, when network attachments are lost.
-func (p *Pool) DropLinked() {
+// DropAttached gives up all warm sandboxes with a network, when network attachments are lost.
+func (p *Pool) DropAttached() {
 	if p == nil {
 		return
 	}

@@ -108,7 +108,7 @@ func (i *instances) Find(context.Context, string, sandbox.Principal) ([]sandbox.
 	return nil, nil
 }
 
-func (i *instances) Claim(context.Context, sandbox.Row, int) (bool, error) {
+func (i *instances) Acquire(context.Context, sandbox.Row, int) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.claim == nil && i.gone == nil, i.claim
@@ -181,7 +181,7 @@ func claim(t *testing.T, p *warmpool.Pool, i *instances) (sandbox.Sandbox, bool,
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Claim(t.Context(), asked)
+	return p.Acquire(t.Context(), asked)
 }
 
 func TestAClaimHandsOver(t *testing.T) {
@@ -253,7 +253,7 @@ func TestAnotherKindIsMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked.Config.NoRoot = !asked.Config.NoRoot
-	if _, claimed, err := p.Claim(t.Context(), asked); claimed || err != nil {
+	if _, claimed, err := p.Acquire(t.Context(), asked); claimed || err != nil {
 		t.Errorf("%t, %v", claimed, err)
 	}
 	status, _ := p.Status()
@@ -269,10 +269,10 @@ func TestAnotherKindIsMissed(t *testing.T) {
 func TestNoPoolClaimsNothing(t *testing.T) {
 	var p *warmpool.Pool
 	p.Rouse()
-	p.DropLinked()
+	p.DropAttached()
 	p.Saved(sandbox.Row{})
 	p.Close()
-	_, claimed, err := p.Claim(t.Context(), warmpool.Plan{Policy: (*policy.Policy)(nil)})
+	_, claimed, err := p.Acquire(t.Context(), warmpool.Plan{Policy: (*policy.Policy)(nil)})
 	if _, ok := p.Status(); ok || claimed || err != nil {
 		t.Errorf("%t, %t, %v", ok, claimed, err)
 	}

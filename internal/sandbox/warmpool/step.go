@@ -28,8 +28,8 @@ func (p *Pool) step() time.Duration {
 	}
 	k, turn, wait := p.lacking(now)
 	if k == nil {
-		if w, r, turn := p.unrehearsed(now); w != nil {
-			p.rehearse(w, r)
+		if w, r, turn := p.nextWarmUp(now); w != nil {
+			p.runWarmUp(w, r)
 			turn.Done(r.err == nil)
 			return 0
 		}
