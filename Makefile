@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker test-jail lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -91,6 +91,10 @@ test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, wit
 
 test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
+
+test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's client with jails instead of gVisor
+	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/causeway
+	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_DEFAULT_LEVEL=light $(TIMING) step tests/e2b-jail tests/e2b/run.sh bin/crannog
 
 # An emulated machine whose controllers are in control groups of version 2.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/crannog/crannog/internal/engine/jail"
+	jailed "github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
@@ -106,6 +108,7 @@ func clean(env *testscript.Env, state string) {
 // holders lists the processes of sandboxes below a state directory.
 func holders(state string) []string {
 	var found []string
+	prefix := jailed.Arg0 + "\x00" + jail.Tag(filepath.Join(state, "jail")) + "-"
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
 		found = nil
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -114,7 +117,7 @@ func holders(state string) []string {
 		}
 		for _, f := range files {
 			line, err := os.ReadFile(f)
-			if err == nil && bytes.Contains(line, []byte(state+"/run/")) {
+			if err == nil && (bytes.Contains(line, []byte(state+"/run/")) || bytes.HasPrefix(line, []byte(prefix))) {
 				found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 			}
 		}

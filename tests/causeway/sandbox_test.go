@@ -126,6 +126,9 @@ func (b *testSandbox) end() {
 	b.Sandbox = nil
 }
 
+// onJail reports whether sandboxes are jails, which a policy has to permit.
+func onJail() bool { return os.Getenv(engineVariable) == "jail" }
+
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
 // newSandbox creates a sandbox under a policy document. It ends with the test.
@@ -142,6 +145,9 @@ func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.Cre
 		}
 		return a.kernelPeer(t, document)
 	}
+	if onJail() && !contains(document, "isolation:") {
+		document = "isolation: {at_least: shared-kernel}\n" + document
+	}
 	if document != "" {
 		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
 	}
@@ -150,6 +156,7 @@ func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.Cre
 
 func (a *arena) testSandboxWith(t testing.TB, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
+	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, a.said())
