@@ -30,7 +30,7 @@ func (c *call) printf(format string, args ...any) { fmt.Fprintf(&c.text, format,
 
 // sandbox returns the sandbox for the call.
 func (c *call) sandbox(ctx context.Context, ref string) (*agentSandbox, error) {
-	return c.view.sandbox(ctx, c.req.Session, ref)
+	return c.view.resolve(ctx, c.req.Session, ref)
 }
 
 // result returns the result of a successful call.

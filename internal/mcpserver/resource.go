@@ -78,7 +78,7 @@ func (w *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	if err != nil {
 		return nil, plain(err)
 	}
-	b, err := w.sandbox(ctx, req.Session, a.sandbox)
+	b, err := w.resolve(ctx, req.Session, a.sandbox)
 	if err == nil {
 		var contents *mcp.ResourceContents
 		if a.log > 0 {
