@@ -32,7 +32,7 @@ type World struct {
 	Roots *x509.CertPool
 
 	about *hello // how the process names itself
-	spool *os.File
+	bodies *os.File // directory for large bodies
 	own   *ownAddresses
 }
 
@@ -107,7 +107,7 @@ func everything() []netip.Prefix {
 // freshness is how old the list of own addresses may be.
 const freshness = time.Second
 
-// ownAddresses returns the addresses of the host's interfaces.
+// ownAddresses caches the addresses of the host's interfaces.
 type ownAddresses struct {
 	mu   sync.Mutex
 	list []netip.Addr
@@ -138,10 +138,10 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 
 // bodyFile creates an unnamed file that is gone with its descriptor.
 func (w *World) bodyFile() (*os.File, error) {
-	if w.spool == nil {
+	if w.bodies == nil {
 		return nil, errors.New("there is no directory for bodies")
 	}
-	raw, err := w.spool.SyscallConn()
+	raw, err := w.bodies.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (w *World) bodyFile() (*os.File, error) {
 		fd, err = unix.Openat(int(dir), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	})
 	if err := errors.Join(controlErr, err); err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
+		return nil, fmt.Errorf("create a file for a body: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "spool"), nil
+	return os.NewFile(uintptr(fd), "body"), nil
 }

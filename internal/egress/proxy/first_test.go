@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// An approved action, and one that gives something to the world, has an entry before it leaves:
-// when upstream sees it, the last entry says that it begins.
+// An approved request, and one that publishes something, has an entry before it is sent: when the
+// upstream server receives it, the last entry is about its beginning.
 func TestWhatBindsIsRecordedFirst(t *testing.T) {
 	const host = "registry.npmjs.org"
 	for name, c := range map[string]struct {

@@ -62,8 +62,8 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 }
 
 // nameTaken looks for a live sandbox of the name before a warm one is used up: otherwise a caller
-// could empty the pool by requesting one name again and again. Claim decides in the end, so an
-// error here is ignored.
+// could empty the pool by requesting one name again and again. Rows.Acquire decides in the end, so
+// an error here is ignored.
 func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	if r.Name == "" {
 		return false
