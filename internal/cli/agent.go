@@ -152,9 +152,9 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	return append(opts, crannog.Access(access)), nil
 }
 
-// prepare writes configuration files inside, without which the program would ask for first-start
+// prepareFiles writes configuration files inside, without which the program would ask for first-start
 // settings.
-func (r *agentRun) prepare(ctx context.Context, sb *crannog.Sandbox) error {
+func (r *agentRun) prepareFiles(ctx context.Context, sb *crannog.Sandbox) error {
 	if r.Files == nil || len(r.keys) == 0 {
 		return nil
 	}

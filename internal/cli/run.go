@@ -226,7 +226,7 @@ func what(f *runFlags, args []string) string {
 // removed.
 func (b *runSandbox) prepare(ctx context.Context) (err error) {
 	if b.flags.agent != nil {
-		err = b.flags.agent.prepare(ctx, b.sb)
+		err = b.flags.agent.prepareFiles(ctx, b.sb)
 	}
 	if err == nil && b.flags.branch != "" {
 		err = b.branchOff(ctx, b.flags.branch)

@@ -31,9 +31,9 @@ type World struct {
 	// Roots verify upstream servers.
 	Roots *x509.CertPool
 
-	about *hello // how the process names itself
+	about  *hello   // how the process names itself
 	bodies *os.File // directory for large bodies
-	own   *ownAddresses
+	own    *ownAddresses
 }
 
 // prepare reads what cannot be read any more once the process is confined.
