@@ -35,10 +35,10 @@ type inside struct {
 
 type box struct {
 	sandbox.Sandbox
-	mask  *sandbox.Redactor
-	lost  error // why what to mask is not known
-	gone  chan struct{}
-	ports map[int]string // unix socket, by port
+	redactor *sandbox.Redactor
+	lost     error // why what to mask is not known
+	gone     chan struct{}
+	ports    map[int]string // unix socket, by port
 }
 
 func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
@@ -92,7 +92,7 @@ func (in *inside) Redactor(_ context.Context, id string) (*sandbox.Redactor, err
 	if !ok {
 		return nil, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 	}
-	return b.mask, b.lost
+	return b.redactor, b.lost
 }
 
 func (in *inside) Gone(id string) <-chan struct{} {

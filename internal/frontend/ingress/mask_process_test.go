@@ -46,7 +46,7 @@ func valueMask(t testing.TB) *sandbox.Redactor {
 func (w *world) masked(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.boxes[boxID].mask = m
+	w.boxes[boxID].redactor = m
 }
 
 // player is a guest whose processes print the script of a test.

@@ -118,11 +118,11 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if timeout == 0 {
 		timeout = sb.Limits.CommandTimeout
 	}
-	mask, err := h.guests.Redactor(ctx, sb.ID)
+	redactor, err := h.guests.Redactor(ctx, sb.ID)
 	if err != nil {
 		return nil, err
 	}
-	guest, done := h.guest(who, sb, mask)
+	guest, done := h.guest(who, sb, redactor)
 	defer done()
 	spec := client.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -159,7 +159,7 @@ const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, without the proxy: the caller is authenticated
 // already. The guest's output is redacted, and entries are written.
-func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Redactor) (*client.Client, func()) {
+func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor *sandbox.Redactor) (*client.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return h.guests.Dial(ctx, sb.ID, guestboot.Port)
@@ -172,9 +172,9 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sa
 		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
-	masked := redaction.Transport(transport, guestboot.Port, mask)
+	masked := redaction.Transport(transport, guestboot.Port, redactor)
 	tapped := h.tap.Transport(masked, observe.Call{
-		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: mask,
+		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: redactor,
 	})
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }

@@ -28,11 +28,11 @@ type comparison struct {
 	// git is the comparison of the repository that the workspace shares, or nil. Its files appear
 	// among the changes as if the repository were the workspace's own .git.
 	git *comparison
-	// mask redacts what comes out of an existing sandbox. Retained changes are redacted already;
+	// redactor redacts what comes out of an existing sandbox. Retained changes are redacted already;
 	// masked lists the files that were.
-	mask   *sandbox.Redactor
-	masked map[string]changeset.Conflict
-	undo   []func() error
+	redactor *sandbox.Redactor
+	masked   map[string]changeset.Conflict
+	undo     []func() error
 	// The end of this comparison's turn, and the function that gives the turn back.
 	until   time.Time
 	done    func() error

@@ -148,13 +148,13 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 // nameRedactor returns the redactor for file names, which a sandbox chooses, in the audit log and
 // for approvers: it removes secrets even if the policy shows them inside.
 func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
-	mask := o.mask
+	redactor := o.redactor
 	if o.kept {
 		var err error
-		if mask, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
+		if redactor, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
 			s.log.Warn("file names left out: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
 			return func(string) string { return "(left out: its secrets cannot be redacted)" }
 		}
 	}
-	return mask.Record().String
+	return redactor.Record().String
 }

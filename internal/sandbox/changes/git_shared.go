@@ -106,7 +106,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 
 // part is the comparison of a repository's files.
 func (o *comparison) part(g *sandbox.Shared) *comparison {
-	return &comparison{record: o.record, policy: o.policy, source: o.source, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
+	return &comparison{record: o.record, policy: o.policy, source: o.source, dir: g.Target, since: o.since, redactor: o.redactor, service: o.service}
 }
 
 // copyOf opens the copy of a repository that was made at the start.

@@ -85,7 +85,7 @@ func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	if err != nil {
 		return err
 	}
-	o.mask, o.source = opened.Mask, guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
+	o.redactor, o.source = opened.Mask, guestFiles{source: s.source, row: opened.Row, redactor: opened.Mask}
 	if opened.Close != nil {
 		o.undo = append(o.undo, opened.Close)
 	}
@@ -104,7 +104,7 @@ func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *co
 		return err
 	}
 	o.undo = append(o.undo, opened.Close)
-	source := guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
+	source := guestFiles{source: s.source, row: opened.Row, redactor: opened.Mask}
 	if err := s.fetchOld(ctx, o, source); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
 		return err
 	}

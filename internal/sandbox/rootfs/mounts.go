@@ -146,11 +146,11 @@ func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 			continue
 		}
 		w := c.walk(m.Source, m.Target, files)
-		look := w.look
+		probes := w.look
 		if git {
-			look = w.onlyGit(b.Git, look)
+			probes = w.onlyGit(b.Git, probes)
 		}
-		if err := w.below(m.Source, m.Target, look); err != nil {
+		if err := w.below(m.Source, m.Target, probes); err != nil {
 			return err
 		}
 		if err := w.findTracked(files, nil); err != nil {

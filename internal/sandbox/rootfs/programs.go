@@ -151,7 +151,7 @@ func (c *Masks) maskPrograms(image engine.Image, match policy.Matcher) error {
 }
 
 // walkProgram visits all files of a program.
-func walkProgram(source string, look func(string, fs.DirEntry) error) error {
+func walkProgram(source string, probes func(string, fs.DirEntry) error) error {
 	seen := 0
 	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -163,7 +163,7 @@ func walkProgram(source string, look func(string, fs.DirEntry) error) error {
 		if seen++; seen > maxWalked {
 			return fault.Newf(fault.Exhausted, "programs_too_large", "a program of the host has more than %d files", maxWalked)
 		}
-		return look(name, d)
+		return probes(name, d)
 	})
 }
 

@@ -41,7 +41,7 @@ func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 const anyFile = "/\x00"
 
 // below checks the entries of a directory of the workspace, by the path inside that leads there.
-func (w *walk) below(dir, inside string, look func(name, inside string, d fs.DirEntry) error) error {
+func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
@@ -64,7 +64,7 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 		if err != nil {
 			return err
 		}
-		return look(name, path.Join(inside, filepath.ToSlash(rel)), d)
+		return probes(name, path.Join(inside, filepath.ToSlash(rel)), d)
 	})
 }
 

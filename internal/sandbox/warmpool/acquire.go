@@ -95,7 +95,7 @@ func (p *Pool) take(asked Plan) *warm {
 	defer p.mu.Unlock()
 	now := time.Now()
 	p.pace.Add(now)
-	p.book.Add(key, now)
+	p.demand.Add(key, now)
 	k := p.kinds[key]
 	if k == nil {
 		if k, err = p.newKind(asked); err != nil {
@@ -116,7 +116,7 @@ func (p *Pool) take(asked Plan) *warm {
 		k.missed++
 		return nil
 	}
-	k.claimed++
+	k.acquired++
 	w.unwatch()
 	return w
 }
@@ -130,7 +130,7 @@ func (p *Pool) putBack(w *warm) {
 	ctx, w.unwatch = context.WithCancel(p.ctx)
 	kept := !p.closed && p.kinds[w.kind.key] == w.kind
 	if kept {
-		w.kind.claimed--
+		w.kind.acquired--
 		w.kind.ready = append(w.kind.ready, w)
 		p.watches.Go(func() { p.watch(ctx, w) })
 	}
@@ -163,7 +163,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	if err := w.awaitTasks(ctx); err != nil {
 		return err
 	}
-	if w.kind.linked {
+	if w.kind.attached {
 		a, err := p.bind(ctx, r, policy)
 		if err != nil {
 			if dropped := p.deps.Access.DropValues(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
@@ -179,7 +179,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	} else if _, err := p.deps.Access.Plan(ctx, r, policy); err != nil {
 		return &untouchedError{err} // its bindings could not be used
 	}
-	linked := time.Now()
+	attached := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
 	config.Env["E2B_SANDBOX_ID"] = r.ID
 	rootfs.AddEnv(config.Env, env)
@@ -193,13 +193,13 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	if err := p.deps.Instances.Record(ctx, r); err != nil {
 		return &refusedError{err}
 	}
-	told := time.Now()
-	claimed, err := p.deps.Rows.Acquire(ctx, r, p.deps.MaxLive)
-	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", linked.Sub(began), "guest", held.Sub(linked), "record", told.Sub(held), "row", time.Since(told))
+	recorded := time.Now()
+	acquired, err := p.deps.Rows.Acquire(ctx, r, p.deps.MaxLive)
+	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(began), "guest", held.Sub(attached), "record", recorded.Sub(held), "row", time.Since(recorded))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}
-	case err == nil && !claimed:
+	case err == nil && !acquired:
 		return errors.New("the row of the warm sandbox is gone")
 	}
 	return err

@@ -37,7 +37,7 @@ type kind struct {
 	limits   sandbox.Limits
 	covered  rootfs.Masks
 	noRoot   bool
-	linked   bool
+	attached bool
 	preload  []string
 
 	// Written by the loop that fills the kind, under Pool.mu.
@@ -50,7 +50,7 @@ type kind struct {
 	ready    []*warm // the oldest first
 	filling  bool    // one more is being made
 	measured int64   // memory of one sandbox in bytes, or 0
-	claimed  int64   // were handed to callers
+	acquired int64   // were handed to callers
 	missed   int64   // requests that found none
 }
 
@@ -144,9 +144,9 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
-		covered: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, linked: r.Access.Linked(),
+		covered: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, attached: r.Access.Linked(),
 	}
-	if k.linked {
+	if k.attached {
 		k.name += ", linked"
 	}
 	if r.Engine != p.deps.Engines.Default().Info().Name {
@@ -157,7 +157,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 
 // closedAccess is the access of a warm sandbox: none.
 func (k *kind) closedAccess() sandbox.Access {
-	if !k.linked {
+	if !k.attached {
 		return sandbox.Access{Net: sandbox.NetNone}
 	}
 	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{policy.None()}}
