@@ -31,6 +31,7 @@ type Config struct {
 	HostEtc                           string        // further paths of /etc that sandboxes see
 	DefaultLevel                      string        // default level of a sandbox; "" means standard
 	DefaultEngine                     string        // default engine of a sandbox; "" means the first one
+	Docker                            Docker        // the Docker Engine that can run sandboxes
 	MaxLive                           int64         // sandboxes alive at once
 	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
 	MaxQueued                         int64         // requests that may wait for a start
@@ -78,6 +79,9 @@ type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas
 	Budget                        int64  // disk space; zero means a share of the free space
 }
+
+// Docker are the settings of the engine that uses a Docker Engine.
+type Docker struct{ Host, Runtime string }
 
 // MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
 type MCPEndpoint struct{ Hosts, Approver string }

@@ -37,6 +37,8 @@ var settings = []setting{
 	text("host_etc", "files and directories of the host's /etc that sandboxes also see, separated by commas (docs/reference/host-etc.md); none may contain a secret", func(c *Config) *string { return &c.HostEtc }),
 	text("default_level", "default level: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
 	text("default_engine", "default engine, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.DefaultEngine }),
+	text("docker_host", "address of the Docker Engine for the engine docker: unix:///run/docker.sock or tcp://HOST:PORT; empty is that of DOCKER_HOST, or Docker's default", func(c *Config) *string { return &c.Docker.Host }),
+	text("docker_runtime", "OCI runtime of the engine docker, as the Docker Engine names it: runc, crun or runsc; empty is the Docker Engine's default", func(c *Config) *string { return &c.Docker.Runtime }),
 	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.MaxLive }),
 	count("starts_at_once", "sandboxes that start at the same time; 0 adapts to the machine", func(c *Config) *int64 { return &c.StartsAtOnce }),
 	count("max_queued", "requests that may wait for a sandbox; further ones are refused", func(c *Config) *int64 { return &c.MaxQueued }),

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -14,6 +15,9 @@ type Template struct {
 	Name string // the name that people use
 	// Image holds its files.
 	Image engine.Image
+	// OCI is the image from which Image was unpacked, or nil. An engine that takes no directories of
+	// this host starts from it.
+	OCI *engine.OCI
 	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
 	// working directory; "" is that user's home.
 	DefaultUser string
@@ -45,6 +49,28 @@ type ImageTemplates interface {
 	// ResolveImage finds an image by its reference, such as python:3.12-slim. An image that is not
 	// on this machine is pulled if mayPull is set, and is NotFound otherwise.
 	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
+	// EngineImage returns an image of an engine's own store as a template.
+	EngineImage(image engine.FoundImage) Template
+}
+
+// Kinds lists the kinds of images from which a sandbox of the template can start.
+func (t Template) Kinds() []engine.ImageKind {
+	var kinds []engine.ImageKind
+	if kind := t.Image.Kind(); kind != "" {
+		kinds = append(kinds, kind)
+	}
+	if t.OCI != nil && !slices.Contains(kinds, engine.ImageOCI) {
+		kinds = append(kinds, engine.ImageOCI)
+	}
+	return kinds
+}
+
+// On returns the template with an image of a kind that an engine starts from, if it has one.
+func (t Template) On(kinds []engine.ImageKind) Template {
+	if t.OCI != nil && !slices.Contains(kinds, t.Image.Kind()) {
+		t.Image = engine.Image{OCI: t.OCI, Guest: t.Image.Guest}
+	}
+	return t
 }
 
 // Rows keeps one row per sandbox. Several processes may use the same rows at once,

@@ -105,6 +105,9 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if err != nil || owner == "" || !validID(id) {
 		return err // such a sandbox cannot exist
 	}
+	// A daemon that hangs must not keep the caller from the sandboxes of other engines.
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
 	if err := e.remove(ctx, owner, id); err != nil {
 		return e.explain("remove sandbox "+id, err)
 	}

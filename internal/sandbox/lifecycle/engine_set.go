@@ -39,7 +39,7 @@ func (e engines) choice(p *policy.Policy) engine.Choice {
 // that saved it; files alone start on any engine.
 func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
 	c, asked, from := e.choice(p), req.Engine, t.Origin
-	c.Name, c.Image = asked, t.Image.Kind()
+	c.Name, c.Images = asked, t.Kinds()
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)
@@ -80,6 +80,16 @@ func (e engines) info(name string) engine.Info {
 		return engine.Info{} // the boot fails for the same reason
 	}
 	return one.Info()
+}
+
+// imageFinder returns the ability of the engine that a request names, or of the default one, to
+// find images in a store of its own, or nil.
+func (e engines) imageFinder(asked string) engine.ImageFinder {
+	if asked == "" {
+		asked = e.Default().Info().Name
+	}
+	able, _ := engine.Ability[engine.ImageFinder](e.Registry, asked)
+	return able
 }
 
 // meter returns an engine's ability to measure, or nil.
