@@ -48,7 +48,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})
@@ -74,10 +74,6 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TERM", "xterm")
-	// Whole seconds for a sandbox's life that has to be longer than its boot, and
-	// for a command's that has to be longer than a few of ours.
-	env.Setenv("LIFE", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())))
-	env.Setenv("LONGER", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())+1))
 	env.Setenv("SLOWNESS", fmt.Sprint(hosttest.Slowness()))
 	env.Defer(func() {
 		s := env.Values[serverKey{}].(*server)
