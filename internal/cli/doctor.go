@@ -108,7 +108,7 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 // one cannot run, that is a warning.
 func (a *app) checkEngines(ctx context.Context) []finding {
 	engines, err := standard.Engines(standard.Options{
-		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.DefaultEngine, Docker: standard.DockerOf(a.config),
+		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config),
 	})
 	if err != nil {
 		return []finding{{"engine", resultFail, err.Error(), fault.HintOf(err)}}

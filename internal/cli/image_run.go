@@ -45,7 +45,7 @@ func (f *imageFlags) check() error {
 // fetchImage makes sure that the server or the engine has the image, and describes it.
 func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags, engine string) (api.Image, error) {
 	if f.pull != pullAlways {
-		img, err := c.InspectImageOn(ctx, f.image, first(engine, a.config.DefaultEngine))
+		img, err := c.InspectImageOn(ctx, f.image, first(engine, a.config.Engines.Default))
 		if err == nil || f.pull == pullNever || !missingImage(err) {
 			if err != nil {
 				err = fail("find the image "+inert(f.image), err)

@@ -30,8 +30,7 @@ type Config struct {
 	OrganisationPolicy, ProjectPolicy string
 	HostEtc                           string        // further paths of /etc that sandboxes see
 	DefaultLevel                      string        // default level of a sandbox; "" means standard
-	DefaultEngine                     string        // default engine of a sandbox; "" means the first one
-	Docker                            Docker        // the Docker Engine that can run sandboxes
+	Engines                           Engines       // what can isolate sandboxes
 	MaxLive                           int64         // sandboxes alive at once
 	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
 	MaxQueued                         int64         // requests that may wait for a start
@@ -80,8 +79,11 @@ type Images struct {
 	Budget                        int64  // disk space; zero means a share of the free space
 }
 
-// Docker are the settings of the engine that uses a Docker Engine.
-type Docker struct{ Host, Runtime string }
+// Engines are the settings of what isolates sandboxes.
+type Engines struct {
+	Default                   string // the engine of a sandbox that names none; "" means the first one
+	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
+}
 
 // MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
 type MCPEndpoint struct{ Hosts, Approver string }

@@ -118,17 +118,17 @@ func (c Config) checkPolicies() error {
 
 // checkDocker refuses addresses that the Docker client would misread or that have no client here.
 func (c Config) checkDocker() error {
-	if c.Docker.Host == "" {
+	if c.Engines.DockerHost == "" {
 		return nil
 	}
-	scheme, rest, _ := strings.Cut(c.Docker.Host, "://")
+	scheme, rest, _ := strings.Cut(c.Engines.DockerHost, "://")
 	switch {
 	case scheme == "ssh":
 		return fmt.Errorf("docker_host: ssh is not supported; forward the socket: ssh -NL /run/user/1000/docker.sock:/var/run/docker.sock HOST, and name unix:///run/user/1000/docker.sock")
 	case scheme == "unix" && filepath.IsAbs(rest), (scheme == "tcp" || scheme == "http" || scheme == "https") && rest != "":
 		return nil
 	}
-	return fmt.Errorf("docker_host: %q is not an address such as unix:///run/docker.sock or tcp://127.0.0.1:2375", c.Docker.Host)
+	return fmt.Errorf("docker_host: %q is not an address such as unix:///run/docker.sock or tcp://127.0.0.1:2375", c.Engines.DockerHost)
 }
 
 // HostEtcPaths returns the paths in host_etc.

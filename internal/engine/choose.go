@@ -37,7 +37,7 @@ func (c Choice) mismatch(e Info) *mismatch {
 	}
 	if len(c.Images) > 0 && !slices.ContainsFunc(c.Images, func(k ImageKind) bool { return slices.Contains(e.Images, k) }) {
 		help := "choose another template or image; crannog engines lists the kinds"
-		if slices.Contains(e.Images, ImageOCI) {
+		if slices.Contains(c.Images, ImageHostView) && slices.Contains(e.Images, ImageOCI) {
 			help = "name an image, such as --image debian:12"
 		}
 		return &mismatch{CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Images[0]), help}

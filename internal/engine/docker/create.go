@@ -51,6 +51,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
 	}
 	if err != nil {
+		e.noteUnmade(spec.ID)
 		return e.explain("prepare the image of sandbox "+spec.ID, err)
 	}
 	made, err := e.client.ContainerCreate(ctx, l.request())

@@ -59,6 +59,7 @@ type Engine struct {
 	streams map[string]*inward // by container
 	version string             // the daemon's, once it has answered
 	derived map[string]string  // images with the guest, by the image that they are made of
+	unmade  map[string]bool    // IDs whose creation failed before anything was made
 }
 
 var (
@@ -81,7 +82,7 @@ func New(o Options) (*Engine, error) {
 	}
 	return &Engine{
 		o: o, dir: filepath.Join(o.StateDir, "docker"), client: c, local: strings.HasPrefix(c.DaemonHost(), "unix://"),
-		streams: map[string]*inward{}, derived: map[string]string{},
+		streams: map[string]*inward{}, derived: map[string]string{}, unmade: map[string]bool{},
 	}, nil
 }
 

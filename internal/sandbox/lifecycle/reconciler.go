@@ -95,8 +95,8 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 }
 
 // noteSilent reports the engines that did not list what they hold. Their running sandboxes are
-// watched, which tells whether they still exist when the engine answers again. Only what has no row
-// is left until then.
+// watched: when the engine answers again, those that do not exist any more end. What has no row is
+// left until then.
 func (c *reconciler) noteSilent(before, after inventory, report *Report) {
 	for name, err := range before.silent {
 		after.silent[name] = err

@@ -86,7 +86,8 @@ func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) 
 	}
 	c, ok := one.(engine.Checkpointer)
 	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name).
+			WithHint("use an engine for which crannog engines lists the capability checkpointer")
 	}
 	return c, nil
 }
@@ -99,7 +100,8 @@ func archiver(r *engine.Registry, name string) (engine.Archiver, error) {
 	}
 	a, ok := one.(engine.Archiver)
 	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name).
+			WithHint("use an engine for which crannog engines lists the capability archiver")
 	}
 	return a, nil
 }

@@ -87,7 +87,9 @@ func document(setting, path string) (*policy.Document, error) {
 }
 
 // DockerOf returns the settings of the engine that uses a Docker Engine.
-func DockerOf(c config.Config) Docker { return Docker{Host: c.Docker.Host, Runtime: c.Docker.Runtime} }
+func DockerOf(c config.Config) Docker {
+	return Docker{Host: c.Engines.DockerHost, Runtime: c.Engines.DockerRuntime}
+}
 
 // ImagesOf returns the settings of the image store.
 func ImagesOf(c config.Config) Images {
