@@ -1,12 +1,13 @@
-# What the tests with packages of npm share, sourced by their run.sh after
+# Starts and ends a server on a free port with a state directory of its own, for tests with packages
+# of npm. Their run.sh first sets
 #   CRANNOG   the program, and
-#   sweep     a function that removes what the tests left; it fails if it cannot
-# are set. A server on a free port with a state of its own, and its end.
+#   sweep     a function that removes the sandboxes that the tests left, or fails,
+# and then sources this file.
 
 server=
 work=$(mktemp -d)
 
-# How much slower this machine is than the one that the tests' deadlines are for.
+# How much slower this machine is than the reference of the tests' deadlines.
 CRANNOG_TEST_SPEED=${CRANNOG_TEST_SPEED:-$(cd "$(git rev-parse --show-toplevel)" && CGO_ENABLED=0 go run ./tests/speed)}
 export CRANNOG_TEST_SPEED
 
@@ -22,11 +23,11 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-# packages installs those of the lock file here, if it is newer than what is
-# installed. Scripts of packages are not run.
+# packages installs the packages of the lock file here, if it is newer than the installation.
+# Scripts of packages are not run.
 packages() {
 	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-		# Now and then a registry does not answer.
+		# A registry sometimes does not answer.
 		try=1
 		until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
 			[ "$try" -lt 3 ] || exit 1
@@ -37,7 +38,7 @@ packages() {
 	fi
 }
 
-# start sets url. What the server prints is in $work/start.
+# start sets url. The output of the server is in $work/start.
 start() {
 	# A session of its own keeps the terminal's interrupt from ending the server
 	# before its sandboxes are removed.
@@ -56,8 +57,8 @@ start() {
 	url=$(sed -n 's/^export E2B_API_URL=//p' "$work/start" | tr -d "\"'")
 }
 
-# finish ends with a status, unless the server did not live through the tests,
-# holds a sandbox of theirs, or does not end in order when it is told to.
+# finish exits with a status. It fails if the server died during the tests, still has a sandbox of
+# theirs, or does not end in order.
 finish() {
 	status=$1
 	if ! kill -0 "$server" 2>/dev/null; then

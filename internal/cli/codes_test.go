@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// asking has a command line for each command that asks a server; the other words are the arguments
-// that it needs. FILE is a policy document.
+// asking has a command line for each command that needs a server. FILE is replaced by a policy
+// document.
 var asking = map[string]string{
 	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
 	"audit show": "1", "audit tail": "", "audit verify": "", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",

@@ -66,6 +66,8 @@ type ForkRequest struct {
 	Timeout   time.Duration
 	Forever   bool // copies without an end; local callers only
 	Ephemeral bool // local callers only
+	// FilesOnly leaves memory and processes out: each copy boots anew.
+	FilesOnly bool
 }
 
 // Fork is one copy, or the error that it failed with.

@@ -48,8 +48,9 @@ type Engine struct {
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Meter  = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Meter    = (*Engine)(nil)
+	_ engine.Archiver = (*Engine)(nil)
 )
 
 var (
@@ -104,6 +105,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
 		OwnFiles:     true,
+		DiskInMemory: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),
@@ -158,6 +160,9 @@ func (e *Engine) find(id string) (*box, error) {
 		return now, nil
 	}
 	b := newBox(e, rec)
+	if err := b.recover(); err != nil {
+		return nil, err
+	}
 	e.boxes[id] = b
 	return b, nil
 }
@@ -184,6 +189,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 			status.Created = rec.Created
 			if rec.Init.Alive() {
 				status.State = engine.Running
+				if err := newBox(e, rec).recover(); err != nil {
+					return nil, fmt.Errorf("jail: list: %w", err)
+				}
 			}
 		}
 		out = append(out, status)

@@ -93,6 +93,9 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template.Origin.Inherit(&limits, req.Limits)
+	if limits, err = held(limits, req.Limits, info); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	tools, err := rootfs.ResolveTools(pl.settings, req.Tools, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err

@@ -59,7 +59,7 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest,
-		Knows: sandbox.GuestKnows - t.Older,
+		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot

@@ -1,4 +1,5 @@
-package gvisor
+// Package holes owns writing a stream to a file of the host with holes where the stream has zeros.
+package holes
 
 import (
 	"bytes"
@@ -13,15 +14,15 @@ import (
 // is also the unit in which its disk space is allocated.
 const hole = 4096
 
-// pipeBytes is how far a kernel may be ahead of its reader. A smaller pipe means more switches
+// pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more switches
 // between the two.
 const pipeBytes = 1 << 20
 
-// throughHoles gives do a file to write to, and writes what comes out of it to w. Where w is a
+// Through gives do a file to write to, and writes what comes out of it to w. Where w is a
 // regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
-// nothing but holes, and gVisor writes those out: the host's disk would be full before the size was
+// nothing but holes, and a tar has those as zeros: the host's disk would be full before the size was
 // checked.
-func throughHoles(w io.Writer, do func(*os.File) error) error {
+func Through(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err

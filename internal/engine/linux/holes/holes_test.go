@@ -1,4 +1,4 @@
-package gvisor
+package holes
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func TestThroughHoles(t *testing.T) {
 			want = append(want, piece...)
 		}
 		w := empty(t)
-		err := throughHoles(w, func(in *os.File) error {
+		err := Through(w, func(in *os.File) error {
 			for rest := want; len(rest) > 0; {
 				n, err := in.Write(rest[:min(len(rest), 1+random.IntN(100_000))])
 				if err != nil {
@@ -49,7 +49,7 @@ func TestThroughHoles(t *testing.T) {
 func TestAStreamHasNoHoles(t *testing.T) {
 	var w bytes.Buffer
 	want := append(make([]byte, 3*hole), "end"...)
-	if err := throughHoles(&w, func(in *os.File) error {
+	if err := Through(&w, func(in *os.File) error {
 		_, err := in.Write(want)
 		return err
 	}); err != nil || !bytes.Equal(w.Bytes(), want) {
@@ -60,7 +60,7 @@ func TestAStreamHasNoHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	err = throughHoles(in, func(to *os.File) error {
+	err = Through(in, func(to *os.File) error {
 		_, err := to.Write(want)
 		return err
 	})
@@ -73,7 +73,7 @@ func TestAStreamHasNoHoles(t *testing.T) {
 func TestHolesTakeNoDisk(t *testing.T) {
 	w := empty(t)
 	piece := make([]byte, 1<<20)
-	if err := throughHoles(w, func(in *os.File) error {
+	if err := Through(w, func(in *os.File) error {
 		for range 256 {
 			if _, err := in.Write(piece); err != nil {
 				return err
@@ -93,7 +93,7 @@ func TestHolesTakeNoDisk(t *testing.T) {
 func TestThroughHolesFails(t *testing.T) {
 	broken := errors.New("broken")
 	var left *os.File
-	err := throughHoles(empty(t), func(in *os.File) error {
+	err := Through(empty(t), func(in *os.File) error {
 		// A kernel has a descriptor of its own, which lives on.
 		fd, err := syscall.Dup(int(in.Fd()))
 		if err != nil {
@@ -112,7 +112,7 @@ func TestThroughHolesFails(t *testing.T) {
 
 	closed := empty(t)
 	closed.Close()
-	if err := throughHoles(closed, func(in *os.File) error {
+	if err := Through(closed, func(in *os.File) error {
 		piece := make([]byte, 1<<20)
 		for {
 			if _, err := in.Write(piece); err != nil {
@@ -128,7 +128,7 @@ func TestThroughHolesFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	if err := throughHoles(full, func(in *os.File) error {
+	if err := Through(full, func(in *os.File) error {
 		_, err := in.Write([]byte("something"))
 		return err
 	}); !errors.Is(err, syscall.ENOSPC) {
