@@ -65,3 +65,12 @@ func (r *Roots) EngineImage(image engine.FoundImage) sandbox.Template {
 	}
 	return images.EngineImage(image)
 }
+
+// ResolveDigest implements sandbox.ImageTemplates.
+func (r *Roots) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	images, ok := r.others.(sandbox.ImageTemplates)
+	if !ok {
+		return sandbox.Template{}, sandbox.ImageMissing(digest)
+	}
+	return images.ResolveDigest(ctx, digest)
+}

@@ -118,7 +118,7 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
 	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
-		a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.forkCommand(), a.rollbackCommand(), a.resetCommand(), a.treeCommand(),
+		a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.forkCommand(), imageVerbs{a}.commitCommand(), a.rollbackCommand(), a.resetCommand(), a.treeCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
 		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
 	a.add(root, "manage", a.auditCommand())

@@ -39,6 +39,8 @@ type Base struct {
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
 	ImageDigest string            `json:"image_digest,omitempty"`
+	// Start is the program that the template runs in each instance that boots.
+	Start *Start `json:"start,omitempty"`
 	// Needs is what the memory of a snapshot refers to; a sandbox has none.
 	Needs *Needs `json:"needs,omitempty"`
 	// Knows is the version of its guest's checks, up to GuestKnows.

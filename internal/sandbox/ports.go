@@ -2,76 +2,8 @@ package sandbox
 
 import (
 	"context"
-	"slices"
 	"time"
-
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
-
-// Template is a resolved reference to what a sandbox starts from.
-type Template struct {
-	ID   string // 20 of [a-z0-9], the same on every start
-	Name string // the name that people use
-	// Image holds its files.
-	Image engine.Image
-	// OCI is the image from which Image was unpacked, or nil. An engine that takes no directories of
-	// this host starts from it.
-	OCI *engine.OCI
-	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
-	// working directory; "" is that user's home.
-	DefaultUser string
-	DefaultDir  string
-	// Env is set for every process; variables of the caller replace it.
-	Env map[string]string
-	// ImageDigest is the digest of the OCI image; "" is a view of the host.
-	ImageDigest string
-	// Revision identifies the programs in the template. Saved memory refers to them, and can be
-	// restored with no others.
-	Revision string
-	// Tools are directories of the host's version managers that are mounted too.
-	Tools []hosttools.Tree
-	// Origin is the snapshot that takes the template's place, or nil.
-	Origin *Stored
-	// Older is how many versions of checks the restored guest is behind GuestKnows.
-	Older int
-}
-
-// Templates finds templates.
-type Templates interface {
-	// Resolve finds a template by its name or ID. The error is TemplateUnknown if there is none,
-	// and TagUnknown if it does not have the tag.
-	Resolve(ctx context.Context, ref Reference) (Template, error)
-}
-
-// ImageTemplates finds OCI images as templates.
-type ImageTemplates interface {
-	// ResolveImage finds an image by its reference, such as python:3.12-slim. An image that is not
-	// on this machine is pulled if mayPull is set, and is NotFound otherwise.
-	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
-	// EngineImage returns an image of an engine's own store as a template.
-	EngineImage(image engine.FoundImage) Template
-}
-
-// Kinds lists the kinds of images from which a sandbox of the template can start.
-func (t Template) Kinds() []engine.ImageKind {
-	var kinds []engine.ImageKind
-	if kind := t.Image.Kind(); kind != "" {
-		kinds = append(kinds, kind)
-	}
-	if t.OCI != nil && !slices.Contains(kinds, engine.ImageOCI) {
-		kinds = append(kinds, engine.ImageOCI)
-	}
-	return kinds
-}
-
-// On returns the template with an image of a kind that an engine starts from, if it has one.
-func (t Template) On(kinds []engine.ImageKind) Template {
-	if t.OCI != nil && !slices.Contains(kinds, t.Image.Kind()) {
-		t.Image = engine.Image{OCI: t.OCI, Guest: t.Image.Guest}
-	}
-	return t
-}
 
 // Rows keeps one row per sandbox. Several processes may use the same rows at once,
 // so every change names the state that it expects to find.
@@ -173,6 +105,8 @@ type SnapshotQuery struct {
 	// Owner selects one key's rows, or all with AllOwners.
 	Owner     string
 	AllOwners bool
+	// Templates also selects the snapshots that belong to versions of templates.
+	Templates bool
 	// Unfinished selects the snapshots that are not visible yet instead.
 	Unfinished bool
 	// CreatedBefore, unless zero, selects only older ones.

@@ -128,6 +128,7 @@ type CreateRequest struct {
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
+	Boots           bool // the template's memory is not used; not for callers
 }
 
 // Filter narrows List. Zero fields match everything.

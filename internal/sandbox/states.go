@@ -40,6 +40,8 @@ type SnapshotRequest struct {
 	Name string
 	// FilesOnly leaves memory and processes out.
 	FilesOnly bool
+	// KeptFor is the version of a template to which it belongs, or "".
+	KeptFor string
 }
 
 // SnapshotFilter narrows Snapshots. Zero fields match everything.

@@ -26,7 +26,9 @@ func stored(id string) sandbox.Stored {
 func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := stored("a")
+	want.KeptFor = "t:1"
 	want.Base = sandbox.Base{
+		Start: &sandbox.Start{Command: []string{"serve"}, Ready: []string{"check"}, Timeout: 1},
 		Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		NoRoot: true, ImageDigest: "sha256:1", Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,

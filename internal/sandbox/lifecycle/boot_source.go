@@ -32,27 +32,28 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 	return source{Source: savedstate.Source{Saved: n.SavedState()}, renew: renew, again: true}
 }
 
-// launch returns what the engine gets. dir holds saved memory, or is "".
-func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir string, replace bool) error {
+// runOn makes the engine start the instance. dir holds saved memory, or is "".
+func (b *boot) runOn(ctx context.Context, dir string) error {
+	s, name := b.s, b.row.Engine
 	e, err := s.engines.Of(name)
 	if err != nil {
 		return err
 	}
-	if dir == "" && !replace {
-		return e.Create(ctx, spec)
+	if dir == "" && !b.from.replace {
+		return e.Create(ctx, b.spec)
 	}
 	c, err := savedstate.Checkpointer(s.engines.Registry, name)
 	if err != nil {
 		if dir == "" {
-			return relaunch(ctx, e, spec)
+			return relaunch(ctx, e, b.spec)
 		}
 		return err
 	}
-	defer s.pool.Load().Restored(name, spec)
-	if replace {
-		return c.Replace(ctx, spec, dir)
+	defer s.pool.Load().Restored(name, b.spec)
+	if b.from.replace {
+		return c.Replace(ctx, b.spec, dir)
 	}
-	return c.Restore(ctx, spec, dir)
+	return c.Restore(ctx, b.spec, dir)
 }
 
 // relaunch replaces an instance on an engine that restores no memory, and so has no call for it.

@@ -58,7 +58,7 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
 		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
