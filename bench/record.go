@@ -74,7 +74,7 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 // The same load runs in two sandboxes, one of which is observed.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
-	engines, err := standard.Engines(state, slog.New(slog.DiscardHandler), "")
+	engines, err := standard.Engines(standard.Options{State: state, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ type loneEngine struct {
 }
 
 func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
-	engines, err := standard.Engines(state, log, "")
+	engines, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 			args = append(f.agent.found.Args, args...)
 		}
 		if f.image != "" {
-			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags)
+			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags, f.engine)
 			if err != nil {
 				return err
 			}

@@ -162,7 +162,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	if r := d.Report; !r.Empty() {
 		o.Log.Info("state reconciled", "adopted", len(r.Adopted), "expired", len(r.Expired), "lost", len(r.Lost),
-			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "unserved", len(r.Unserved), "left", len(r.Left), "mended", len(r.Mended), "failed", len(r.Failed))
+			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "unserved", len(r.Unserved), "left", len(r.Left), "mended", len(r.Mended), "failed", len(r.Failed), "silent", len(r.Silent))
 	}
 	return d, nil
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func accessOf(document string) api.Access {
-	return api.Access{Policy: "policy: v1\nname: task\n" + document}
+	return api.Access{Policy: "policy: v1\nname: task\n" + permitting(document)}
 }
 
 // streaming sends a line each tenth of a second.

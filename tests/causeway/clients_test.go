@@ -60,8 +60,8 @@ func mirrored(t *testing.T) *testSandbox {
 		hosts = append(hosts, fmt.Sprintf("    - {host: %s, ports: [80, 443], encoded_slash: true, %srules: [{methods: [GET, HEAD], do: allow}, {methods: [POST], paths: [/-/**], do: deny}]}\n", h, cidrs))
 	}
 	limits := small
-	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 1800
-	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
+	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 3<<29, 1<<30, 1800
+	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
 }
 
 // retry tries up to three times, because other people's servers sometimes do not answer.

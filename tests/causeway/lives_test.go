@@ -108,7 +108,7 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 	a.web(t, 443, nil, "api.leak.test")
 	one := func() {
-		sb, err := a.client.Create(t.Context(), crannog.Limits(small), crannog.Policy("policy: v1\nname: leak\nnetwork: {unlisted: deny, hosts: [{host: api.leak.test, rules: [{methods: [GET], do: allow}]}]}\n"))
+		sb, err := a.client.Create(t.Context(), crannog.Limits(small), crannog.Policy("policy: v1\nname: leak\n"+permitting("network: {unlisted: deny, hosts: [{host: api.leak.test, rules: [{methods: [GET], do: allow}]}]}\n")))
 		if err != nil {
 			t.Fatal(err)
 		}

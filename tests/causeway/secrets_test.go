@@ -326,7 +326,7 @@ func TestS7WhatIsNeverBound(t *testing.T) {
 		"echo":     {"{host: httpbin.org, rules: [{do: allow}]}", "{name: S7, host: httpbin.org, header: Authorization}"},
 		"fine":     {"{host: api.s7.test, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}"},
 	} {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\nlevel: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n"))
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\n"+permitting("level: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n")))
 		if (err == nil) != (name == "fine") {
 			t.Errorf("%s: %v", name, err)
 		}

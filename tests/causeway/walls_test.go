@@ -17,6 +17,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -256,8 +258,9 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 // name a directory yet, and may belong to another test.
 func kernelsOf(t testing.TB, state string) (n int) {
 	t.Helper()
+	tag := jail.Tag(filepath.Join(state, "jail"))
 	for _, pid := range processes(t) {
-		if line := ofProcess(pid, "cmdline"); strings.HasPrefix(line, "runsc-") && contains(line, state) {
+		if line := ofProcess(pid, "cmdline"); strings.HasPrefix(line, "runsc-") && contains(line, state) || strings.HasPrefix(line, setup.Arg0) && contains(line, tag) {
 			n++
 		}
 	}
@@ -281,7 +284,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		"two documents":   "network: {unlisted: deny}\n---\npolicy: v1\nname: two\nnetwork: {unlisted: allow}\n",
 		"repeated key":    "network: {unlisted: deny}\nnetwork: {unlisted: allow}\n",
 	} {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: task\n"+document))
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: task\n"+permitting(document)))
 		if err == nil {
 			t.Errorf("%s: it started", name)
 			_ = sb.Kill(noContext())

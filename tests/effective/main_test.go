@@ -114,7 +114,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	made, err := standard.Engines(state, log, "")
+	made, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

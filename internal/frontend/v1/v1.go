@@ -90,7 +90,7 @@ func resources(d Deps) []resource {
 		&accessHandlers{d.Finder, d.Access, d.NetworkLog, d.Log},
 		&stateHandlers{d.States, d.Log},
 		&snapshotHandlers{d.Snapshots},
-		&imageHandlers{d.Images, d.ImageTransfer, d.Log},
+		&imageHandlers{d.Images, d.ImageTransfer, d.Engines, d.Log},
 		&buildHandlers{d.Builds, d.Log},
 		&templateHandlers{d.Templates, d.Commits},
 		&changeHandlers{d.Changes, d.Provenance, d.Log},

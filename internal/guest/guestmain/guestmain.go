@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/guest/search"
 	"github.com/crannog/crannog/internal/guest/unpack"
 )
 
@@ -31,6 +32,20 @@ type surroundings struct {
 	root   string // directory of the system's files
 	events string
 	become func(hostname string, fresh bool) error
+}
+
+// Play is the program with its further roles, which an engine or a program inside starts by a first
+// argument. It does not return.
+func Play() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case search.Role:
+			os.Exit(search.Main(os.Args[2:], os.Stdout))
+		case guestboot.ChannelRole:
+			Channel()
+		}
+	}
+	Main()
 }
 
 // Main is the program. It does not return.

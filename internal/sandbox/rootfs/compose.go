@@ -17,6 +17,9 @@ import (
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
 	covered, err := pathMasks(r.Workspace, r.Base, p)
 	if err == nil {
+		err = checkWhole(t.Image, p.Files(), info)
+	}
+	if err == nil {
 		err = covered.maskPrograms(t.Image, p.Files().Matcher())
 	}
 	if err == nil {

@@ -74,6 +74,26 @@ func unwritten(files policy.Files) (list []string) {
 	return list
 }
 
+// checkWhole refuses file rules that an engine cannot apply to an image of which it shows no
+// directory: the server cannot list the image's files, and the sandbox's only user may own some of
+// its directories.
+func checkWhole(image engine.Image, files policy.Files, info engine.Info) error {
+	if image.HostView != nil || image.Kind() == "" {
+		return nil
+	}
+	name := ""
+	switch {
+	case sealed(files):
+		name = "filesystem.write"
+	case !slices.Contains(files.Read, "/"):
+		name = "filesystem.read"
+	default:
+		return nil
+	}
+	return fault.Newf(fault.Unsupported, "policy_unsupported", "the engine %s cannot apply %s, which lists other paths than /", info.Name, name).
+		WithHint("use another engine, which crannog engines lists, or a level other than strict")
+}
+
 // maskUnread descends only where a list names a deeper path.
 func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {

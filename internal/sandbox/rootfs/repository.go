@@ -34,6 +34,10 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 		b.Notes = append(b.Notes, "git does not work inside: the policy hides "+repo.Dir)
 		return
 	}
+	if image.Kind() != "" && image.HostView == nil {
+		b.Notes = append(b.Notes, "git does not work inside: the engine mounts nothing of this host besides the workspace, and the repository is in "+repo.Dir)
+		return
+	}
 	if !showsItself(b, repo.Dir) {
 		if err := checkTarget(b, image, repo.Dir); err != nil {
 			noteGit(b, err)
