@@ -107,7 +107,9 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 // checkEngines returns the findings of each engine. Only the default engine is required: if another
 // one cannot run, that is a warning.
 func (a *app) checkEngines(ctx context.Context) []finding {
-	engines, err := standard.Engines(a.config.State, slog.New(slog.DiscardHandler), a.config.DefaultEngine)
+	engines, err := standard.Engines(standard.Options{
+		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config),
+	})
 	if err != nil {
 		return []finding{{"engine", resultFail, err.Error(), fault.HintOf(err)}}
 	}

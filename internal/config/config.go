@@ -30,7 +30,7 @@ type Config struct {
 	OrganisationPolicy, ProjectPolicy string
 	HostEtc                           string        // further paths of /etc that sandboxes see
 	DefaultLevel                      string        // default level of a sandbox; "" means standard
-	DefaultEngine                     string        // default engine of a sandbox; "" means the first one
+	Engines                           Engines       // what can isolate sandboxes
 	MaxLive                           int64         // sandboxes alive at once
 	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
 	MaxQueued                         int64         // requests that may wait for a start
@@ -77,6 +77,12 @@ type Config struct {
 type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas
 	Budget                        int64  // disk space; zero means a share of the free space
+}
+
+// Engines are the settings of what isolates sandboxes.
+type Engines struct {
+	Default                   string // the engine of a sandbox that names none; "" means the first one
+	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
 }
 
 // MCPEndpoint has the host names of /mcp, and who decides requests of its agents.

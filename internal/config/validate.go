@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -114,6 +114,21 @@ func (c Config) checkPolicies() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// checkDocker refuses addresses that the Docker client would misread or that have no client here.
+func (c Config) checkDocker() error {
+	if c.Engines.DockerHost == "" {
+		return nil
+	}
+	scheme, rest, _ := strings.Cut(c.Engines.DockerHost, "://")
+	switch {
+	case scheme == "ssh":
+		return fmt.Errorf("docker_host: ssh is not supported; forward the socket: ssh -NL /run/user/1000/docker.sock:/var/run/docker.sock HOST, and name unix:///run/user/1000/docker.sock")
+	case scheme == "unix" && filepath.IsAbs(rest), (scheme == "tcp" || scheme == "http" || scheme == "https") && rest != "":
+		return nil
+	}
+	return fmt.Errorf("docker_host: %q is not an address such as unix:///run/docker.sock or tcp://127.0.0.1:2375", c.Engines.DockerHost)
 }
 
 // HostEtcPaths returns the paths in host_etc.

@@ -86,6 +86,11 @@ func document(setting, path string) (*policy.Document, error) {
 	return &d, nil
 }
 
+// DockerOf returns the settings of the engine that uses a Docker Engine.
+func DockerOf(c config.Config) Docker {
+	return Docker{Host: c.Engines.DockerHost, Runtime: c.Engines.DockerRuntime}
+}
+
 // ImagesOf returns the settings of the image store.
 func ImagesOf(c config.Config) Images {
 	return Images{Registries: c.Images.Registries, Mirrors: c.Images.Mirrors, Insecure: c.Images.Insecure, Budget: c.Images.Budget}
