@@ -32,7 +32,7 @@ func FromConfig(file string) LocalOption {
 		if named && o.State == "" {
 			o.State = c.State
 		}
-		o.SecretsKey, o.SecretsExec, o.Record = c.SecretsKey, c.SecretsExec, standard.Record(c)
+		o.SecretsKey, o.SecretsExec, o.Record = c.Secrets.Key, c.Secrets.Exec, standard.Record(c)
 		o.Starts, o.DefaultEngine = standard.Starts(c), c.DefaultEngine
 		if before != nil {
 			return ceiling(o, before)
