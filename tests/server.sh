@@ -3,12 +3,10 @@
 #   sweep     a function that removes what the tests left; it fails if it cannot
 # are set. A server on a free port with a state of its own, and its end.
 
+. ../npm.sh
+
 server=
 work=$(mktemp -d)
-
-# How much slower this machine is than the one that the tests' deadlines are for.
-CRANNOG_TEST_SPEED=${CRANNOG_TEST_SPEED:-$(cd "$(git rev-parse --show-toplevel)" && CGO_ENABLED=0 go run ./tests/speed)}
-export CRANNOG_TEST_SPEED
 
 # clean removes everything, however the tests ended.
 clean() {
@@ -21,21 +19,6 @@ clean() {
 }
 trap clean EXIT
 trap 'exit 130' INT TERM
-
-# packages installs those of the lock file here, if it is newer than what is
-# installed. Scripts of packages are not run.
-packages() {
-	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-		# Now and then a registry does not answer.
-		try=1
-		until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
-			[ "$try" -lt 3 ] || exit 1
-			try=$((try + 1))
-			sleep 5
-		done
-		touch node_modules/.package-lock.json
-	fi
-}
 
 # start sets url. What the server prints is in $work/start.
 start() {
