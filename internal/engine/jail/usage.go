@@ -116,14 +116,14 @@ func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
 	}
 	b.watch()
 	if b.over() {
-		return stopped(id, nil)
+		return engine.HasStopped(id, nil)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err := b.rec.Group.Freeze(stop); err != nil {
 		if !b.rec.Init.Alive() {
-			return stopped(id, err)
+			return engine.HasStopped(id, err)
 		}
 		return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
 	}
