@@ -75,15 +75,15 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		// Flags of the command line come later, and win.
 		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
 	}
-	if a.config.MemoryBytes == 0 {
-		a.config.MemoryBytes = agentMemory
+	if a.config.Sandbox.MemoryBytes == 0 {
+		a.config.Sandbox.MemoryBytes = agentMemory
 	}
 	return nil
 }
 
 // host describes where this machine's programs are.
-func (a *app) host() agents.Host {
-	h := agents.Host{Home: a.Config.Home, Path: filepath.SplitList(a.variable("PATH")), Prefix: a.variable("NPM_CONFIG_PREFIX")}
+func (c *caller) host() agents.Host {
+	h := agents.Host{Home: c.home.Home, Path: filepath.SplitList(c.variable("PATH")), Prefix: c.variable("NPM_CONFIG_PREFIX")}
 	if h.Prefix == "" && h.Home != "" {
 		// Without such a file npm installs where node is, which is on the PATH.
 		text, err := os.ReadFile(filepath.Join(h.Home, ".npmrc"))
@@ -141,7 +141,7 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 			r.Grant(&document, r.keys)
 		}
 	} else if access.Level == "" {
-		access.Level = a.config.DefaultLevel
+		access.Level = a.config.Policies.Level
 	}
 	if err != nil {
 		return nil, fail("compile the policy of "+r.Name, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) forkCommand() *cobra.Command {
+func (a stateVerbs) forkCommand() *cobra.Command {
 	var count int
 	var ttl string
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ func (a *app) forkCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration) error {
+func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Duration) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {

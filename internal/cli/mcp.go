@@ -18,6 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// mcpVerbs are the commands about the MCP server and its registration with clients.
+type mcpVerbs struct{ *app }
+
 type mcpFlags struct {
 	boxFlags
 	sandbox  string
@@ -26,7 +29,7 @@ type mcpFlags struct {
 	approver string
 }
 
-func (a *app) mcpCommand() *cobra.Command {
+func (a mcpVerbs) command() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use: "mcp [flags]", Short: "Run the MCP server over standard input and output", Args: cobra.NoArgs,
@@ -47,7 +50,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	flags.StringSliceVar(&f.tools, "tools", nil, "`sets` of tools to offer: core, admin (default both)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "offer only tools that change nothing")
 	flags.StringVar(&f.approver, "approver", string(mcpserver.Person), "who decides the agent's requests: person (outside the agent's client), or `any`, which adds the person at the agent's client")
-	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand(), a.mcpSkillCommand())
+	cmd.AddCommand(a.installCommand(), a.uninstallCommand(), a.skillCommand())
 	offerValues(cmd, "tools", []cobra.Completion{mcpserver.Core, mcpserver.Admin})
 	offerValues(cmd, "approver", []cobra.Completion{string(mcpserver.Person), string(mcpserver.Any)})
 	return cmd
@@ -68,7 +71,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 	return v, f.checkStart()
 }
 
-func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
+func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
 	v, err := f.view()
 	if err != nil {
 		return err
@@ -105,9 +108,9 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 }
 
 // tenant returns the MCP tools' access to sandboxes.
-func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
+func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
-		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
+		Client: c.Client, Log: a.logger(), Version: a.version, Name: f.name, Approver: mcpserver.Approver(f.approver),
 		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
 		// must reach only the one that it was given.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
@@ -115,7 +118,7 @@ func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserve
 	if f.sandbox != "" {
 		return mcpserver.NewTenant(o)
 	}
-	opts, _, err := a.boxOptions(ctx, &f.boxFlags, c)
+	opts, _, err := runVerbs{a.app}.boxOptions(ctx, &f.boxFlags, c)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +151,7 @@ func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserve
 	} else {
 		// A sandbox of this process ends soon after it, even if it is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
-		o.Hold = func(sb *crannog.Sandbox) func() { return a.hold(context.WithoutCancel(ctx), sb) }
+		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs{a.app}.hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// changeVerbs are the commands about what a sandbox changed: diff, apply, export and discard.
+type changeVerbs struct{ *app }
+
+// boxRef is the subject of a command about changes: a sandbox, or the retained changes of
+// one that has ended.
+type boxRef struct {
+	id    string
+	name  string // name, or ID
+	kept  bool
+	at    time.Time
+	shows string // host directory of the workspace, or ""
+	paths []string
+}
+
+// selection has the flags that select changes.
+type selection struct {
+	since string
+	dir   string
+}
+
+func (s *selection) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.since, "since", "", "compare with the start or a `snapshot`, by name or ID (default start)")
+	cmd.Flags().StringVar(&s.dir, "dir", "", "compare another `directory` inside (default /workspace)")
+}
+
+func (s *selection) options(t boxRef, text bool) crannog.ChangesOptions {
+	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
+}
+
+// changedBox parses [SANDBOX] [PATH...]. A first word that does not name a sandbox is a path. With
+// --, words after it are paths.
+func (a changeVerbs) changedBox(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (boxRef, error) {
+	var words, paths []string
+	if n := cmd.ArgsLenAtDash(); n >= 0 {
+		if n > 1 {
+			return boxRef{}, usagef("at most one sandbox may be named before --")
+		}
+		words, paths = args[:n], args[n:]
+	} else if len(args) > 0 {
+		words, paths = args[:1], args[1:]
+	}
+	all, err := candidates(ctx, c)
+	if err != nil {
+		return boxRef{}, err
+	}
+	if len(words) == 1 {
+		t, err := a.named(ctx, c, all, words[0])
+		if err == nil {
+			t.paths = paths
+			return t, nil
+		}
+		if cmd.ArgsLenAtDash() >= 0 || !errors.Is(err, crannog.ErrNotFound) {
+			return boxRef{}, err
+		}
+		paths = args
+	}
+	t, err := a.usual(all)
+	if err != nil && len(words) == 1 {
+		return boxRef{}, fail("find the sandbox", fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q, and no sandbox has this directory as its workspace", inert(words[0]))).
+			hint("crannog ls lists running sandboxes")
+	}
+	t.paths = paths
+	return t, err
+}
+
+// candidates returns all sandboxes that a command could mean, newest first.
+func candidates(ctx context.Context, c *connection) ([]boxRef, error) {
+	var all []boxRef
+	if c.local {
+		kept, err := c.KeptChanges(ctx)
+		if err != nil {
+			return nil, fail("list retained changes", err)
+		}
+		for _, k := range kept {
+			all = append(all, boxRef{id: k.ID, name: k.ID, kept: true, at: k.TakenAt, shows: k.Workspace})
+		}
+	}
+	rows, err := c.List(ctx, crannog.ListOptions{States: alive})
+	if err != nil {
+		return nil, fail("list sandboxes", err)
+	}
+	for _, r := range rows {
+		all = append(all, ofSandbox(r))
+	}
+	slices.SortStableFunc(all, func(x, y boxRef) int { return y.at.Compare(x.at) })
+	return all, nil
+}
+
+func ofSandbox(r api.Sandbox) boxRef {
+	return boxRef{id: r.ID, name: label(r), at: r.StartedAt, shows: r.Workspace}
+}
+
+// named finds the sandbox of a name or ID.
+func (a changeVerbs) named(ctx context.Context, c *connection, all []boxRef, ref string) (boxRef, error) {
+	of, err := c.subject(ctx, ref)
+	for _, t := range all {
+		if t.kept && (t.id == ref || t.id == of.id) {
+			return t, nil
+		}
+	}
+	switch {
+	case err != nil:
+		return boxRef{}, err
+	case of.sb == nil:
+		return boxRef{}, fail("find the changes of "+of.name, fault.Newf(fault.NotFound, "changes_not_found", "sandbox %s has ended, and no changes of it are retained", of.name)).
+			hint("it changed nothing, or ran with --no-changes, or the retained changes were applied, discarded or expired")
+	}
+	return ofSandbox(of.sb.Info()), nil
+}
+
+// usual returns the default sandbox: the newest that showed this directory.
+func (a changeVerbs) usual(all []boxRef) (boxRef, error) {
+	here, err := resolved(".")
+	if err != nil {
+		return boxRef{}, fail("find the current directory", err)
+	}
+	for _, t := range all {
+		if t.shows == here {
+			return t, nil
+		}
+	}
+	return boxRef{}, fail("find the sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no running sandbox and no retained changes belong to this directory")).
+		hint("name a sandbox; crannog ls lists running ones, and @last is the one that started last")
+}
