@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker test-jail lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -15,15 +15,15 @@ build: console ## bin/crannog, with the console, the small guest and the program
 	go build -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
-# Only if something changed: a page of the console that is built again has other
-# names for its files, and so the program is another.
+# Only if something changed: a rebuilt page of the console has other file names, so the program
+# would change too.
 console: internal/frontend/console/dist/index.html ## the pages of the console, if node and npm are there
 
 internal/frontend/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
 	console/build/build.sh
 
-# Three tiers, docs/internals/testing.md: check for each change, test for all promises,
-# test-full for what is too long.
+# The three tiers of docs/internals/testing.md: check for each change, test for all promises,
+# test-full for tests that take too long.
 check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
 
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
@@ -31,14 +31,14 @@ test: tests-begin build check-source test-race test-plain test-console test-sand
 test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-e2b-old test-images test-upgrade fuzz
 
-# What runs the tests and measures their processor time. What it measured since
-# tests-begin is in CRANNOG_TIMES.
+# Runs the test programs and measures their processor time. The measurements since tests-begin are
+# in CRANNOG_TIMES.
 TIMING := bin/timing
 export CRANNOG_TIMES ?= $(CURDIR)/bin/times
 # One build serves all packages.
 PROGRAM := CRANNOG_TEST_PROGRAM=$(CURDIR)/bin/crannog
-# The rules that go vet checks are checked once, by check-source. The limits for
-# whole packages, here and below, are for what hangs.
+# go vet is part of check-source, so the tests do not repeat it. The limits for whole packages, here
+# and below, only end a hang.
 GOTEST := $(TIMING) test -vet=off
 
 tests-begin:
@@ -53,9 +53,8 @@ check-source:
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
 
-# Many of these tests wait, for time limits and for programs, so four packages
-# run at a time. A program with the detector sleeps for a second at its end,
-# unless it is told not to.
+# Many of these tests wait, for time limits and for programs, so four packages run at a time. A
+# program with the race detector sleeps for a second at its end unless that is switched off.
 test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
@@ -63,22 +62,21 @@ test-race: $(TIMING)
 # the race detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
-# These bring many megabytes or many thousands of rows through code that other
-# tests of their packages run with the detector, which makes each byte ten times
-# as expensive.
+# These pass many megabytes or many thousands of rows through code that other tests of their
+# packages run with the race detector, which makes each byte ten times as expensive.
 LARGE := ^(TestLargeResultsTakeLittle|TestTreesAreBounded|TestFloodIsNotKept|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
 
-# What the race detector cannot run with. The rights that the causeway gives up
-# are given up in another way where C code is in the program, as in a plain go
-# build beside a compiler; with the detector there is some, too.
+# Packages that the race detector cannot run with. The egress gateway gives up its privileges
+# differently in a program with C code, as a plain go build with a compiler makes; the race detector
+# adds C code too.
 test-plain: $(TIMING)
 	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/egress/confine
 	packages=$$(grep -rlE --include='*_test.go' "^func ($$(echo '$(CRASHES)|$(LARGE)' | tr -d '^()$$'))\(" internal | xargs dirname | sort -u | sed 's,^,./,') && \
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Three packages at a time: a sandbox that starts keeps about one processor busy, and most
-# tests also wait. Those that take longest begin (tests/packages.sh).
+# Three packages at a time: a sandbox that starts keeps about one processor busy, and most tests
+# also wait. The longest ones start first (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
@@ -94,7 +92,11 @@ test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, wit
 test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
 
-# A machine that has its controllers in version 2 of control groups.
+test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's client with jails instead of gVisor
+	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/causeway
+	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_DEFAULT_LEVEL=light $(TIMING) step tests/e2b-jail tests/e2b/run.sh bin/crannog
+
+# An emulated machine whose controllers are in control groups of version 2.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/unified -all
 
@@ -120,8 +122,8 @@ test-e2b: $(TIMING) bin/crannog
 test-mcp: $(TIMING) bin/crannog
 	$(TIMING) step tests/mcp tests/mcp/run.sh bin/crannog
 
-# Each has a server of its own and waits for it much of the time. What each prints comes when
-# it ends.
+# Each starts a server of its own and waits for it much of the time. The output of each is printed
+# when it ends.
 test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a browser, two at a time
 	speed=$${CRANNOG_TEST_SPEED:-$$(go run ./tests/speed)} && \
 		CRANNOG_TEST_SPEED=$$speed $(MAKE) --no-print-directory AT_ONCE=1 -k -j2 -Otarget test-browser test-e2b test-mcp
@@ -158,7 +160,7 @@ bench: build ## every figure of docs/internals/performance.md
 clean: ## remove what build made
 	rm -rf bin internal/frontend/console/dist/assets internal/frontend/console/dist/index.html* internal/host/embedded/guestbin/bin/crannog-guest internal/host/embedded/runtimebin/bin/crannog-runtime
 
-# The prerequisites of a tier run in their order.
+# The prerequisites of a tier run in this order.
 ifndef AT_ONCE
 .NOTPARALLEL:
 endif

@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// wire is a server that notes what it is asked and answers with what it is
-// given.
+// wire is a server that records its requests and answers with the given responses.
 func wire(t *testing.T, answer http.HandlerFunc) (*Client, *[]*http.Request) {
 	t.Helper()
 	var seen []*http.Request

@@ -119,7 +119,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A caller that goes away takes its command with it.
+// If a caller goes away, its command is killed.
 func TestExecEndsWithItsCaller(t *testing.T) {
 	sb := newSandbox(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -133,7 +133,7 @@ func TestPipes(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Each line comes back before the next one is sent: no output is held back.
+	// Each line returns before the next one is sent: no output is held back.
 	buf := make([]byte, 5)
 	for range 3 {
 		if _, err := io.WriteString(in, "line\n"); err != nil {
@@ -229,7 +229,7 @@ func TestContextKills(t *testing.T) {
 	if err := sb.CommandContext(ctx, "sleep", "60").Run(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v", err)
 	}
-	// The program itself has ended, and not only our stream.
+	// The program itself has ended, and not only the stream.
 	waitProcesses(t, sb, 0)
 }
 
@@ -289,7 +289,7 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 20 {
 		run()
 	}
-	// Idle connections may come and go by a few.
+	// The number of idle connections may differ by a few.
 	hosttest.NoMore(t, "descriptors", files+6, func() int { return len(hosttest.Descriptors(t, os.Getpid())) })
 	hosttest.NoMore(t, "goroutines", routines+12, runtime.NumGoroutine)
 }

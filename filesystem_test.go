@@ -108,7 +108,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// The standard library's own test of a file system, on a part of ours.
+// The standard library's own test of a file system, on a part of the sandbox's.
 func TestStandardFS(t *testing.T) {
 	files, dir := at(t)
 	for _, name := range []string{"one", "d/two", "d/e/three"} {

@@ -40,8 +40,8 @@ func parts(t *testing.T, kinds []string, texts []string, length string) (string,
 	return "multipart/mixed; boundary=" + w.Boundary(), b.Bytes()
 }
 
-// P41: an export and its envelope come whole, or it is an error; an old server
-// that signs nothing does not pass for one that does.
+// P41: an export and its envelope are returned together, or an error is; an old server that signs
+// nothing is not mistaken for one that does.
 func TestSignedExportIsWholeOrAnError(t *testing.T) {
 	both := []string{provenance.EnvelopeType, "application/x-tar"}
 	for name, c := range map[string]struct {
@@ -126,8 +126,8 @@ func signedFor(t *testing.T, text string, edit func(*provenance.Release)) (envel
 	return envelope, s.Public.PEM(), recordKey
 }
 
-// P41: who verifies names the keys, of the statement and of the record that it
-// refers to; anything else is a finding, and what cannot be looked at an error.
+// P41: a verifier names the keys, of the statement and of the audit log that it refers to. Any
+// other key is a finding, and a key that cannot be read is an error.
 func TestVerifyArtifact(t *testing.T) {
 	envelope, key, recordKey := signedFor(t, "the tar", nil)
 	other, otherKey, otherRecord := signedFor(t, "the tar", nil)
@@ -175,7 +175,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// The key is the same whenever it is asked for, from the first time on.
+// The key is the same at every request, including the first one.
 func TestProvenanceKey(t *testing.T) {
 	c := newStack(t)
 	key, err := c.ProvenanceKey(t.Context())

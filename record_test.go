@@ -151,7 +151,7 @@ func TestRecordIsCheckedWithoutTheServer(t *testing.T) {
 	}
 }
 
-// Anyone who receives a proof can check it, without a server.
+// Anyone who receives a proof can verify it, without a server.
 func ExampleCheckProof() {
 	var p api.Proof // from Client.Proof, kept as JSON
 	if err := json.Unmarshal([]byte(`{"entry":"","seq":0,"hashes":null,"checkpoint":{"size":0,"root":"","note":""},"key":""}`), &p); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
-// shown is what a recording prints, and its exit code.
+// shown is the output in a recording, and its exit code.
 func shown(t *testing.T, sb *Sandbox, id string) (text, exit string) {
 	t.Helper()
 	file, err := sb.Recording(t.Context(), id)
@@ -39,8 +39,7 @@ func shown(t *testing.T, sb *Sandbox, id string) (text, exit string) {
 	}
 }
 
-// P35: however a command, a terminal or a cell is run, what it printed can be
-// read again.
+// P35: the output can be read again, whether a command, a terminal or a cell was run.
 func TestRecordings(t *testing.T) {
 	sb := newSandbox(t)
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", "echo one; exit 5").Output()
@@ -105,7 +104,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// What a sandbox's commands printed can be read after its end if it was kept.
+// The output of a sandbox's commands can be read after its end if its recordings are retained.
 func TestKeptRecordings(t *testing.T) {
 	sb := newSandbox(t)
 	c := sb.client

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// Settings that cannot be read in full start nothing: what they forbid would
-// otherwise be allowed.
+// Settings that cannot be read in full start nothing: the part that was not read might forbid
+// something.
 func TestLocalRefusesSettings(t *testing.T) {
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
@@ -32,7 +32,7 @@ func TestLocalRefusesSettings(t *testing.T) {
 		"a broken text":    {[]crannog.LocalOption{crannog.OrganisationPolicy("policy: v1\nnet: {}\n")}, "policy_invalid"},
 		"two":              {[]crannog.LocalOption{named, crannog.OrganisationPolicy(good)}, "organisation_policy_twice"},
 		"two, turned":      {[]crannog.LocalOption{crannog.OrganisationPolicy(good), named}, "organisation_policy_twice"},
-		// What is refused last is that this program did not call Main.
+		// The last check is that this program has called Main.
 		"good":      {[]crannog.LocalOption{named}, "main_not_called"},
 		"good text": {[]crannog.LocalOption{crannog.OrganisationPolicy(good), crannog.FromConfig(file("c.toml", "max_live = 1\n"))}, "main_not_called"},
 	} {

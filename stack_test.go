@@ -22,7 +22,7 @@ func newStack(t testing.TB) *Client {
 	return c
 }
 
-// newStackOn also returns the engine, which knows what is in memory.
+// newStackOn also returns the engine, which holds the instances in memory.
 func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,8 +51,8 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	return c, eng
 }
 
-// inside is what a sandbox serves: the guest, the interpreter, and a program on
-// port 8080.
+// inside is everything that a sandbox serves: the guest, the interpreter, and a program on port
+// 8080.
 func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	ports, end, err := sandboxtest.Guest(spec, home, log)
 	if err != nil {

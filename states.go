@@ -72,8 +72,8 @@ func (s *Sandbox) Reset(ctx context.Context) error {
 	return err
 }
 
-// Fork copies a running sandbox as it is now, with memory and processes, from
-// one to 100 times. Each copy has an ID, tokens and a host name of its own.
+// Fork copies a running sandbox as it is now, with memory and processes unless
+// the request has FilesOnly, from one to 100 times. Each copy has an ID, tokens and a host name of its own.
 // The copies that were made are returned also with an error, which then joins
 // what was wrong with each of the others.
 func (s *Sandbox) Fork(ctx context.Context, req api.CreateFork) ([]*Sandbox, error) {

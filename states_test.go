@@ -185,7 +185,7 @@ func TestPauseAndResume(t *testing.T) {
 	if s := eng.State(sb.ID()); s.Memory("word") != "" || s.File("file") != "kept" {
 		t.Errorf("%q %q", s.Memory("word"), s.File("file"))
 	}
-	// What was kept of memory can be left out afterwards too.
+	// Saved memory can be dropped afterwards too.
 	eng.State(sb.ID()).Remember("word", "again")
 	if err := sb.Pause(ctx); err != nil {
 		t.Fatal(err)

@@ -87,6 +87,7 @@ type Sandbox struct {
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the engine's isolation is made of."`
+	Saves           []string          `json:"saves,omitempty" doc:"What a snapshot, a pause and a copy can keep: memory, processes, files. Absent if nothing, or if an earlier version created it."`
 	Effective       Effective         `json:"effective" doc:"Effective limits and results of the readiness probe."`
 	Network         Network           `json:"network"`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Token for the data plane. Absent in lists and after the end."`

@@ -32,6 +32,7 @@ type CreateFork struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" minimum:"0" doc:"Time until each copy ends by itself; the server's default if absent."`
 	Forever        bool    `json:"forever,omitempty" doc:"The copies do not end by themselves. Local callers only."`
 	Ephemeral      bool    `json:"ephemeral,omitempty" doc:"The copies end with the server's process. Local callers only."`
+	FilesOnly      bool    `json:"files_only,omitempty" doc:"Copy only files, without memory and processes: each copy boots anew."`
 }
 
 // Fork is one copy, or the error of its creation.

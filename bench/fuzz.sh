@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target of the repository for a time each: bench/fuzz.sh 30s
+# Runs each fuzz target of the repository for the given time: bench/fuzz.sh 30s
 # A crash does not stop the others; it makes the exit code 1.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,16 +10,15 @@ trap 'rm -rf "$work"' EXIT
 go list -f '{{.Dir}}' ./... > "$work/dirs"
 : > "$work/list"
 while read -r dir; do
-	# Only the compiled test knows build constraints; the look at the files
-	# spares compiling those that have no target at all.
+	# Only the compiled test knows the build constraints. The search in the files avoids compiling
+	# packages without any fuzz target.
 	grep -lqs '^func Fuzz' "$dir"/*_test.go || continue
 	(cd "$dir" && go test -list '^Fuzz' .) > "$work/one"
 	sed -n "s|^Fuzz|$dir Fuzz|p" "$work/one" >> "$work/list"
 done < "$work/dirs"
 
-# Succeeds if the target held. When its time is up the go tool sometimes tells
-# that it is, as if that were a failure: then there is no input that fails, and
-# the target gets another try.
+# Succeeds if no input failed. When its time is up, the go tool sometimes reports "context deadline
+# exceeded" as a failure. Then no input has failed, and the target is tried again.
 run() {
 	for _ in 1 2 3; do
 		(cd "$1" && go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" .) < /dev/null > "$work/out" 2>&1 && return 0
@@ -34,8 +33,8 @@ while read -r dir target; do
 	name=${dir#"$PWD"}
 	name="./${name#/} $target"
 	if (cd "$dir" && go list -deps -test .) | grep -q '^gvisor.dev/gvisor/pkg/ring0$'; then
-		# gVisor's lowest code has no room on its stack for a fuzzer's counters:
-		# a test that links it does not build with them.
+		# gVisor's lowest-level code has no room on its stack for a fuzzer's counters, so a test
+		# that links it cannot be built with them.
 		(cd "$dir" && go test -run "^$target\$" .) > "$work/out" 2>&1 && echo "SEEDS   $name: links gVisor, so only its seeds ran" && continue
 		failed=$((failed + 1))
 		echo "FAILED  $name"

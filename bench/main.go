@@ -31,6 +31,7 @@ var groups = []group{
 	{"images", imageFigures},
 	{"steps", stepFigures},
 	{"exec", execFigures},
+	{"jail", jailFigures},
 	{"python", pythonFigures},
 	{"crowd", crowdFigures},
 	{"burst", burstFigures},

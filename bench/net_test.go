@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// A way whose name says that it passes traffic on, but that decrypts it, or the reverse, would be
-// measured under a wrong name.
+// A network path whose name claims that it passes traffic on, but that decrypts it, or the reverse,
+// would be measured under a wrong name.
 func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 	d, err := policy.Parse([]byte(netPolicy(manyRules)))
 	if err != nil {

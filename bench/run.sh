@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what is measured and what it is compared with, and measures. Options
+# Builds the programs to measure and to compare with, and runs the benchmark. Options
 # go to the benchmark: bench/run.sh -only create,exec -n 30 -json
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,10 +11,9 @@ mkdir -p "$out"
 	exit 2
 }
 go build -ldflags '-s -w' -o "$out/bench" ./bench
-# Stock gVisor of the same version as the one that is linked in.
+# Stock gVisor, of the same version as the linked one.
 go build -ldflags '-s -w' -o "$out/runsc" gvisor.dev/gvisor/runsc
-# The binary as a plain go build makes it: without the small guest and the
-# program for gVisor inside.
+# The binary of a plain go build, which does not embed the small guest and the program for gVisor.
 printf '{"Replace":{"%s":"","%s":""}}' "$PWD/internal/host/embedded/guestbin/bin/crannog-guest" "$PWD/internal/host/embedded/runtimebin/bin/crannog-runtime" > "$out/overlay.json"
 go build -overlay "$out/overlay.json" -ldflags '-s -w' -o "$out/crannog-own-guest" ./cmd/crannog
 # The npm client that the group tti drives. Without it its rows are missing.

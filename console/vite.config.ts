@@ -12,7 +12,7 @@ export default defineConfig({
   plugins: [react(), fresh(out), budget(), compress(out)],
   build: {
     outDir: out,
-    // The note that a build without the console finds stays: git has it.
+    // The note for builds without the console stays, because it is tracked by git.
     emptyOutDir: false,
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
@@ -22,6 +22,6 @@ export default defineConfig({
     // `npm run dev` beside a server: CRANNOG_SERVER=http://127.0.0.1:7070
     proxy: { "/console/api": { target: process.env["CRANNOG_SERVER"] ?? "http://127.0.0.1:7070", ws: true } },
   },
-  // The limits are for what hangs: a machine that builds and tests at once is slow.
+  // The limits only end a test that hangs: a machine that builds and tests at once is slow.
   test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, testTimeout: 300_000, setupFiles: ["src/app/patience.fixture.ts"] },
 });

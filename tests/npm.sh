@@ -1,10 +1,10 @@
 # What all tests with packages of npm share, sourced in their directory.
 
-# packages installs those of the lock file here, if it is newer than what is
-# installed. Scripts of packages are not run.
+# packages installs the packages of the lock file here, if it is newer than the installation.
+# Scripts of packages are not run.
 packages() {
 	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-		# Now and then a registry does not answer.
+		# A registry sometimes does not answer.
 		try=1
 		until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
 			[ "$try" -lt 3 ] || exit 1
@@ -15,6 +15,6 @@ packages() {
 	fi
 }
 
-# How much slower this machine is than the one that the tests' deadlines are for.
+# How much slower this machine is than the reference of the tests' deadlines.
 CRANNOG_TEST_SPEED=${CRANNOG_TEST_SPEED:-$(cd "$(git rev-parse --show-toplevel)" && CGO_ENABLED=0 go run ./tests/speed)}
 export CRANNOG_TEST_SPEED

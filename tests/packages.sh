@@ -4,19 +4,19 @@
 # (make test-upgrade), and tests/images, which downloads a Debian (make test-images):
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
-#   race        of the others, those that the race detector can run with
-#   plain       the rest: they link gVisor, which is not built for the detector,
-#               and whose threads are not ours to judge, or count memory
+#   race        the others that work with the race detector
+#   plain       the rest: they count memory, or link gVisor, which is not built for
+#               the race detector and whose data races are not our bugs
 #
 #   tests/packages.sh sandboxes|race|plain
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 
-# One line for each package: its path, and what it and its tests import.
+# One line for each package: its path, and the imports of it and its tests.
 list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Deps " "}} {{join .TestImports " "}} {{join .XTestImports " "}} {{end}}' ./...)
 printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
-	# Those that take longest begin, or the last one would run alone.
+	# The longest ones come first, or the last one would run alone.
 	BEGIN { first["tests/causeway"] = first["internal/sandbox/lifecycle"] = 1; first["cmd/crannog"] = first["internal/frontend/console"] = 2; first["internal/engine/gvisor"] = 3; first["tests/abuse"] = 4; first["internal/mcpserver"] = 5 }
 	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {

@@ -1,7 +1,8 @@
-# What the tests with packages of npm share, sourced by their run.sh after
+# Starts and ends a server on a free port with a state directory of its own, for tests with packages
+# of npm. Their run.sh first sets
 #   CRANNOG   the program, and
-#   sweep     a function that removes what the tests left; it fails if it cannot
-# are set. A server on a free port with a state of its own, and its end.
+#   sweep     a function that removes the sandboxes that the tests left, or fails,
+# and then sources this file.
 
 . ../npm.sh
 
@@ -20,7 +21,7 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-# start sets url. What the server prints is in $work/start.
+# start sets url. The output of the server is in $work/start.
 start() {
 	# A session of its own keeps the terminal's interrupt from ending the server
 	# before its sandboxes are removed.
@@ -39,8 +40,8 @@ start() {
 	url=$(sed -n 's/^export E2B_API_URL=//p' "$work/start" | tr -d "\"'")
 }
 
-# finish ends with a status, unless the server did not live through the tests,
-# holds a sandbox of theirs, or does not end in order when it is told to.
+# finish exits with a status. It fails if the server died during the tests, still has a sandbox of
+# theirs, or does not end in order.
 finish() {
 	status=$1
 	if ! kill -0 "$server" 2>/dev/null; then

@@ -13,14 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// repository is where this test's package lies two levels below.
+// repository is the root of the repository, two levels above this package.
 const repository = "../.."
 
-// built are the names of what make and npm make, which is not committed.
+// built are the outputs of make and npm, which are not committed.
 var built = []string{"bin", "node_modules", "dist", "kernel", ".git"}
 
-// fresh makes what somebody has who has just cloned the repository. A tree that
-// came without its history is copied, without what was built in it.
+// fresh makes a fresh clone of the repository. A tree without its history is copied, without build
+// outputs.
 func fresh(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "crannog")
@@ -41,7 +41,7 @@ func fresh(t *testing.T) string {
 		to := filepath.Join(dir, rel)
 		switch {
 		case d.IsDir() && slices.Contains(built, d.Name()):
-			// Each has a note in it, which is what the program embeds.
+			// Each directory contains a note, which is what the program embeds.
 			if err := os.MkdirAll(to, 0o755); err != nil {
 				return err
 			}
@@ -70,9 +70,9 @@ func fresh(t *testing.T) string {
 	return dir
 }
 
-// What is committed is all that a build needs: no make, no generated file, no
-// console. The C compiler of this machine, if there is one, decides what is in
-// it; without one it is what all other tests build.
+// The committed files are enough for a build: no make, no generated file, no console. If this
+// machine has a C compiler, it decides what the build contains; without one, the build equals that
+// of all other tests.
 func TestPlainBuildOfAFreshClone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Git)
 	dir := fresh(t)

@@ -13,12 +13,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/crannog/crannog/internal/engine/jail"
+	jailed "github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// binary is the real program. It is built once, because the test program
-// cannot stand in for it: an engine starts its own program again by roles.
+// binary is the real program. It is built once, because the test program cannot replace it: an
+// engine starts its own program again in several roles.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -48,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})
@@ -74,10 +76,6 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TERM", "xterm")
-	// Whole seconds for a sandbox's life that has to be longer than its boot, and
-	// for a command's that has to be longer than a few of ours.
-	env.Setenv("LIFE", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())))
-	env.Setenv("LONGER", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())+1))
 	env.Setenv("SLOWNESS", fmt.Sprint(hosttest.Slowness()))
 	env.Defer(func() {
 		s := env.Values[serverKey{}].(*server)
@@ -89,8 +87,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// clean removes what a script left, and complains about what then still is
-// there.
+// clean removes what a script left, and reports everything that remains.
 func clean(env *testscript.Env, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
@@ -111,6 +108,7 @@ func clean(env *testscript.Env, state string) {
 // holders lists the processes of sandboxes below a state directory.
 func holders(state string) []string {
 	var found []string
+	prefix := jailed.Arg0 + "\x00" + jail.Tag(filepath.Join(state, "jail")) + "-"
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
 		found = nil
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -119,7 +117,7 @@ func holders(state string) []string {
 		}
 		for _, f := range files {
 			line, err := os.ReadFile(f)
-			if err == nil && bytes.Contains(line, []byte(state+"/run/")) {
+			if err == nil && (bytes.Contains(line, []byte(state+"/run/")) || bytes.HasPrefix(line, []byte(prefix))) {
 				found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 			}
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// essential are the programs that every machine with Debian has: what is in its
-// essential packages.
+// essential are the programs of Debian's essential packages, which every Debian machine has.
 var essential = strings.Fields("sh sleep sort head date ls echo cat rm cp")
 
 // The first examples of the README needed programs that a fresh machine does not

@@ -24,7 +24,7 @@ type server struct {
 	log *servetest.Output
 }
 
-// serve starts a server on a free port and sets what its start block says.
+// serve starts a server on a free port and sets the variables of its start block.
 func serve(ts *testscript.TestScript, neg bool, args []string) {
 	s := ts.Value(serverKey{}).(*server)
 	if neg || s.cmd != nil {
@@ -35,7 +35,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	s.cmd.Env = []string{
 		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
 		"CRANNOG_STATE=" + ts.Getenv("CRANNOG_STATE"), "E2B_API_KEY=" + ts.Getenv("GIVEN_KEY"),
-		// Where nothing is said nothing waits: scripts count what runs.
+		// The default is no pool, because scripts count running sandboxes.
 		"CRANNOG_POOL=" + cmp.Or(ts.Getenv("CRANNOG_POOL"), "off"),
 	}
 	s.cmd.Stderr = s.log
@@ -123,8 +123,7 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	lines := bufio.NewScanner(out)
 	pending := strings.Split(args[0], ",")
 	for lines.Scan() {
-		// A program that survives a signal says ready again, or is killed by
-		// the next.
+		// A program that survives a signal prints ready again, or is killed by the next signal.
 		if strings.Contains(lines.Text(), "ready") && len(pending) > 0 {
 			ts.Check(cmd.Process.Signal(names[pending[0]]))
 			pending = pending[1:]

@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// stateNames are names of state directories with what somebody takes for a
-// mark: gVisor parts settings at commas and colons, SQLite takes its file for
-// a URL, flags have an equals sign, tables lines and blanks.
+// stateNames are names of state directories with characters that have a meaning elsewhere: gVisor
+// splits settings at commas and colons, SQLite may take the name for a URL, flags have an equals
+// sign, tables have lines and spaces.
 var stateNames = []string{"a,b", "a:b", "k=v", "with space", "new\nline\ttab", "Grüße-日本", "per%41cent?x=y#z", `quo"te'\$HOME`, "-n"}
 
 // stateIn makes a directory with a name below a short one.
@@ -23,8 +23,7 @@ func stateIn(t *testing.T, name string) string {
 	return filepath.Join(hosttest.ShortDir(t), name)
 }
 
-// runProgram runs it on a state directory. Nothing that it says may look
-// like a program that fell over.
+// runProgram runs the program on a state directory. No output may look like a crash.
 func runProgram(t *testing.T, state string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, said strings.Builder
@@ -55,8 +54,8 @@ func TestStateDirectoryMayHaveAnyName(t *testing.T) {
 	}
 }
 
-// All that keeps files of its own in the state works there, too: links,
-// snapshots, the server with its socket, and what looks for faults.
+// Everything that stores files in the state directory works there too: attachments, snapshots, the
+// server with its socket, and doctor.
 func TestStateDirectoryWithAllMarks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	state := stateIn(t, "a,b:c=d e\nexport INJECTED=1\nf%41?g#é'\"")
@@ -93,7 +92,7 @@ func TestStateDirectoryWithAllMarks(t *testing.T) {
 	s.Stop(t)
 }
 
-// startBlock is what a server prints before it serves.
+// startBlock is the output of a server before it serves.
 func startBlock(t *testing.T, state string) (lines []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, "serve", "--listen", "127.0.0.1:0", "--pool", "off", "--state", state)
@@ -120,9 +119,8 @@ func startBlock(t *testing.T, state string) (lines []string) {
 	return lines
 }
 
-// What cannot work is refused with the reason and what to do, by whatever runs
-// sandboxes, by what serves them, and by what looks for faults; a path that
-// just fits works.
+// A path that cannot work is refused with the reason and a remedy, by commands that run sandboxes,
+// by the server, and by doctor. A path of exactly the maximal length works.
 func TestStateDirectoryThatCannotWork(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	const room = 107 - len("/crannog.sock")

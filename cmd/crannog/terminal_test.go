@@ -31,7 +31,7 @@ const (
 	terminalColumns = 84
 )
 
-// terminalCommands are what the README's recording shows.
+// terminalCommands are the commands of the README's recording.
 var terminalCommands = []string{
 	`crannog run -- sh -c 'uname -sr; echo $((6*7))'`,
 	`crannog run -- sh -c 'echo "// fixed" >> main.go'`,
@@ -92,7 +92,7 @@ func TestTerminalPicture(t *testing.T) {
 	}
 }
 
-// onTerminal runs a command on a terminal of its own and returns what it printed there.
+// onTerminal runs a command on a terminal of its own and returns its output.
 func onTerminal(t *testing.T, dir, state, command string) []byte {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -228,8 +228,8 @@ const (
 	pauseOfLine             = 120 * time.Millisecond
 )
 
-// drawTerminal draws lines that appear one after the other. The pauses are ours, so that
-// the same lines are the same picture. Without animation all lines are visible.
+// drawTerminal draws lines that appear one after the other. The pauses are constants, so that the
+// same lines give the same picture. Without animation all lines are visible.
 func drawTerminal(lines [][]terminalSpan) string {
 	width, height := terminalColumns*letterWidth/100+40, len(lines)*lineHeight+64
 	var b strings.Builder

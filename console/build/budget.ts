@@ -1,14 +1,14 @@
 import { gzipSync } from "node:zlib";
 import type { Plugin, Rollup } from "vite";
 
-/** The most that the first page may cost on the wire, in bytes. */
+/** The largest compressed size of the first page, in bytes. */
 const most = 200_000;
-/** The page that comes first. */
+/** The first page. */
 const page = /\/src\/fleet\/page\.tsx$/;
 
 /**
- * Prints what a browser must fetch before the fleet is there, and fails above
- * the bound: what grows unseen is never found to be too large later.
+ * Prints what a browser must fetch before it shows the fleet, and fails above the limit. Otherwise
+ * the page would grow with each change, and no single change would be the one that is too large.
  */
 export function budget(): Plugin {
   return {
@@ -33,7 +33,7 @@ export function budget(): Plugin {
         for (const name of needed) sum += size(bundle[name]);
         if (process.env['CONSOLE_SIZES']) for (const name of [...needed].sort()) process.stdout.write(`${String(size(bundle[name])).padStart(8)} ${name}\n`);
         const kB = (n: number) => `${(n / 1000).toFixed(1)} kB`;
-        // Not by Vite's log, which make holds to warnings.
+        // Not through Vite's log, in which make allows only warnings.
         process.stdout.write(`console: the first page is ${kB(sum)} compressed, of at most ${kB(most)}\n`);
         if (sum > most) this.error(`the first page costs ${kB(sum)}, above ${kB(most)}: ${[...needed].join(", ")}`);
       },

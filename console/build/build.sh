@@ -1,7 +1,6 @@
 #!/bin/sh
-# Builds the pages of the console into internal/frontend/console/dist, from where a
-# program that is built afterwards takes them along. Where that cannot be done
-# it says so in a line: the program works without them.
+# Builds the pages of the console into internal/frontend/console/dist, from where go build embeds
+# them. If they cannot be built, it prints the reason: the program works without them.
 #
 #   console/build/build.sh
 set -eu

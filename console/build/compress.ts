@@ -5,10 +5,7 @@ import type { Plugin } from "vite";
 
 const worthwhile = /\.(js|css|html|svg|json)$/;
 
-/**
- * Writes each text file a second and a third time, compressed: the server has
- * only to choose one.
- */
+/** Also writes each text file in two compressed forms, so that the server only chooses one. */
 export function compress(dir: string): Plugin {
   return {
     name: "crannog-compress",

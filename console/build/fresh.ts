@@ -2,12 +2,12 @@ import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Plugin } from "vite";
 
-/** Removes what the build before left; the note for builds without the console stays. */
+/** Removes the output of the last build. The note for builds without the console stays. */
 export function fresh(dir: string): Plugin {
   return {
     name: "crannog-fresh",
     apply: "build",
-    // Only once all is made, so that a build that fails leaves what was there.
+    // Only at the end, so that a failed build leaves the last output.
     generateBundle() {
       for (const name of readdirSync(dir)) if (name !== "README.md") rmSync(join(dir, name), { recursive: true });
     },

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// exec returns the entry of an executed program.
+// execDraft returns the entry of an executed program.
 func execDraft(i int) Draft {
 	return Draft{Kind: Exec, Sandbox: "ikq3vz7w2m", Actor: "box", Source: "events/ikq3vz7w2m", At: uint64(i) + 1, Data: map[string]any{
 		"pid": i, "parent": 1, "program": "/usr/bin/gcc", "argv": []string{"gcc", "-O2", "-c", "src/main.c", "-o", "build/main.o"},

@@ -27,8 +27,8 @@ import (
 
 var local = sandbox.Principal{Local: true}
 
-// sandboxes stands for those of a service: a command "write NAME TEXT" changes a file, "fail"
-// ends with 3, and "wait" runs until it is canceled.
+// sandboxes replaces the sandbox service: a command "write NAME TEXT" changes a file, "fail" exits
+// with 3, and "wait" runs until it is canceled.
 type sandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command
@@ -93,7 +93,7 @@ func open(t *testing.T, dir string) *rig {
 	return r
 }
 
-// left lists what builds have left in their working directory.
+// left lists the files that builds have left in their working directory.
 func (r *rig) left(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.dir, "work"))
@@ -177,7 +177,7 @@ func TestWhatIsBuiltIsCachedByItsInputs(t *testing.T) {
 	if _, err := r.build(t, build.Request{Tag: "app:5", Dockerfile: []byte(simple), NoCache: true}, files); err != nil || len(r.boxes.ran) != before+2 {
 		t.Errorf("without the cache: %d commands, %v", len(r.boxes.ran)-before, err)
 	}
-	// Pruning keeps what the cache names.
+	// Pruning keeps images that the cache refers to.
 	if _, err := r.library.Prune(t.Context()); err != nil {
 		t.Fatal(err)
 	}

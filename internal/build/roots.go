@@ -55,3 +55,12 @@ func (r *Roots) ResolveImage(ctx context.Context, ref string, mayPull bool) (san
 	}
 	return images.ResolveImage(ctx, ref, mayPull)
 }
+
+// ResolveDigest implements sandbox.ImageTemplates.
+func (r *Roots) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	images, ok := r.others.(sandbox.ImageTemplates)
+	if !ok {
+		return sandbox.Template{}, sandbox.ImageMissing(digest)
+	}
+	return images.ResolveDigest(ctx, digest)
+}

@@ -129,7 +129,7 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "manage", list.lsCommand(), list.psCommand(), list.inspectCommand(), list.statsCommand(),
 		logVerbs{a}.logsCommand(), netVerbs{a}.command(), policyVerbs{a}.command(), copyVerbs{a}.command(), auditVerbs{a}.command(),
 		end.stopCommand(), end.rmCommand(), end.pruneCommand(),
-		state.pauseCommand(), state.resumeCommand(), state.snapshotCommand(), state.forkCommand(), state.rollbackCommand(), state.resetCommand(), state.treeCommand(),
+		state.pauseCommand(), state.resumeCommand(), state.snapshotCommand(), state.forkCommand(), imageVerbs{a}.commitCommand(), state.rollbackCommand(), state.resetCommand(), state.treeCommand(),
 		approval.approvalsCommand(), approval.approveCommand(), approval.denyCommand(),
 		change.diffCommand(), change.applyCommand(), change.exportCommand(), change.discardCommand())
 	a.add(root, "server", serverVerbs{a}.command(), consoleVerbs{a}.command(), mcpVerbs{a}.command(), doctorVerbs{a}.command(), engineVerbs{a}.command(),

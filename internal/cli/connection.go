@@ -114,7 +114,7 @@ func (a *app) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// with connects, calls do and closes the connection.
+// with connects, calls work and closes the connection.
 func (a *app) with(ctx context.Context, work func(*connection) error) (err error) {
 	c, err := a.connect(ctx)
 	if err != nil {

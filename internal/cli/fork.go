@@ -14,12 +14,15 @@ import (
 func (a stateVerbs) forkCommand() *cobra.Command {
 	var count int
 	var ttl string
+	var filesOnly bool
 	cmd := &cobra.Command{
-		Use: "fork SANDBOX", Short: "Copy a running sandbox with its memory", Args: cobra.ExactArgs(1),
+		Use: "fork SANDBOX", Short: "Copy a running sandbox", Args: cobra.ExactArgs(1),
 		Long: "Copy a running sandbox with its memory, processes and files, and print the IDs of the\n" +
 			"copies. Each copy continues independently from the same moment, with its own ID,\n" +
 			"host name, machine ID and random numbers. Connections are not copied. A copy has the\n" +
-			"remaining lifetime of the sandbox, unless --ttl is given.",
+			"remaining lifetime of the sandbox, unless --ttl is given.\n\n" +
+			"With --files-only, memory and processes are not copied, and each copy boots anew. An\n" +
+			"engine that saves no memory copies files only.",
 		Example:           "  crannog fork dev\n  for id in $(crannog fork dev -n 3); do crannog exec $id -- ./attempt & done",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,15 +33,16 @@ func (a stateVerbs) forkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.fork(cmd.Context(), args[0], count, d)
+			return a.fork(cmd.Context(), args[0], count, d, filesOnly)
 		},
 	}
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "`number` of copies")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "copy files only: each copy boots anew")
 	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which each copy ends by itself")
 	return cmd
 }
 
-func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Duration) error {
+func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Duration, filesOnly bool) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {
@@ -48,7 +52,7 @@ func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Du
 		if err := running(info); err != nil {
 			return err
 		}
-		req := api.CreateFork{Count: count}
+		req := api.CreateFork{Count: count, FilesOnly: filesOnly}
 		switch {
 		case ttl > 0:
 			req.TimeoutSeconds = ttl.Seconds()

@@ -21,12 +21,14 @@ type templateVerbs struct{ *app }
 
 func (a templateVerbs) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "template", Short: "Build images from Dockerfiles, for crannog run --image",
-		Long: "Build images from Dockerfiles, without Docker: each RUN runs in a sandbox of its own,\n" +
-			"under a policy. crannog run --image NAME:TAG starts a sandbox from one.",
-		Example: "  crannog template build -t app:1 .\n  crannog run --image app:1",
+		Use: "template", Short: "Make what sandboxes start from: images from Dockerfiles, templates from images",
+		Long: "Make what sandboxes start from. build makes an image from a Dockerfile, without Docker:\n" +
+			"each RUN runs in a sandbox of its own, under a policy. create makes a template from an\n" +
+			"image: versions with limits, a policy, and a program that is running when a sandbox of\n" +
+			"the template starts. crannog run --template NAME[:TAG] starts a sandbox from one.",
+		Example: "  crannog template build -t app:1 .\n  crannog run --template app:1 -- ./test",
 	}
-	cmd.AddCommand(a.buildCommand(), a.buildsCommand())
+	cmd.AddCommand(a.buildCommand(), a.buildsCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.tagCommand(), a.removeCommand())
 	return cmd
 }
 
@@ -36,6 +38,7 @@ type buildFlags struct {
 	args, secrets                                 []string
 	noCache, push                                 bool
 	accessFlags
+	programFlags
 }
 
 func (a templateVerbs) buildCommand() *cobra.Command {
@@ -46,7 +49,8 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 			"of its own, which reaches package registries and git forges unless --net says otherwise.\n" +
 			"A step whose inputs have not changed comes from the cache. Files that DIR/.dockerignore\n" +
 			"names are left out. SOURCE_DATE_EPOCH, as variable or --build-arg, makes the image the\n" +
-			"same whenever it is built.",
+			"same whenever it is built. The image is also a version of the template with its name,\n" +
+			"unless that is the name of a registry.",
 		Example: "  crannog template build -t app:1 .\n" +
 			"  crannog template build -f build/Dockerfile -t app:1 --build-arg VERSION=2 .\n" +
 			"  crannog template build -t app:1 --secret id=token,env=TOKEN --net none .",
@@ -65,6 +69,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringVar(&f.progress, "progress", "auto", "`form` of the progress: plain, tty, json or auto")
 	fl.BoolVar(&f.push, "push", false, "send the image to the registry that its name says")
 	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
+	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
 	fl.StringVar(&f.net, "net", "dev", "network of RUN: none, dev, open or policy")
@@ -95,6 +100,9 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 		if err := exportTo(f.output, func(w io.Writer) error { return c.ExportImage(ctx, img.Name, "oci", w) }); err != nil {
 			return fail("write "+f.output, err)
 		}
+	}
+	if err := a.version(ctx, c, &f.programFlags, req.Tag, img); err != nil {
+		return err
 	}
 	return imageVerbs{a.app}.printImage(img, nil)
 }

@@ -38,6 +38,9 @@ type Info struct {
 	// program of an image may then give its rights, because they reach no further than the
 	// sandbox.
 	OwnRoot bool
+	// DiskInMemory is set when what a sandbox writes is in its memory, so that its disk is
+	// bounded by that as well (Hold).
+	DiskInMemory bool
 	// Images lists what a sandbox can start from.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.
@@ -45,6 +48,17 @@ type Info struct {
 	// Notes describe in sentences what is weaker on this host than it could be,
 	// for instance that there is no writable cgroup.
 	Notes []string
+}
+
+// Hold returns the limits that hold for a sandbox of the engine. Where files are in memory, disk and
+// shared memory have at most three quarters of it: a sandbox must be told that its disk is full
+// before the kernel ends it for lack of memory.
+func (i Info) Hold(l Limits) Limits {
+	if i.DiskInMemory {
+		l.DiskBytes = min(l.DiskBytes, l.MemoryBytes/4*3)
+		l.ShmBytes = min(l.ShmBytes, l.MemoryBytes/4*3)
+	}
+	return l
 }
 
 // Capability names what only some engines can do.

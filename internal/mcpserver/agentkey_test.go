@@ -95,9 +95,9 @@ func TestKeysForAgents(t *testing.T) {
 	}
 }
 
-// raw calls request_access without a session, as a client that writes its own
-// messages, and returns the code of the error, the state of the question, and
-// what the client is to bring back.
+// raw calls request_access without a session, like a client that writes its own messages. It
+// returns the code of the error, the state of the approval request, and the state that the client
+// must send back.
 func (p *place) raw(key, target, box, bring string) (code, state, back string) {
 	p.t.Helper()
 	in := map[string]any{"target": target, "reason": "r", "wait_seconds": 0.1}
@@ -152,8 +152,8 @@ func (p *place) raw(key, target, box, bring string) (code, state, back string) {
 	return got.Result.Meta.Error.Code, got.Result.StructuredContent.State, got.Result.RequestState
 }
 
-// P39: what a user was shown is what is allowed: an answer for one host and one
-// sandbox is none for another.
+// P39: exactly what a user was shown is allowed: a decision about one host and one sandbox does not
+// apply to another.
 func TestAnswersAreForOneQuestion(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{AgentsAnswer: true})
 	key, _ := p.key("k")
@@ -186,13 +186,13 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 		}
 	}
 	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.turnedAway("key:", "invalid_state")) == 3 })
-	// Control: for what was shown it holds.
+	// Control: it applies to what was shown.
 	if code, state, _ := p.raw(key, "shown.example.com", first, back); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)
 	}
 }
 
-// turnedAway lists what the record says was refused to somebody.
+// turnedAway lists the refused requests of an actor in the audit log.
 func (p *place) turnedAway(actor, outcome string) (list []string) {
 	p.t.Helper()
 	err := p.d.Record.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {

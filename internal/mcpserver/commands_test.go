@@ -33,7 +33,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 			hosttest.Eventually(t, "the command prints", func() bool {
 				return strings.HasPrefix(a.do("process", args{"action": "output", "id": id, "wait_seconds": 5}).text, "begun\n")
 			})
-			// Others do not wait for it, and its end does not undo what they did.
+			// Other calls do not wait for it, and its end does not undo their changes.
 			a.do("bash", args{"command": "cd /usr"})
 			a.do("write_file", args{"path": "/tmp/go", "content": ""})
 			got = a.do("process", args{"action": "output", "id": id, "offset": 6, "wait_seconds": 20})
@@ -47,8 +47,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 				t.Errorf("a command that was overtaken took the shell with it: %s", pwd.text)
 			}
 
-			// What a command leaves in the background does not hold it: that runs
-			// on when the call ends.
+			// A background process does not keep the call waiting: it runs on when the call ends.
 			got = a.do("bash", args{"command": "sleep 3000 & echo started"})
 			if got.out["exit_code"] != 0.0 || got.out["running"] != true {
 				t.Errorf("%+v", got)
@@ -57,7 +56,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 			got = a.do("bash", args{"command": "cat; echo end", "background": true})
 			id = got.out["process_id"]
 			a.do("process", args{"action": "input", "id": id, "input": "fed\n", "eof": true})
-			// What it has printed already is no answer to wait for its end with.
+			// Earlier output is not the output that marks its end.
 			got = a.do("process", args{"action": "output", "id": id, "wait_seconds": 5})
 			for i := 0; got.out["exit_code"] == nil && i < 100; i++ {
 				got = a.do("process", args{"action": "output", "id": id, "offset": got.out["next_offset"], "wait_seconds": 5})
@@ -93,7 +92,7 @@ func TestProgress(t *testing.T) {
 		a := inMemory(t, d, mcpserver.View{}, version, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { said <- r.Params.Message },
 		})
-		// Who did not ask is told nothing.
+		// A client that did not ask for progress gets none.
 		over := make(chan error, 2)
 		wait := func(set ...func(*mcp.CallToolParams)) {
 			got, err := a.try("bash", args{"command": "while [ ! -e /tmp/go ]; do sleep 0.05; done"}, set...)
@@ -116,7 +115,7 @@ func TestProgress(t *testing.T) {
 				t.Errorf("%s: %v", version, err)
 			}
 		}
-		// It comes every 5 seconds, of one of the two.
+		// Progress is sent every 5 seconds, for one of the two.
 		if most := int(time.Since(began) / (5 * time.Second)); !strings.HasPrefix(first, "running for ") || len(said)+1 > most {
 			t.Errorf("%s: %q, and %d more, where there were to be %d", version, first, len(said), most)
 		}
@@ -177,7 +176,7 @@ func TestManyAtOnce(t *testing.T) {
 	agents[0].do("write_file", args{"path": "n", "content": "0"})
 	for range 10 {
 		wg.Go(func() {
-			// Each edit sees what the others left, so that none is lost.
+			// Each edit works on the result of the others, so that none is lost.
 			if got, err := agents[0].try("edit_file", args{"path": "n", "edits": []any{args{"old": "0", "new": "0+"}}}); err != nil || got.bad {
 				t.Errorf("%v %s", err, got.text)
 			}
@@ -205,7 +204,7 @@ except Exception as e: print(type(e).__name__)
 		t.Errorf("%+v", got)
 	}
 	if got = a.do("bash", args{"command": "true"}); got.out["blocked"] != nil {
-		t.Errorf("told of another call's: %+v", got)
+		t.Errorf("another call's denials are reported: %+v", got)
 	}
 
 	none := p.tenant(mcpserver.Options{Create: []crannog.CreateOption{crannog.Net("none"), crannog.Timeout(time.Hour)}})

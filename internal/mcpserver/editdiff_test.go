@@ -10,8 +10,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// patched makes a change to a text as patch would, and fails if a hunk does not
-// say what is there.
+// patched applies a change to a text as patch would, and fails if a hunk does not match the text.
 func patched(t *testing.T, text, diff string) string {
 	t.Helper()
 	var have []string
@@ -123,8 +122,8 @@ func TestLargeDifferences(t *testing.T) {
 	}
 }
 
-// Where a large text differs in a few places, the library would say the same,
-// but that it miscounts after two of them that are close to each other.
+// Where a large text differs in a few places, the library would return the same, except that it
+// counts wrongly after two differences that are close to each other.
 func TestLargeDifferencesAreTheSame(t *testing.T) {
 	var b strings.Builder
 	for i := range maxDiffLines + 1 {
@@ -140,8 +139,8 @@ func TestLargeDifferencesAreTheSame(t *testing.T) {
 	}
 }
 
-// A file of newlines, of which an edit changes as many as there are, takes
-// little memory, and what is shown is not all.
+// A file of newlines, all of which an edit changes, takes little memory, and only a part of the
+// difference is shown.
 func TestDifferencesAreBounded(t *testing.T) {
 	newlines, line := strings.Repeat("\n", maxEdited), strings.Repeat("\u20ac", maxEdited/3)
 	for name, c := range map[string]struct {

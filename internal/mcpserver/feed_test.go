@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// What a program does not read is held once, however often it is sent more: an
-// agent in a loop must not fill the server's memory.
+// Input that a program does not read is stored once, however often it is sent: an agent in a loop
+// must not fill the server's memory.
 func TestInputThatNobodyReadsIsHeldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// asks is a client that says yes to whatever it is asked.
+// asks is a client that approves every request.
 func asks(times *int, answer *mcp.ElicitResult) *mcp.ClientOptions {
 	return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		*times++
@@ -35,8 +35,8 @@ func (p *place) client(key string) *crannog.Client {
 	return c
 }
 
-// P39, A3: an agent asks and never answers, neither by a tool nor with its
-// key, whatever its own host says for its user. The machine's user answers.
+// P39, A3: an agent requests and never decides, neither with a tool nor with its key, whatever its
+// own host answers for its user. The machine's user decides.
 func TestAgentsNeverAnswer(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	for _, version := range versions {
@@ -64,7 +64,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 					}
 				}
 			}
-			// An answer that the client was not asked for.
+			// An answer to a question that the client did not get.
 			forged := func(c *mcp.CallToolParams) {
 				c.InputResponses, c.RequestState = mcp.InputResponseMap{"approval": yes}, "AAAA"
 			}
@@ -86,7 +86,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 			if !strings.Contains(shown.Summary, "unchecked") || strings.ContainsAny(shown.Summary, "\x1b\n") || shown.Facts["host"] != "api.example.com" {
 				t.Errorf("what a person sees: %q", shown.Summary)
 			}
-			// Positive control: the machine's user says yes, and it holds.
+			// Control: the machine's user approves, and the approval is valid.
 			if _, err := p.local.Approve(t.Context(), id, "fine", false); err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 			if got := a.do("policy", args{}); !strings.Contains(got.text, "api.example.com") {
 				t.Errorf("the policy has no such host")
 			}
-			// It is allowed now, and no person is asked again.
+			// The access is allowed now, so no person is asked again.
 			if got := a.do("request_access", args{"target": "api.example.com", "reason": "again"}); got.out["state"] != "approved" || got.out["approval_id"] != nil {
 				t.Errorf("%+v", got)
 			}
@@ -117,8 +117,8 @@ func TestAgentsNeverAnswer(t *testing.T) {
 	}
 }
 
-// Where the operator says so, the agent's own user answers: by one and the
-// same tool for clients of every age, and only as they said.
+// If the operator permits it, the agent's own user decides: with the same tool for clients of every
+// protocol version, and exactly as the user decided.
 func TestAnswerBeforeTheAgent(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{AgentsAnswer: true})
 	for _, version := range versions {
@@ -201,8 +201,8 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// P39: tools on this machine reach what they made, and nothing else of the
-// machine's user.
+// P39: tools on this machine can use the sandboxes that they created, and no other of the machine's
+// user.
 func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	theirs, err := p.local.Create(t.Context(), crannog.Name("private"), crannog.Timeout(time.Hour))
@@ -244,7 +244,7 @@ func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
 	if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "sandbox://" + other.ID() + "/etc/hostname"}); err == nil {
 		t.Error("another sandbox's file is read")
 	}
-	// Nor by a snapshot, which holds what another sandbox's files were.
+	// Nor can they use a snapshot of another sandbox, which contains its files.
 	a.do("fetch_changes", args{"since": "secret"}) // positive control
 	a = inMemory(t, bound, mcpserver.View{Bound: "other"}, "2025-11-25", nil)
 	for _, ref := range []string{"secret", snap.ID} {

@@ -28,7 +28,7 @@ func result(t testing.TB, size int) crannog.Event {
 	return crannog.Event{Type: "result", Result: map[string]json.RawMessage{"png": raw, "text": json.RawMessage(`"<Figure>"`)}}
 }
 
-// inMemory counts what is really kept, and not what is said to be.
+// inMemory counts the bytes that are really stored, and not the counters.
 func (p *pictures) inMemory() (n int) {
 	for _, k := range p.kept {
 		n += len(k.data) + pictureCost
@@ -78,7 +78,7 @@ func TestPicturesAreBounded(t *testing.T) {
 	}
 }
 
-// A picture is shown once and then not kept, and what was dropped is said.
+// A picture is shown once and then dropped, and the number of dropped pictures is reported.
 func TestPicturesAreShownOnce(t *testing.T) {
 	p := newPictures()
 	b := newTestBox(p)
@@ -107,7 +107,7 @@ func TestPicturesAreShownOnce(t *testing.T) {
 	}
 }
 
-// What is forgotten has no pictures, nor gets any: its code may run on.
+// A sandbox that was forgotten has no pictures, and gets no more, although its code may run on.
 func TestForgottenPictures(t *testing.T) {
 	p := newPictures()
 	for name, forget := range map[string]func(b *box, j *job){

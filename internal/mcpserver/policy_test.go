@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// What the policy tool says of the network is so now, and not when the sandbox
-// was used for the first time.
+// The policy tool reports the network as it is now, and not as it was when the sandbox was first
+// used.
 func TestPolicyTellsOfTheNetworkAsItIs(t *testing.T) {
 	var lost atomic.Bool
 	mux := http.NewServeMux()

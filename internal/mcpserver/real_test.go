@@ -194,7 +194,7 @@ func inMemory(t *testing.T, d *mcpserver.Tenant, v mcpserver.View, version strin
 // args are a tool's.
 type args = map[string]any
 
-// answer is what a tool returned.
+// answer is the result of a tool.
 type answer struct {
 	text  string
 	bad   bool

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// said returns what is kept of a stream after a message, or the error.
+// said returns the stored messages of a stream after a given one, or the error.
 func said(t *testing.T, r *replay, session, stream string, after int) (string, error) {
 	t.Helper()
 	var b bytes.Buffer
@@ -114,7 +114,7 @@ func TestReplayIsBounded(t *testing.T) {
 		_ = r.Append(t.Context(), "s", "empty", nil) // it is dropped at some point
 		check()
 	}
-	// What was used last stays, and a stream goes as a whole.
+	// The most recently used streams stay, and a stream is removed as a whole.
 	say(t, r, "s", "old", string(make([]byte, 40_000)), "end")
 	say(t, r, "s", "new", string(make([]byte, 40_000)), "end")
 	if err := r.Append(t.Context(), "s", "old", []byte("more")); err != nil {
@@ -128,8 +128,7 @@ func TestReplayIsBounded(t *testing.T) {
 	if got, err := said(t, r, "s", "new", 0); err == nil {
 		t.Errorf("what was used least: %q", got)
 	}
-	// What is larger than a share is not kept at all, and takes nothing of
-	// others.
+	// A stream that is larger than its share is not stored at all, and displaces no other.
 	other := all.key()
 	say(t, other, "o", "a", "mine")
 	say(t, r, "s", "huge", "begun")

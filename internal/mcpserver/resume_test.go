@@ -63,8 +63,7 @@ func (w *wire) send(ctx context.Context, method, body, last string) *http.Respon
 // event is one of a stream.
 type event struct{ id, data string }
 
-// until reads events until one is what is looked for, then breaks the
-// connection.
+// until reads events until the one that is looked for, then breaks the connection.
 func (w *wire) until(method, body, last string, found func(event) bool) event {
 	w.Helper()
 	ctx, cut := context.WithCancel(w.Context())
@@ -97,7 +96,7 @@ func (w *wire) until(method, body, last string, found func(event) bool) event {
 	return event{}
 }
 
-// status asks for what was missed and says only how that was taken.
+// status requests the missed events and returns only the HTTP status.
 func (w *wire) status(last string) int {
 	w.Helper()
 	ctx, cut := context.WithCancel(w.Context())
@@ -114,7 +113,7 @@ func result(e event) bool { return strings.Contains(e.data, `"id":7`) }
 const slow = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","_meta":{"progressToken":"p"},"arguments":{"command":` +
 	`"echo begun; while [ ! -e /tmp/go%[1]d ]; do sleep 0.05; done; echo over; touch /tmp/gone%[1]d"}}}`
 
-// A client whose connection broke during a long command gets what it missed, as often as it
+// A client whose connection broke during a long command gets the missed events, as often as it
 // asks, and no other client does.
 func TestBrokenStreamsAreTakenUp(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})

@@ -243,7 +243,7 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 	})
 }
 
-// The bound on keys locked out a key that came later in the same way.
+// The limit on keys locked out a later key in the same way.
 func TestF23TheLongestIdleKeyMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClub(t)

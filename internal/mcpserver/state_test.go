@@ -113,7 +113,7 @@ func TestViews(t *testing.T) {
 		"/mcp": true, "/mcp/s/dev": true, "/mcp?tools=core": true, "/mcp?tools=core,admin&read_only=true": true,
 		"/mcp/": false, "/mcp/s/": false, "/mcp/s/a/b": false, "/mcp/x": false, "/mcp?tools=browser": false, "/mcp?readonly=true": false,
 		"/mcp?read_only=1": false, "/mcp?tools=core&tools=admin": false,
-		// What cannot be read is not passed over: it could have been read_only.
+		// A setting that cannot be read is an error: it could have been read_only.
 		"/mcp?read_only=true;tools=core": false, "/mcp?read_only=true%zz": false, "/mcp?read_only=tru%65": true, "/mcp?%zz": false,
 	} {
 		if _, err := viewOf(httptest.NewRequest("POST", path, nil)); (err == nil) != ok {

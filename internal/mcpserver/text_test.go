@@ -86,7 +86,7 @@ func TestOutputBuffer(t *testing.T) {
 	<-more
 }
 
-// whole returns what a stream hands on of chunks, and the exit code it saw.
+// whole returns the text that a stream passes on for chunks, and the exit code that it found.
 func whole(end string, chunks ...string) (string, int, bool) {
 	j := &job{back: make(chan struct{})}
 	var out bytes.Buffer

@@ -17,7 +17,7 @@ import (
 // pixel is a PNG of one pixel.
 const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-// step is one call and what its answer holds.
+// step is one call and the text that its result contains.
 type step struct {
 	tool string
 	in   args

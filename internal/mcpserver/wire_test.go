@@ -152,8 +152,7 @@ func TestNothingIsLeftOfSessions(t *testing.T) {
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	}
 	work()
-	// What there is once it has not fallen for a while. More of them at first
-	// would only hide what is left in the end.
+	// The number once it has stopped falling. A higher number at the start would only hide a leak.
 	before, same := runtime.NumGoroutine(), 0
 	hosttest.Eventually(t, "calm", func() bool {
 		if n := runtime.NumGoroutine(); n < before {

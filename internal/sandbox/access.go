@@ -36,6 +36,9 @@ type Access struct {
 	// are sealed at once and never stored here; Own names them.
 	Values map[string]config.Secret `json:"-"`
 	Own    string                   `json:"own,omitempty"`
+	// Within are documents of the template: whatever else an access has, it allows nothing beyond
+	// them.
+	Within []policy.Document `json:"within,omitempty"`
 }
 
 // Lists are the network fields of E2B's API as they were given, so that they can be shown again.
@@ -120,6 +123,9 @@ func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, er
 	if settings.Organisation != nil {
 		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: *settings.Organisation})
 	}
+	for _, d := range a.Within {
+		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: d})
+	}
 	if settings.Project != nil {
 		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *settings.Project})
 	}
@@ -133,7 +139,7 @@ func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, er
 // part of its instance and stays, so everything that could pass must be denied: a level's own
 // network may let people be asked.
 func (a Access) Closed() Access {
-	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}}
+	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}, Within: a.Within}
 	for _, d := range a.Documents {
 		d.Network, d.Git.Remotes, d.Secrets.Bind = policy.Network{Unlisted: "deny"}, nil, nil
 		out.Documents = append(out.Documents, d)

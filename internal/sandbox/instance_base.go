@@ -39,10 +39,25 @@ type Base struct {
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
 	ImageDigest string            `json:"image_digest,omitempty"`
+	// Start is the program that the template runs in each instance that boots.
+	Start *Start `json:"start,omitempty"`
 	// Needs is what the memory of a snapshot refers to; a sandbox has none.
 	Needs *Needs `json:"needs,omitempty"`
 	// Knows is the version of its guest's checks, up to GuestKnows.
 	Knows int `json:"knows,omitempty"`
+	// Saves is what its engine can keep of it.
+	Saves []string `json:"saves,omitempty"`
+}
+
+// SavedBy returns what an engine can keep of a sandbox in a snapshot, a pause and a copy.
+func SavedBy(info engine.Info) []string {
+	switch {
+	case slices.Contains(info.Capabilities, engine.CanCheckpoint):
+		return []string{"memory", "processes", "files"}
+	case slices.Contains(info.Capabilities, engine.CanArchive):
+		return []string{"files"}
+	}
+	return nil
 }
 
 // GuestKnows is the version of the checks of this version's guest: since 1 it tries ports, places

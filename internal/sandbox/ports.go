@@ -3,49 +3,7 @@ package sandbox
 import (
 	"context"
 	"time"
-
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
-
-// Template is a resolved reference to what a sandbox starts from.
-type Template struct {
-	ID   string // 20 of [a-z0-9], the same on every start
-	Name string // the name that people use
-	// Image holds its files.
-	Image engine.Image
-	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
-	// working directory; "" is that user's home.
-	DefaultUser string
-	DefaultDir  string
-	// Env is set for every process; variables of the caller replace it.
-	Env map[string]string
-	// ImageDigest is the digest of the OCI image; "" is a view of the host.
-	ImageDigest string
-	// Revision identifies the programs in the template. Saved memory refers to them, and can be
-	// restored with no others.
-	Revision string
-	// Tools are directories of the host's version managers that are mounted too.
-	Tools []hosttools.Tree
-	// Origin is the snapshot that takes the template's place, or nil.
-	Origin *Stored
-	// Older is how many versions of checks the restored guest is behind GuestKnows.
-	Older int
-}
-
-// Templates finds templates.
-type Templates interface {
-	// Resolve finds a template by its name or ID. The error is TemplateUnknown if there is none,
-	// and TagUnknown if it does not have the tag.
-	Resolve(ctx context.Context, ref Reference) (Template, error)
-}
-
-// ImageTemplates finds OCI images as templates.
-type ImageTemplates interface {
-	// ResolveImage finds an image by its reference, such as python:3.12-slim. An image that is not
-	// on this machine is pulled if mayPull is set, and is NotFound otherwise.
-	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
-}
 
 // Rows keeps one row per sandbox. Several processes may use the same rows at once,
 // so every change names the state that it expects to find.
@@ -147,6 +105,8 @@ type SnapshotQuery struct {
 	// Owner selects one key's rows, or all with AllOwners.
 	Owner     string
 	AllOwners bool
+	// Templates also selects the snapshots that belong to versions of templates.
+	Templates bool
 	// Unfinished selects the snapshots that are not visible yet instead.
 	Unfinished bool
 	// CreatedBefore, unless zero, selects only older ones.

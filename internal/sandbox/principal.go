@@ -68,5 +68,5 @@ func (who Principal) Check() error {
 
 // MayUse reports whether a caller may see a snapshot.
 func (who Principal) MayUse(n Stored) bool {
-	return n.Sum != "" && (who.Local || who.KeyID != "" && who.KeyID == n.Owner)
+	return n.Sum != "" && n.KeptFor == "" && (who.Local || who.KeyID != "" && who.KeyID == n.Owner)
 }

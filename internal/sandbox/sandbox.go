@@ -61,6 +61,8 @@ type Sandbox struct {
 	// belongs to. Notes say what is not mounted, and what would help.
 	Mounts []Mount
 	Notes  []string
+	// Saves is what a snapshot, a pause and a copy of it can keep.
+	Saves []string
 	// Tracked are hidden files that git tracks: git's history shows them.
 	Tracked Tracked
 	// ImageDigest is the digest of the OCI image that it started from, or "".
@@ -126,6 +128,7 @@ type CreateRequest struct {
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
+	Boots           bool // the template's memory is not used; not for callers
 }
 
 // Filter narrows List. Zero fields match everything.

@@ -40,6 +40,8 @@ type SnapshotRequest struct {
 	Name string
 	// FilesOnly leaves memory and processes out.
 	FilesOnly bool
+	// KeptFor is the version of a template to which it belongs, or "".
+	KeptFor string
 }
 
 // SnapshotFilter narrows Snapshots. Zero fields match everything.
@@ -66,6 +68,8 @@ type ForkRequest struct {
 	Timeout   time.Duration
 	Forever   bool // copies without an end; local callers only
 	Ephemeral bool // local callers only
+	// FilesOnly leaves memory and processes out: each copy boots anew.
+	FilesOnly bool
 }
 
 // Fork is one copy, or the error that it failed with.

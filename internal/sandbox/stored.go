@@ -17,6 +17,9 @@ type Stored struct {
 	Access    Access
 	// Process is the process that writes it.
 	Process Process
+	// KeptFor is the version of a template to which it belongs, or "". Callers do not see one that
+	// belongs to a template.
+	KeptFor string
 }
 
 // SavedState returns the state that a sandbox made from the snapshot restores.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
 	"github.com/crannog/crannog/internal/build"
@@ -14,20 +13,6 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/sandbox"
 )
-
-// openBuilds opens what builds images. Without a library there is none.
-func (d *Server) openBuilds(ctx context.Context) (err error) {
-	o := d.options
-	roots, ok := o.Templates.(*build.Roots)
-	if o.Library == nil || !ok {
-		return nil
-	}
-	d.builds, err = build.Open(ctx, build.Options{
-		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)},
-		Audit: d.Service.AuditLog(), Log: o.Log,
-	})
-	return err
-}
 
 // buildSandboxes implements build.Sandboxes: each command of a build runs in a sandbox that
 // the service makes, as it does for any caller.
@@ -50,16 +35,7 @@ func (b *buildSandboxes) Runner(who sandbox.Principal, id string, access sandbox
 
 // Clean implements build.Sandboxes.
 func (b *buildSandboxes) Clean(ctx context.Context, id string) error {
-	who := sandbox.Principal{Local: true}
-	page, err := b.d.Service.List(ctx, who, sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: map[string]string{buildLabel: id}})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, sb := range page.Sandboxes {
-		errs = append(errs, b.d.Service.Remove(ctx, who, sb.ID))
-	}
-	return errors.Join(errs...)
+	return b.d.endLabelled(ctx, buildLabel, id)
 }
 
 type buildRunner struct {

@@ -95,7 +95,7 @@ func (o openedFrontend) has(path string) bool {
 	return path == o.path || strings.HasPrefix(path, o.path+"/")
 }
 
-// door returns the Frontend of a path, or nil.
+// frontend returns the Frontend of a path, or nil.
 func (s *surfaces) frontend(path string) Frontend {
 	for _, o := range s.frontends {
 		if o.has(path) {

@@ -33,10 +33,7 @@ func (d *Server) surfaces() *surfaces {
 	o := d.options
 	var images v1.Images
 	var transfer v1.ImageTransfer
-	var builds v1.Builds
-	if d.builds != nil {
-		builds = d.builds
-	}
+	builds, commits, templates := d.makers.resources()
 	if o.Library != nil { // a nil pointer in an interface would not equal nil
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
@@ -47,7 +44,7 @@ func (d *Server) surfaces() *surfaces {
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
-			Images: images, ImageTransfer: transfer, Builds: builds,
+			Images: images, ImageTransfer: transfer, Builds: builds, Commits: commits, Templates: templates,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
@@ -57,7 +54,7 @@ func (d *Server) surfaces() *surfaces {
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
-			States: d.Service, Snapshots: d.Service, Templates: o.Templates,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates, Made: templates,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
 		}),
 	}

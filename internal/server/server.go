@@ -17,7 +17,6 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/flows"
 	"github.com/crannog/crannog/internal/audit/recording"
-	"github.com/crannog/crannog/internal/build"
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/egress/secrets"
@@ -99,7 +98,7 @@ type Server struct {
 	tap        *observe.Tap
 	gateway    *egressGateway
 	images     *images
-	builds     *build.Service // nil without a library
+	makers     makers
 	kept       *retained.Store
 	lock       *os.File // nil unless opened for a server
 	local      net.Listener
@@ -119,8 +118,8 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 		o.Connections = DefaultConnections
 	}
 	d := &Server{Engines: o.Engines}
-	if o.Library != nil {
-		o.Templates = build.NewRoots(o.Templates)
+	if d.makers.templates, err = openTemplates(&o); err != nil {
+		return nil, err
 	}
 	d.options = o
 	defer func() {
@@ -158,7 +157,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.openBuilds(ctx); err != nil {
+	if err := d.openMakers(ctx); err != nil {
 		return nil, err
 	}
 	if r := d.Report; !r.Empty() {

@@ -142,6 +142,8 @@ var migrations = []string{
 	// Filled and emptied so that it leaves free pages: room.go.
 	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
 	engines,
+	// Snapshots of templates belong to a version of one.
+	`ALTER TABLE snapshots ADD COLUMN kept_for TEXT NOT NULL DEFAULT ''`,
 }
 
 // migrate brings the tables up to date. Processes that start together take turns: the transaction

@@ -11,7 +11,7 @@ import (
 )
 
 const snapshotColumns = `id, name, owner, sandbox, parent, template_id, template, files_only, created_at, bytes, format, sum,
-	base, base_copy, limits, workspace, access, pid, process_start, engine`
+	base, base_copy, limits, workspace, access, pid, process_start, engine, kept_for`
 
 // InsertSnapshot adds a row that lists omit while it has no digest.
 func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
@@ -23,9 +23,9 @@ func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 		}
 		texts[i] = string(b)
 	}
-	_, err := s.exec(ctx, `INSERT INTO snapshots (`+snapshotColumns+`) VALUES (`+placeholders(20)+`)`,
+	_, err := s.exec(ctx, `INSERT INTO snapshots (`+snapshotColumns+`) VALUES (`+placeholders(21)+`)`,
 		n.ID, n.Name, n.Owner, n.Sandbox, n.Parent, n.TemplateID, n.Template, n.FilesOnly, nanos(n.CreatedAt), n.Bytes, n.Format, n.Sum,
-		texts[0], n.Base.Copy, texts[1], n.Workspace, texts[2], n.Process.PID, n.Process.Start, n.Engine)
+		texts[0], n.Base.Copy, texts[1], n.Workspace, texts[2], n.Process.PID, n.Process.Start, n.Engine, n.KeptFor)
 	if err != nil {
 		return fmt.Errorf("insert snapshot %s: %w", n.ID, classify(err))
 	}
@@ -83,6 +83,9 @@ func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]s
 		u.only(`sum = ''`)
 	} else {
 		u.only(`sum <> ''`)
+	}
+	if !q.Templates {
+		u.only(`kept_for = ''`)
 	}
 	if !q.AllOwners {
 		u.only(`owner = ?`, q.Owner)
@@ -179,7 +182,7 @@ func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error)
 	var texts [3]string
 	var baseCopy string // of the base, for queries
 	if err := row.Scan(&n.ID, &n.Name, &n.Owner, &n.Sandbox, &n.Parent, &n.TemplateID, &n.Template, &n.FilesOnly, &created, &n.Bytes, &n.Format, &n.Sum,
-		&texts[0], &baseCopy, &texts[1], &n.Workspace, &texts[2], &n.Process.PID, &n.Process.Start, &n.Engine); err != nil {
+		&texts[0], &baseCopy, &texts[1], &n.Workspace, &texts[2], &n.Process.PID, &n.Process.Start, &n.Engine, &n.KeptFor); err != nil {
 		return sandbox.Stored{}, err
 	}
 	for i, v := range []any{&n.Base, &n.Limits, &n.Access} {

@@ -26,7 +26,9 @@ func stored(id string) sandbox.Stored {
 func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := stored("a")
+	want.KeptFor = "t:1"
 	want.Base = sandbox.Base{
+		Start: &sandbox.Start{Command: []string{"serve"}, Ready: []string{"check"}, Timeout: 1},
 		Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		NoRoot: true, ImageDigest: "sha256:1", Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,
@@ -40,8 +42,8 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Image.View()} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {
-			// How much is a snapshot's alone changes with the others; what it needs is
-			// said by its base.
+			// How much space only this snapshot uses changes with the others. Its base states what
+			// it needs.
 			name := rv.Type().Field(i).Name
 			elsewhere := name == "OwnBytes" || rv.Type() == reflect.TypeFor[sandbox.Snapshot]() && name == "Needs"
 			if rv.Field(i).IsZero() && !elsewhere {
@@ -60,7 +62,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	}
 }
 
-// F24: what a memory refers to is known when it is written, after the row.
+// F24: the files that a memory refers to are known when it has been written, after the row.
 func TestF24NeedsAreKeptWithTheSnapshot(t *testing.T) {
 	s, ctx := open(t, t.TempDir()), t.Context()
 	if err := s.Insert(ctx, full("i1"), 1); err != nil {
@@ -184,8 +186,8 @@ func TestWhatIsHeld(t *testing.T) {
 	check(false, "stopped")
 }
 
-// What a move asks for is decided together: of two, one goes, and want of room
-// is not taken for somebody else's change.
+// The conditions of a move are decided together: of two moves, one succeeds, and a lack of space is
+// not reported as another caller's change.
 func TestMovesAskForMore(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()

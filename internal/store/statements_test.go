@@ -39,7 +39,7 @@ func TestStatementsAreKeptReady(t *testing.T) {
 	}
 }
 
-// One that cannot be read, or whose caller has gone, leaves nothing.
+// A statement that cannot be read, or whose caller has gone, leaves nothing.
 func TestStatementsThatFailAreNotKept(t *testing.T) {
 	s := opened(t)
 	had := len(s.db.ready)

@@ -78,9 +78,9 @@ func full(id string) sandbox.Row {
 	}
 }
 
-// notStored are fields without a column: whether a link is lost is found out again
-// by each process, whether memory is kept, and what it needs, is said by what is saved, a search lasts
-// as long as a creation, and the rest is said by Base.
+// notStored are fields without a column: each process finds out again whether an attachment is
+// lost; the saved state states if memory is kept and what it needs; a search lasts as long as a
+// creation; and Base has the rest.
 var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest"}
 
 func TestEveryFieldIsKept(t *testing.T) {

@@ -49,7 +49,7 @@ func newArena(t *testing.T) *arena {
 	return a
 }
 
-// close ends the server and checks what is left.
+// close ends the server and checks that nothing is left.
 func (a *arena) close(t *testing.T) {
 	t.Helper()
 	list, err := a.client.List(t.Context(), crannog.ListOptions{})

@@ -50,7 +50,7 @@ func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
 	return &flooded{s, strings.TrimPrefix(s.URL, "http://")}
 }
 
-// small limits, for a server that otherwise needs many connections to be full.
+// floodSettings are small limits for a server that otherwise needs many connections to be full.
 func floodSettings(idle string) map[string]string {
 	return map[string]string{
 		"MAX_CONNECTIONS": strconv.Itoa(floodTotal), "MAX_CONNECTIONS_PER_ADDRESS": strconv.Itoa(floodPerAddress),
@@ -58,7 +58,7 @@ func floodSettings(idle string) map[string]string {
 	}
 }
 
-// dial connects from an address of the loopback: 127.0.0.N stands for another client for each N. A
+// dial connects from an address of the loopback interface: each 127.0.0.N acts as another client. A
 // connection that is refused at once may be reset before dial returns.
 func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
 	t.Helper()

@@ -19,7 +19,7 @@ const run = promisify(execFile);
 /** Scope of a console session. */
 export type Scope = "viewer" | "operator" | "admin";
 
-/** A sandbox as `crannog run -d --json` and `inspect --json` tell of it. */
+/** A sandbox, as `crannog run -d --json` and `inspect --json` print it. */
 export interface Made {
   id: string;
 }
@@ -37,7 +37,7 @@ async function freePort(): Promise<number> {
 /** A real server with a state directory of its own. */
 export class Server {
   #child: ChildProcess | undefined;
-  /** The same after a restart: a server makes a new one otherwise. */
+  /** The key stays the same after a restart; without it, a server makes a new one. */
   readonly key = `e2b_${randomBytes(20).toString("hex")}`;
 
   private constructor(
@@ -81,7 +81,7 @@ export class Server {
     });
   }
 
-  /** Ends the server as a crash does. */
+  /** Ends the server as a crash would. */
   async crash(): Promise<void> {
     await this.#end("SIGKILL");
   }
@@ -94,7 +94,7 @@ export class Server {
     await gone;
   }
 
-  /** Runs the command line against this server. */
+  /** Runs a command of crannog against this server. */
   async cli(...args: string[]): Promise<string> {
     const { stdout } = await run(binary as string, args, {
       env: { PATH: process.env["PATH"] ?? "", HOME: this.dir, CRANNOG_STATE: this.state },
@@ -104,7 +104,7 @@ export class Server {
     return stdout;
   }
 
-  /** Makes a sandbox by the API, as an agent's own program would. */
+  /** Creates a sandbox over the API, as an agent's program would. */
   async create(body: Record<string, unknown>): Promise<Made> {
     return (await this.request("POST", "/v1/sandboxes", body)) as Made;
   }
@@ -133,19 +133,19 @@ export class Server {
 
   async signIn(page: Page, scope: Scope = "admin"): Promise<void> {
     await page.goto(await this.link(scope));
-    // The page of the door has a heading too, and to leave it while the token
-    // is on its way would be to lose the session: only who is in sees the places.
+    // Waits for the navigation, which only a signed-in page has: leaving the sign-in page while the
+    // token is being sent would lose the session.
     await page.getByRole("navigation", { name: "Console" }).waitFor();
-    // The token is spent, and must not stay where it can be seen or copied.
+    // The token is used up, and must not stay in the address, where it can be seen or copied.
     await page.waitForURL((url) => !url.hash.includes("token"));
   }
 
-  /** Ends all sandboxes, which are not needed any more. */
+  /** Ends all sandboxes. */
   async clear(): Promise<void> {
     await this.cli("rm", "--all", "--yes");
   }
 
-  /** What is on the disk below the state directory. */
+  /** The files below the state directory. */
   read(path: string): Promise<Buffer> {
     return readFile(join(this.state, path));
   }
@@ -160,18 +160,18 @@ export class Server {
   }
 }
 
-/** Opens a terminal on the page of one, and has its control when this returns. */
+/** Opens a terminal on a sandbox's page, and has control of it when this returns. */
 export async function control(page: Page, again = false): Promise<void> {
   if (!again) await page.getByRole("button", { name: "Open terminal" }).first().click();
   await page.getByRole("button", { name: "Take control" }).first().click();
-  // What is typed before the server has said yes goes nowhere.
+  // Input before the server has given control is dropped.
   await expect(page.getByRole("button", { name: "Release control" })).toBeVisible();
   await page.locator(".xterm").first().click();
 }
 
 /**
- * Presses until it had its effect. A card does not act on a press that came
- * right after it: how long that is depends on the machine.
+ * Presses until the press has an effect. A card ignores a press shortly after it appeared, and how
+ * long that is depends on the machine.
  */
 export async function insist(pressed: () => Promise<void>, effect: () => Promise<void>): Promise<void> {
   await expect(async () => {
@@ -180,7 +180,10 @@ export async function insist(pressed: () => Promise<void>, effect: () => Promise
   }).toPass({ intervals: [250], timeout: 120_000 * slowness });
 }
 
-/** Tests share a server, and each finds it without sandboxes; `admin` is signed in as one. */
+/**
+ * Tests share a server, which has no sandboxes at the start of each test. `admin` is signed in as
+ * an administrator.
+ */
 export const test = base.extend<{ server: Server; admin: Page }, { shared: Server }>({
   shared: [
     async ({}, use) => {

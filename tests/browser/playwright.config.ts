@@ -13,7 +13,7 @@ export default defineConfig({
   fullyParallel: false,
   forbidOnly: true,
   retries: 0,
-  // Both only bound what hangs.
+  // Both only end a test that hangs.
   timeout: 360_000 * slowness,
   expect: { timeout: 120_000 * slowness },
   reporter: [["list"]],

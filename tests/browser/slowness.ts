@@ -1,3 +1,6 @@
-/** How much slower this machine is than the one that deadlines are written for: see internal/testkit/hosttest. */
+/**
+ * How much slower this machine is than the reference of the deadlines: see
+ * internal/testkit/hosttest.
+ */
 export const slowness = Number(process.env["CRANNOG_TEST_SPEED"] ?? "1");
 if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env["CRANNOG_TEST_SPEED"]}`);

@@ -1,4 +1,4 @@
-// The one host outside: answers everything, and writes down what it was asked.
+// The one outside host: it answers every request, and records it.
 import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs inside namespaces of its own: makes an outside with one host that has a
-# public address, and drives the browser.
+# Runs inside namespaces of its own: creates an outside network with one host that has a public
+# address, and drives the browser.
 set -eu
 
 ip link set lo up

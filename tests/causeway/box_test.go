@@ -125,6 +125,9 @@ func (b *box) end() {
 	b.Sandbox = nil
 }
 
+// onJail reports whether sandboxes are jails, which a policy has to permit.
+func onJail() bool { return os.Getenv(engineVariable) == "jail" }
+
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
 // box creates a sandbox under a policy document. It ends with the test.
@@ -141,6 +144,9 @@ func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOpti
 		}
 		return a.kernelBox(t, document)
 	}
+	if onJail() && !contains(document, "isolation:") {
+		document = "isolation: {at_least: shared-kernel}\n" + document
+	}
 	if document != "" {
 		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
 	}
@@ -149,6 +155,7 @@ func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOpti
 
 func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 	t.Helper()
+	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, a.said())

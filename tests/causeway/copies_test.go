@@ -174,7 +174,7 @@ func TestLinksOfCopies(t *testing.T) {
 	made := a.box(t, ways(binding("COPIES")), from)
 	goesOn("a new one", made)
 	c.stands("a new one", made, "Bearer "+canary)
-	// A sandbox does not send what the snapshot's policy bound.
+	// A sandbox does not send the value that the snapshot's policy bound.
 	bare := a.box(t, ways(""), from)
 	c.stands("a new one that binds nothing", bare, "")
 
@@ -182,7 +182,7 @@ func TestLinksOfCopies(t *testing.T) {
 	if got := one.trusts(authority); got != "done" || one.must("cat /tmp/when") != "after" {
 		t.Errorf("the source, once copied: %s", got)
 	}
-	// From now on the value is another, also for what was saved before.
+	// From now on the value is another one, also for earlier saved states.
 	if err := made.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ print(status(a), 'unpack ok' in a, 'ok refs/heads/agent/packed' in a)
 	if !contains(refs(), "refs/heads/agent/packed\n") {
 		t.Errorf("compressed, an agent's branch: %s", refs())
 	}
-	// The decoded request that was judged is what is sent.
+	// The request that is sent is the decoded one that was judged.
 	if r := s.seen()[len(s.seen())-1]; r.Header.Get("Content-Encoding") != "" || !contains(r.Body, "refs/heads/agent/packed\x00", "PACK") {
 		t.Errorf("what reached the server: %q %.100q", r.Header, r.Body)
 	}

@@ -98,7 +98,7 @@ func n15Smuggling(t *testing.T, a *arena) {
 	for n, text := range cases {
 		names, texts = append(names, n), append(texts, text)
 	}
-	// At the same time, since what is half a request is waited for.
+	// At the same time, because an incomplete request is waited for.
 	got := b.python(fmt.Sprintf(`
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(len(cases := %s)) as pool:
@@ -112,8 +112,8 @@ with ThreadPoolExecutor(len(cases := %s)) as pool:
 	if len(got) != len(cases) {
 		t.Errorf("%d answers of %d", len(got), len(cases))
 	}
-	// What the two ends could read in two ways is read in one, and what follows is either a request
-	// of its own or nothing.
+	// Bytes that the two ends could parse differently are parsed once, and the rest is either a
+	// request of its own or nothing.
 	b.python(`
 print(status(say('api.n15.test', 'POST /both HTTP/1.1\r\nHost: api.n15.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.n15.test\r\n\r\n')))
 print(status(say('api.n15.test', 'POST /obs HTTP/1.1\r\nHost: api.n15.test\r\nTransfer-Encoding:\x0bchunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.n15.test\r\n\r\n')))

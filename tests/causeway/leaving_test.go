@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// telling returns a value to every client that asks, as a server may that got it from another.
+// telling returns a value to every client that asks, like a server that got it from another one.
 func telling(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/raw":

@@ -25,6 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/reexec"
@@ -38,6 +39,10 @@ const programName = "crannog"
 // rootless is set if a user without privileges runs the tests.
 var rootless = flag.Bool("rootless", false, "run as a user without rights, as TestRootless does")
 
+// engineVariable is the environment variable that names the engine of all sandboxes, as for the
+// program.
+const engineVariable = "CRANNOG_DEFAULT_ENGINE"
+
 // atOnce is how many tests run at the same time at least.
 const atOnce = 4
 
@@ -47,9 +52,11 @@ func TestMain(m *testing.M) {
 		{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
 		{Match: reexec.Arg0(programName), Run: runProgram},
 		attachmenttest.TapRole,
+		setup.Role(),
+		setup.ProbeRole(),
 	})...)
 	flag.Parse()
-	// Most of the time the tests wait, for answers and for what must not come.
+	// Most of the time the tests wait, for answers and for events that must not happen.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}

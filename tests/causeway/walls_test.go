@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// everywhere is the widest policy: nothing opens what it does not.
+// everywhere is the widest policy: it opens everything that a policy can open.
 const everywhere = "level: minimal\n"
 
 func TestN19WhatIsBesideIt(t *testing.T) {
@@ -107,7 +107,7 @@ print(status(get('api.n19.test', ca='/tmp/world.pem')))
 	if len(met) > 0 || len(up.seen()) != 1 || len(a.dials("127."))+len(a.dials("10.199"))+len(a.dials("169.254.")) > 0 {
 		t.Errorf("dialled %v", a.dials(""))
 	}
-	// The audit log has each attempt with what decided it, and only the one request as allowed.
+	// The audit log has each attempt with the deciding rule, and only the one request as allowed.
 	wants := map[string]string{"169.254.169.254": "floor.address", "192.168.0.1": "floor.private", "198.18.0.0": "floor.name", "10.199.0.1": "floor.name"}
 	for _, h := range hostPorts {
 		if !netip.MustParseAddr(h).IsLoopback() {
@@ -252,8 +252,8 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 	}
 }
 
-// kernelsOf counts the processes of sandboxes of a state directory. What boots has no name
-// of a directory yet, and may be another test's.
+// kernelsOf counts the processes of sandboxes of a state directory. A process that boots does not
+// name a directory yet, and may belong to another test.
 func kernelsOf(t testing.TB, state string) (n int) {
 	t.Helper()
 	for _, pid := range processes(t) {

@@ -242,7 +242,7 @@ func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
 }
 
-// request is what reached a web server.
+// request is a request that a web server received.
 type request struct {
 	Method, Host, Path, Query, Proto, Body string
 	// From distinguishes connections.

@@ -290,7 +290,7 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 }
 
-// A server that is killed comes back, and the page continues where it was: no entry is lost or
+// If a server is killed and restarted, the page continues where it was: no entry is lost or
 // repeated, and the open terminal still exists.
 func TestKilledUnderAPage(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)

@@ -169,7 +169,8 @@ func (b *bed) look(t *testing.T, done bool) string {
 	return found
 }
 
-// settled finds the sandbox, and its state once what the dead server had begun is settled.
+// settled finds the sandbox, and its state once the next server has finished or undone the dead
+// server's operation.
 func (b *bed) settled(t *testing.T) string {
 	t.Helper()
 	var err error
@@ -182,7 +183,7 @@ func (b *bed) settled(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A sandbox whose end had come is paused by the next server at the latest.
+		// A sandbox whose end has passed is paused by the next server at the latest.
 		if state = info.State; state == "paused" || state == "running" && !b.op.pauses {
 			return nil
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P52, in small: what an earlier version stored is read. The directory is one that the program of
-// commit bcd05c0 wrote (tests/upgrade/state.sh); tests/upgrade runs that program itself.
+// P52, in short: the state of an earlier version is read. The directory was written by the program
+// of commit bcd05c0 (tests/upgrade/state.sh); tests/upgrade runs that program itself.
 func TestStateOfAnEarlierVersion(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()

@@ -24,7 +24,7 @@ type operation struct {
 	// act executes it and calls began when the timer is to start.
 	act func(ctx context.Context, b *bed, began func()) error
 
-	// makes is how many sandboxes it makes; plain ones have none of our content.
+	// makes is how many sandboxes it creates; plain ones have none of our content.
 	makes int
 	plain bool
 	// keeps is set if it saves files only, clears if it resets the sandbox to its template, undoes
@@ -102,7 +102,7 @@ func (op operation) withSpare() operation {
 	return op
 }
 
-// asks is an operation that has begun when its request was sent.
+// asks is an operation that counts as begun when its request was sent.
 func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed, func()) error {
 	return func(ctx context.Context, b *bed, began func()) error {
 		return do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -131,7 +131,7 @@ func awaitEnd(ctx context.Context, b *bed, began func()) error {
 	}
 }
 
-// running needs nothing more than what look leaves: it runs.
+// running needs nothing beyond the check of look: the sandbox runs.
 func running(*testing.T, *bed) {}
 
 func paused(t *testing.T, b *bed) {

@@ -19,8 +19,8 @@ const (
 	earliest, latest = 0.05, 0.95
 	// again is how often a moment that was too late is retried, with the operation's new duration.
 	again = 2
-	// control is how many further kills there may be, each earlier than the one before, until one
-	// comes in time.
+	// control is the number of further kills, each earlier than the one before, until one happens
+	// early enough.
 	control = 12
 )
 

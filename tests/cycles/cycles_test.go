@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// number is how many sandboxes a test makes: all in make test-full, and otherwise enough to show
-// what each leaves.
+// number is how many sandboxes a test creates: all in make test-full, and otherwise enough to
+// detect a leak per sandbox.
 func number(all int) int {
 	if hosttest.Full() {
 		return all
@@ -115,7 +115,7 @@ func (s server) client(t *testing.T) *crannog.Client {
 	return c
 }
 
-// turns makes so many turns, some at a time, and removes what has ended.
+// turns runs the given number of turns, some concurrently, and removes ended sandboxes.
 func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
 	t.Helper()
 	c := s.client(t)

@@ -27,7 +27,7 @@ status=0
 if [ $# -gt 0 ]; then
 	node --test "$@" || status=$?
 elif [ "${CRANNOG_TEST_SDK:-}" = old ]; then
-	# The others use the newest SDK, or none.
+	# All other tests use the newest SDK, or none.
 	node --test --test-concurrency=2 $(grep -lE 'with(Sdk|Sandbox)\(' test/*.test.mjs) || status=$?
 else
 	node --test --test-concurrency=2 test/*.test.mjs || status=$?

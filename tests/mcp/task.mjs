@@ -1,5 +1,5 @@
-// A task for an agent without a model: a repository with a failing test. Each
-// step is a call that a model would make, with what it must see in the answer.
+// A task for an agent without a model: a repository with a failing test. Each step is a call that a
+// model would make, with the text that the result must contain.
 import assert from 'node:assert/strict'
 
 export const broken = 'def total(prices):\n    """The sum of all prices."""\n    return sum(prices[1:])\n'
@@ -23,13 +23,13 @@ export const steps = [
 
 export const conclusion = 'The first price was left out. The tests pass.'
 
-// Script decides what to do next, after looking at the answer to the last step.
+// Script chooses the next step from the result of the last one.
 export class Script {
   #next = 0
 
   get done() { return this.#next === steps.length }
 
-  // next takes the text of the last answer, and returns a step or nothing.
+  // next takes the text of the last result, and returns a step or nothing.
   next(answer) {
     if (this.#next > 0) assert.match(answer, steps[this.#next - 1].sees, `after ${JSON.stringify(steps[this.#next - 1].input)}`)
     if (this.done) return undefined

@@ -1,5 +1,5 @@
 // Package pool_test acquires warm sandboxes with loaded languages from the installed program: what
-// was loaded is there, nothing else is, and no two of them draw the same random values.
+// was loaded is present, nothing else is, and no two of them draw the same random values.
 package pool_test
 
 import (
@@ -135,7 +135,7 @@ func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
 }
 
 // looks prints what a first cell finds before it imports anything but sys, and then random values,
-// one in a line, from every generator that a worker may keep.
+// one per line, from every generator that a worker may have.
 const looks = `import sys
 print([m for m in ("numpy", "pandas", "matplotlib.pyplot") if m in sys.modules], sorted(globals()), sys.argv, __name__)
 import os, random, secrets, ssl, tempfile, uuid, numpy

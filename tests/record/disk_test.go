@@ -68,7 +68,7 @@ func TestS2FullDisk(t *testing.T) {
 	}
 	other := create()
 	must(t, other, "true")         // the output of its commands has a file from now on
-	var removed []*crannog.Sandbox // in each of the ways
+	var removed []*crannog.Sandbox // one by the command line, one by the API, one by E2B's API
 	for range 3 {
 		removed = append(removed, create())
 	}
@@ -93,7 +93,7 @@ func TestS2FullDisk(t *testing.T) {
 	}
 	// Nothing new may start.
 	if sb, err := client.Create(hosttest.Context(t), crannog.Timeout(life)); err == nil {
-		t.Errorf("a sandbox is made on a full disk")
+		t.Errorf("a sandbox is created on a full disk")
 		kill(t, sb)
 	}
 	if !full() {

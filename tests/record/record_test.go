@@ -134,7 +134,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)
-	// What was begun before may still fit into a page.
+	// An entry that was begun before may still fit into a page.
 	hosttest.Eventually(t, "a full disk refuses", func() bool {
 		other, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err == nil {

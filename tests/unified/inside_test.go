@@ -49,8 +49,8 @@ type mount struct {
 	data                 string
 }
 
-// prepare makes the host's files the root, with what only a machine itself has: devices, processes,
-// groups, and room to write.
+// prepare makes the host's files the root, with what only a machine has: devices, processes,
+// control groups, and space to write.
 func prepare() error {
 	for _, name := range modules {
 		f, err := os.Open("/modules/" + name)

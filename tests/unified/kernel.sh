@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches the stock kernel of Debian 12, unpacked and not installed: what
-# tests/unified boots. 70 MB are fetched, 10 are kept. Where that cannot be
-# done, it says so, and fails if CRANNOG_TEST_HOST is must.
+# Downloads the stock kernel of Debian 12 for tests/unified, unpacked and not installed. 70 MB are
+# downloaded, 10 are kept. If that fails, it prints a message, and exits with an error if
+# CRANNOG_TEST_HOST is must.
 set -euo pipefail
 cd "$(dirname "$0")"
 [ ! -e kernel/vmlinuz ] || exit 0
@@ -25,7 +25,7 @@ fi
 
 work=$(mktemp -d ./kernel.XXXXXX)
 trap 'rm -rf "$work"' EXIT
-# Now and then a server of others does not answer.
+# A remote server sometimes does not answer.
 try=1
 until (cd "$work" && apt-get -q -o APT::Sandbox::User= -o Acquire::Retries=3 download "$package"); do
   [ "$try" -lt 3 ] || lacking "$package cannot be fetched"

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// modules are what the kernel needs to see the host's files, each after those that it depends on.
+// modules are the kernel modules that are needed to see the host's files, each after its
+// dependencies.
 var modules = []string{
 	"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
 	"netfs", "fscache", "9pnet", "9pnet_virtio", "9p",
@@ -29,7 +30,7 @@ const (
 	planName = "plan.json"
 )
 
-// plan is what the machine does.
+// plan is what the emulated machine runs.
 type plan struct {
 	Programs string `json:"programs"` // a directory of the host
 	Steps    []step `json:"steps"`

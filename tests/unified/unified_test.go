@@ -46,7 +46,8 @@ as() {
 }
 `
 
-// delegated is a subtree as systemd delegates it to a user, with a group below for what they run.
+// delegated is a subtree as systemd delegates it to a user, with a group below for the user's
+// programs.
 const delegated = asUser + `
 slice=/sys/fs/cgroup/user.slice
 mkdir -p $slice/user@.service/app.slice/one.scope
@@ -136,7 +137,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// programs builds what runs in the machine.
+// programs builds the programs that run in the machine.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -51,8 +51,8 @@ const (
 	reading = "policy: v1\nname: reading\nlevel: minimal\n"
 )
 
-// walls is what a shell finds of the walls of a sandbox of the strictest level. In the earlier
-// version a file could be made in /etc.
+// walls is what a shell finds of the boundary of a sandbox at the strictest level. In the earlier
+// version a file could be created in /etc.
 func walls(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do

@@ -31,7 +31,7 @@ cp "$dir/key" "$dir/state/key-of-before"
 kill -INT "$server"
 wait "$server" || true
 cd - >/dev/null
-# Of the rest, the programs of the template and the files of the sandbox are large.
+# The template's programs and the sandbox's files are left out because they are large.
 tar -C "$dir/state" --owner=0 --group=0 --exclude=./snapshots --exclude=./templates --exclude=./guest --exclude=./host-files \
 	--exclude=./run --exclude=./causeway --exclude=./workspaces --exclude=./runtime -cf - . | gzip -9n >"../crash/testdata/state-$commit.tar.gz"
 ls -l "../crash/testdata/state-$commit.tar.gz"

@@ -244,7 +244,7 @@ func (p *past) saved(t *testing.T, c *crannog.Client) {
 	} else if n, got := count(t, fromWhole), output(t, fromWhole, "cat /workspace/new.txt; cat /workspace/.env; cat /workspace/.envrc"); n != 2 || got != "new\nprotected" {
 		t.Errorf("the program of the snapshot counted to %d, and its files are %q", n, got)
 	}
-	// What was not hidden is in the memory as it is.
+	// A value that was not bound is in the memory unchanged.
 	var e *crannog.Error
 	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life), crannog.Policy(reading)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
 		t.Errorf("a sandbox that is to see the hidden file of a snapshot: %v", err)

@@ -1,4 +1,4 @@
-// What doctor found, in order and in a line.
+// The findings of doctor, in order and as one line.
 
 export interface Finding {
   check: string;

@@ -1,4 +1,4 @@
-/** The settings that the server runs with, and where each came from. */
+/** The settings of the running server, and where each value came from. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { call } from "../api/client";

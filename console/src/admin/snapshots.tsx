@@ -1,4 +1,4 @@
-/** Every snapshot that is kept, with what it costs. */
+/** All snapshots, with their sizes. */
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
@@ -13,7 +13,7 @@ export function SnapshotsPage() {
   const queries = useQueryClient();
   const [removing, setRemoving] = useState<Snapshot | null>(null);
   const pages = useInfiniteQuery({
-    // Not the key of the whole list: a list in pages has another form there.
+    // The key differs from that of the whole list, because a list in pages has another form.
     queryKey: ["snapshots", "pages"],
     queryFn: ({ pageParam }) => unwrap(api.GET("/v1/snapshots", { params: { query: pageParam ? { cursor: pageParam } : {} } })),
     initialPageParam: "",

@@ -1,4 +1,4 @@
-/** What sandboxes can start from. */
+/** The templates that sandboxes can start from. */
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { call } from "../api/client";

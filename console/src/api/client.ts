@@ -12,14 +12,14 @@ export type Schemas = components["schemas"];
 export const api = createClient<paths>({
   baseUrl: base,
   credentials: "same-origin",
-  // Found at the call: a test may have put another in its place.
+  // Looked up at each call, because a test may replace it.
   fetch: (request) => globalThis.fetch(request),
 });
 
 type Listener = () => void;
 const refused = new Set<Listener>();
 
-/** Calls back when an answer says that the session has ended. */
+/** Calls back when a response reports that the session has ended. */
 export function onSignedOut(listener: Listener): () => void {
   refused.add(listener);
   return () => refused.delete(listener);
@@ -31,8 +31,8 @@ function notice(status: number) {
 
 api.use({
   onRequest({ request }) {
-    // The server takes unsafe requests only as JSON: a form of another site
-    // cannot send that. One without a body has no type of its own.
+    // The server accepts unsafe requests only as JSON, which a form of another site cannot send. A
+    // request without a body has no type of its own.
     if (request.method !== "GET" && !request.headers.has("Content-Type")) {
       request.headers.set("Content-Type", "application/json");
     }
@@ -43,7 +43,7 @@ api.use({
   },
 });
 
-/** Returns the data of an answer of api, or throws an ApiProblem. */
+/** Returns the data of a response of api, or throws an ApiProblem. */
 export async function unwrap<T>(
   answer: Promise<{ data?: T; error?: unknown; response: Response }>,
 ): Promise<Exclude<T, undefined>> {
@@ -62,13 +62,13 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
   return read<T>(response);
 }
 
-/** The content of an answer of the console's own paths. */
+/** The content of a response of the console's own paths. */
 export async function read<T>(response: Response): Promise<T> {
   notice(response.status);
   return held<T>(response);
 }
 
-/** The same, if a refusal does not concern the session. */
+/** The same, for a refusal that does not concern the session. */
 export async function held<T>(response: Response): Promise<T> {
   const text = await response.text();
   let value: unknown = text;

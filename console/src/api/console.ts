@@ -16,7 +16,7 @@ export interface Session {
   engine: { name: string; boundary: string };
 }
 
-/** What a tile or a row of the fleet shows, metrics aside. */
+/** The data of a tile or row of the fleet, except its metrics. */
 export interface FleetRow {
   id: string;
   name: string;

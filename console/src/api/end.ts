@@ -2,10 +2,9 @@ import { api, unwrap } from "./client";
 import { ApiProblem } from "./problem";
 
 /**
- * Ends a sandbox, and keeps what is known of it. Of one that is paused the
- * server removes all that it has, recordings first: what was meant for a sandbox
- * that runs is not done to one that does not any more. Says whether it still had
- * to be ended.
+ * Ends a sandbox, and keeps its records. If the sandbox is paused, the server removes all of it,
+ * recordings first, so this must not be applied to a sandbox that no longer runs. Returns whether
+ * the sandbox still had to be ended.
  */
 export async function endSandbox(id: string, was: string): Promise<boolean> {
   const params = { path: { id } };
@@ -22,7 +21,7 @@ export async function endSandbox(id: string, was: string): Promise<boolean> {
     return true;
   }
   try {
-    // It has no time left. DELETE would forget one that ended since we looked.
+    // No time is left. DELETE would forget a sandbox that has ended since it was read.
     await unwrap(api.POST("/v1/sandboxes/{id}/timeout", { params, body: { seconds: 0 } }));
   } catch (thrown) {
     if (thrown instanceof ApiProblem && thrown.code === "sandbox_not_running" && over(await look())) return false;

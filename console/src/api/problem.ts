@@ -1,4 +1,4 @@
-/** The body of every error answer, as far as the console uses it. */
+/** The part of an error response's body that the console uses. */
 interface Body {
   code?: unknown;
   title?: unknown;
@@ -9,7 +9,7 @@ interface Body {
 /** An error with the server's text. */
 export class ApiProblem extends Error {
   readonly status: number;
-  /** Stable name, such as scope_too_small; "network" if no answer came. */
+  /** Stable name, such as scope_too_small; "network" if no response came. */
   readonly code: string;
   readonly text: string;
   readonly hint: string;

@@ -1,6 +1,6 @@
 import type { FleetRow } from "./console";
 
-/** A row of the fleet, for tests: a box that runs and wants nothing. */
+/** A row of the fleet, for tests: a running sandbox that needs no attention. */
 export function fleetRow(id: string, more: Partial<FleetRow> = {}): FleetRow {
   return {
     id,

@@ -27,7 +27,7 @@ export const sessionQuery = queryOptions({
 /** Exchanges a one-time token for a session; the browser keeps the cookie. */
 export async function signIn(token: string): Promise<Session> {
   const headers = { "Content-Type": "application/json" };
-  // A link that is not good any more leaves the session that there is.
+  // A link that has expired leaves the existing session as it is.
   return held<Session>(await fetch(`${base}/session`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify({ token }) }));
 }
 

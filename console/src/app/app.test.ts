@@ -85,7 +85,7 @@ describe("drawings", () => {
     expect(sparkPath([0, 0.5, 1], 1, 100, 22)).toBe("M0.0 21.0L50.0 11.0L100.0 1.0");
     expect(sparkPath([5], 1, 100, 22, 60)).toBe("M100.0 1.0");
     expect(sparkPath([-1, Number.NaN], 0, 100, 22)).toBe("M0.0 21.0");
-    // Where nothing was measured there is no line.
+    // There is no line where nothing was measured.
     expect(sparkPath([1, Number.NaN, 0, 1], 1, 99, 22)).toBe("M0.0 1.0M66.0 21.0L99.0 1.0");
     expect(largest([2, Number.NaN, 1])).toBe(2);
   });

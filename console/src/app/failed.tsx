@@ -3,7 +3,7 @@ import { Empty, Page, Problem } from "../parts/page";
 
 /** Shown for a page with an error; the frame around it still works. */
 export function Failed({ error, reset }: ErrorComponentProps) {
-  // A chunk that is gone means that the server was updated under an open page.
+  // If a chunk is missing, the server was updated while the page was open.
   const gone = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));
   return (
     <Page title="Something went wrong">

@@ -1,4 +1,4 @@
-/** The icon of the tab, with the number of those who wait on it. */
+/** The icon of the tab, with the number of pending approval requests. */
 export function faviconSVG(count: number): string {
   const text = count > 99 ? "99" : String(count);
   const hut =
@@ -12,7 +12,7 @@ export function faviconSVG(count: number): string {
 
 let plain: string | undefined;
 
-/** Shows on the tab how many wait. */
+/** Shows on the tab how many requests are pending. */
 export function badge(count: number) {
   const link = document.querySelector<HTMLLinkElement>("link[rel='icon']");
   if (!link) return;

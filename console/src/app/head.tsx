@@ -21,7 +21,7 @@ export function Head({ session, onSearch, onHelp }: { session: Session; onSearch
       toast("The server could not be told: the session lasts until it expires.", { tone: "bad" });
       return;
     }
-    // Loaded anew, so that nothing that was read is left in the page.
+    // The page is reloaded, so that no data of the session stays in it.
     location.assign("/console/");
   };
   return (

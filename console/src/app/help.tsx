@@ -2,7 +2,7 @@ import { Kbd } from "../parts/button";
 import { Dialog } from "../parts/dialog";
 import { listShortcuts } from "./shortcuts";
 
-// Those that belong to a part of a page and not to the page.
+// Shortcuts that belong to a part of a page and not to the page.
 const elsewhere = [
   { keys: "j", label: "Next row of a list" },
   { keys: "k", label: "Row before" },
@@ -11,7 +11,7 @@ const elsewhere = [
   { keys: "Esc", label: "Close what is on top" },
 ];
 
-/** What can be pressed now. */
+/** The shortcuts that are available now. */
 export function Help({ open, onOpenChange }: { open: boolean; onOpenChange: (open: boolean) => void }) {
   const here = listShortcuts();
   const all = [...here, ...elsewhere.filter((e) => !here.some((h) => h.keys === e.keys))];

@@ -1,6 +1,6 @@
 /**
- * How well text answers what was typed: larger is better, 0 is not at all. Each
- * word typed must be found; best at the start, then at the start of a word.
+ * How well a text matches what was typed: larger is better, 0 is no match. Each typed word must be
+ * found. A match at the start is best, then one at the start of a word.
  */
 export function score(text: string, typed: string): number {
   const have = text.toLowerCase();

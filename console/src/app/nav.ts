@@ -13,7 +13,7 @@ export interface Place {
   small?: boolean;
 }
 
-/** The places of the console, as the rail shows them. */
+/** The pages of the console, as the navigation rail shows them. */
 export const places: readonly Place[] = [
   { to: "/", label: "Fleet", icon: "fleet", key: "f", small: true },
   { to: "/approvals", label: "Approvals", icon: "approvals", key: "a", small: true },

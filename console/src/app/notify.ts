@@ -39,12 +39,15 @@ async function turn(on: boolean) {
     if (granted) localStorage.setItem(name, "on");
     else localStorage.removeItem(name);
   } catch {
-    // Asked again the next time.
+    // The page asks again the next time.
   }
   for (const listener of listeners) listener();
 }
 
-/** Whether desktop notifications are on, and how to turn them; the browser asks when they are turned on. */
+/**
+ * Whether desktop notifications are on, and how to switch them. The browser asks for permission
+ * when they are switched on.
+ */
 export function useNotify(): [NotifyState, (on: boolean) => void] {
   const now = useSyncExternalStore(
     (listener) => {

@@ -1,6 +1,9 @@
 import { configure } from "@testing-library/react";
 
-/** How long, in milliseconds, a test waits for what it expects, however busy the machine is. */
+/**
+ * How long, in milliseconds, a test waits for an event. It is generous, because the machine may be
+ * busy.
+ */
 export const patience = 120_000;
 
 configure({ asyncUtilTimeout: patience });

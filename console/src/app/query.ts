@@ -5,20 +5,20 @@ import { sessionQuery } from "../api/session";
 import { live } from "../live/live";
 import { toast } from "../parts/toast";
 
-/** The cache of what pages have read. */
+/** The cache of data that pages have read. */
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: 5_000,
       gcTime: 2 * 60_000,
-      // What the server refused, it will refuse again.
+      // The server would refuse a repeated request again.
       retry: (count, error) => count < 2 && !(error instanceof ApiProblem && error.status >= 400 && error.status < 500),
       refetchOnWindowFocus: false,
     },
     mutations: { retry: false },
   },
   mutationCache: new MutationCache({
-    // A page that shows its own errors says so: meta {quiet: true}.
+    // A page that shows its own errors sets meta {quiet: true}.
     onError: (error, _input, _context, mutation) => {
       if (mutation.meta?.["quiet"] !== true) toast(asProblem(error).text, { tone: "bad" });
     },
@@ -28,7 +28,7 @@ export const queries = new QueryClient({
 /** The reason for showing the sign-in page, if there was a session before. */
 export const farewell = { text: "" };
 
-/** Connects session, stream and cache; once, at the start. */
+/** Connects session, stream and cache. It is called once, at the start. */
 export function beginQueries() {
   onSignedOut(() => {
     const session = queries.getQueryData(sessionQuery.queryKey);
@@ -36,11 +36,11 @@ export function beginQueries() {
     farewell.text = Date.parse(session.expires_at) <= Date.now() ? "Your session has expired." : "Your session has ended.";
     live.stop();
     queries.setQueryData(sessionQuery.queryKey, null);
-    // The next to sign in may be somebody else. Not at once: the pages that
-    // show it are still there and would read it again.
+    // The next user may be another person, so the data is dropped. Not at once: the pages that show
+    // it are still mounted and would read it again.
     setTimeout(() => queries.removeQueries({ predicate: others }), 0);
   });
-  // While the stream was broken anything may have happened.
+  // While the stream was broken, any data may have changed.
   live.onReturn.on(() => {
     void queries.invalidateQueries({ predicate: others });
   });

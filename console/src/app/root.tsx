@@ -8,19 +8,18 @@ import { Shell } from "./shell";
 
 const SignInPage = lazy(() => import("../signin/page").then((m) => ({ default: m.SignInPage })));
 
-// Taken before anything else looks at the address.
+// Taken before any other code reads the address.
 const given = takeToken();
 
 /** The sign-in page or the console. The requested page stays in the address until then. */
 export function Root() {
   const [token, setToken] = useState(given);
-  // Who comes with a token has most often no session yet to be asked about.
+  // A page that is opened with a token usually has no session yet, so none is requested.
   const session = useQuery({ ...sessionQuery, enabled: token === null });
   const signedIn = session.data?.id;
 
   useEffect(() => {
-    // A link that is opened in a tab where the console is open already changes
-    // the fragment and loads nothing.
+    // A link that is opened in a tab with the console only changes the fragment, and loads nothing.
     const look = () => {
       const taken = takeToken();
       if (taken !== null) setToken(taken);

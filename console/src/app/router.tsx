@@ -10,8 +10,8 @@ import { Root } from "./root";
 
 const root = createRootRoute({ component: Root, notFoundComponent: Lost, errorComponent: Failed });
 
-// One line or two for each page, each loaded when somebody goes there. What a
-// page filters by is in its search, so that an address says all.
+// A line or two for each page, which is loaded when it is first opened. A page's filter is in the
+// search of the URL, so that the address restores the page completely.
 const routes = [
   createRoute({
     getParentRoute: () => root,

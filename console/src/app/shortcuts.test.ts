@@ -32,7 +32,7 @@ describe("shortcuts", () => {
     expect(keyName({ ...none, key: "k", metaKey: true })).toBe("mod+k");
     expect(keyName({ ...none, key: "?", shiftKey: true })).toBe("?");
     expect(keyName({ ...none, key: "A", shiftKey: true })).toBe("A");
-    // Caps lock is no shift.
+    // Caps lock is not Shift.
     expect(keyName({ ...none, key: "A" })).toBe("a");
     expect(keyName({ ...none, key: "l", altKey: true })).toBe("");
   });

@@ -9,7 +9,7 @@ export interface Shortcut {
 /** Keys as they are written in help: "a", "?", "g f", "mod+k". */
 export type Shortcuts = Record<string, Shortcut>;
 
-// So long may pass between the two keys of "g f".
+// The most time between the two keys of "g f".
 const patience = 1_200;
 
 const layers: Shortcuts[] = [];
@@ -35,7 +35,7 @@ export function press(event: KeyboardEvent, now = Date.now()): boolean {
   const key = keyName(event);
   if (key === "" || event.defaultPrevented || event.isComposing) return false;
   const typing = taken(event.target);
-  // The palette opens from everywhere but a terminal, whose Ctrl-K is the shell's.
+  // The palette opens everywhere except in a terminal, where Ctrl-K belongs to the shell.
   if (typing && !(key.startsWith("mod+") && !(event.target as Element).closest(".xterm"))) return false;
   const modal = document.querySelector("[role='dialog'], [role='alertdialog']") !== null;
   const pair = now - since < patience ? `${pressed} ${key}` : "";
@@ -63,7 +63,7 @@ export function addShortcuts(shortcuts: Shortcuts): () => void {
   };
 }
 
-/** All that can be pressed now, the innermost first, for the help. */
+/** All shortcuts that are available now, the innermost first, for the help. */
 export function listShortcuts(): { keys: string; label: string }[] {
   const all = new Map<string, string>();
   for (const layer of [...layers].reverse()) {
@@ -93,7 +93,7 @@ export function useShortcuts(shortcuts: Shortcuts) {
   }, [names]);
 }
 
-/** Listens to the whole page; once, in the frame. */
+/** Listens to the whole page. It is used once, in the frame. */
 export function useKeyboard() {
   useEffect(() => {
     const listen = (event: KeyboardEvent) => void press(event);

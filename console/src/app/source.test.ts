@@ -1,8 +1,8 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 
-// What would let text of a box become part of the page, or code. The policy of
-// the page stops most of it once more; here it is not even written.
+// Source patterns that could turn text of a sandbox into markup or code. The page's policy stops
+// most of it as well; this test makes sure that the source does not contain it at all.
 const forbidden: [string, RegExp][] = [
   ["markup from text", /dangerouslySetInnerHTML|\.(?:inner|outer)HTML\s*=(?!=)|insertAdjacentHTML|document\.write|createContextualFragment|parseFromString/],
   ["code from text", /\beval\s*\(|new\s+Function\s*\(|setTimeout\s*\(\s*["'`]|["'`]javascript:/],
@@ -10,8 +10,8 @@ const forbidden: [string, RegExp][] = [
   ["a frame with rights", /allow-same-origin[^\n]*allow-scripts|allow-scripts[^\n]*allow-same-origin/],
 ];
 
-// A preview has an origin of its own, which isPreview checks: its storage is not
-// ours, and it cannot reach out of its frame.
+// A preview has an origin of its own, which isPreview checks: its storage is separate, and it
+// cannot reach out of its frame.
 const excepted: Record<string, string[]> = { "sandbox/ports/tab.tsx": ["a frame with rights"] };
 
 function faults(text: string): string[] {

@@ -27,7 +27,7 @@ function apply() {
   for (const listener of listeners) listener();
 }
 
-/** Puts the theme in force, before anything is drawn. */
+/** Applies the theme before anything is drawn. */
 export function beginTheme() {
   chosen = stored();
   dark.addEventListener("change", apply);
@@ -40,7 +40,7 @@ export function setTheme(theme: Theme) {
     if (theme === "system") localStorage.removeItem(name);
     else localStorage.setItem(name, theme);
   } catch {
-    // Without a place to keep it the choice lasts as long as the page.
+    // If the choice cannot be stored, it lasts as long as the page.
   }
   apply();
 }
@@ -50,7 +50,9 @@ function subscribe(listener: () => void) {
   return () => listeners.delete(listener);
 }
 
-/** The choice, and what is shown; editors and terminals take their colours anew when it changes. */
+/**
+ * The choice, and the effective theme. Editors and terminals update their colours when it changes.
+ */
 export function useTheme(): { theme: Theme; shown: "light" | "dark" } {
   const theme = useSyncExternalStore(subscribe, () => chosen);
   const shown = useSyncExternalStore(subscribe, () => resolved());

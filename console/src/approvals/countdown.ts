@@ -1,4 +1,4 @@
-// What is left of a question's time, in words and in urgency.
+// The remaining time of an approval request, in words and in urgency.
 
 export type Urgency = "calm" | "soon" | "now" | "over";
 

@@ -1,5 +1,5 @@
-// The inbox without its looks: in which order questions stand, which of them
-// the keys are for, and when a key or a click may count.
+// The inbox without its rendering: the order of the requests, which of them the keys act on, and
+// when a key or a click may count.
 
 /** The fields of a request that the inbox needs. */
 export interface Dated {
@@ -9,9 +9,9 @@ export interface Dated {
 }
 
 /**
- * How long a card must have been in front of a person before a decision on it
- * counts. Against a question that comes in under a finger that is already on
- * its way: a program inside chooses when it asks.
+ * How long a card must have been visible to a person before a decision on it counts. A program
+ * inside chooses when it requests an approval, so it could place a card under a finger that is
+ * already moving.
  */
 export const GUARD_MS = 400;
 
@@ -22,9 +22,9 @@ export interface Inbox {
   readonly focus: string | null;
   /** Since when it has the focus. */
   readonly focusedAt: number;
-  /** Since when each card has stood where it is. */
+  /** Since when each card has been in its place. */
   readonly placedAt: Readonly<Record<string, number>>;
-  /** Since when the page itself has been in front of somebody. */
+  /** Since when the page itself has been visible. */
   readonly shownAt: number;
 }
 
@@ -43,9 +43,8 @@ export function byDeadline<T extends Dated>(questions: readonly T[]): T[] {
 }
 
 /**
- * settle takes in which questions wait now. The focus stays with its card
- * however the others move. If its card is gone, it goes to the one below, or
- * to the last.
+ * settle updates the pending requests. The focus stays with its card however the others move. If
+ * its card is removed, the focus moves to the one below, or to the last.
  */
 export function settle(inbox: Inbox, order: readonly string[], now: number): Inbox {
   const placedAt: Record<string, number> = {};
@@ -96,8 +95,8 @@ export function keyCounts(inbox: Inbox, inView: number | null, now: number): boo
 }
 
 /**
- * clickCounts is the same for a pointer, which hits a place and not a card: the
- * card must have stood still.
+ * clickCounts is the same for a pointer, which hits a place and not a card: the card must not have
+ * moved.
  */
 export function clickCounts(inbox: Inbox, id: string, now: number): boolean {
   const placed = inbox.placedAt[id];

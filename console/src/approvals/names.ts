@@ -1,4 +1,4 @@
-// What the sandboxes that ask are called.
+// The names of sandboxes that have approval requests.
 import { useQueries } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { Question } from "./question";

@@ -53,7 +53,7 @@ const question = (id: string, over: Partial<Question> = {}): Question => ({
   ...over,
 });
 
-/** Every head is in view as soon as somebody watches it. */
+/** Every head is in view as soon as it is observed. */
 class AlwaysSeen {
   constructor(private readonly back: (seen: { target: Element; isIntersecting: boolean }[]) => void) {}
   observe(target: Element) {

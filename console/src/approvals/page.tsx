@@ -24,8 +24,8 @@ export function ApprovalsPage() {
   const { pending, recent, ready } = useApprovals();
   const told = useLiveState() === "live" && ready;
   const asked = usePending(!told);
-  // What was asked for in an earlier break is older than what the stream has
-  // told since.
+  // A list that was requested in an earlier break is older than the events of the stream since
+  // then.
   const toldAt = useRef(0);
   if (told) toldAt.current = Date.now();
   const newer = asked.dataUpdatedAt >= toldAt.current ? asked.data : undefined;
@@ -162,7 +162,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
 
   const press = (event: KeyboardEvent, action: "approve" | "always" | "deny") => {
     const q = waiting.find((each) => each.id === inbox.focus);
-    // A key that is held down decides nothing: it would go on to the next card.
+    // A key that is held down decides nothing: it would act on the next card too.
     if (!q || busy.has(q.id) || event.repeat) return;
     if (!may) setHint("This session can look only: an operator decides.");
     else if (!keyCounts(inbox, inView.since(q.id), Date.now())) {

@@ -50,7 +50,7 @@ describe("what an approval lasts", () => {
     expect(lastsOf({ ...base, facts: { git: "fetch", covers: "for 10m" } })).toContain("ten minutes");
     expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
     expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*without a question/);
-    // An asking rule stays above a host that is allowed, so that there is nothing to offer.
+    // A rule that asks has priority over an allowed host, so allowing the host is not offered.
     expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("keeps asking");
     expect(rememberText({ ...base, rule: "network.unlisted", quorum: 2 })).toContain("several people");
     expect(rememberText(base)).toContain("cannot be remembered");

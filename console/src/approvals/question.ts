@@ -1,5 +1,5 @@
-// What a question means, taken apart for a person: what will happen, how long
-// an answer lasts, and which words are the agent's.
+// The parts of an approval request for a person: what will happen, how long a grant lasts, and
+// which words are the agent's.
 import type { Dated } from "./inbox";
 
 export interface Vote {
@@ -9,7 +9,7 @@ export interface Vote {
   at: string;
 }
 
-/** A question as the API tells of it. */
+/** An approval request as the API returns it. */
 export interface Question extends Dated {
   sandbox: string;
   kind: string;
@@ -42,20 +42,20 @@ export function kindName(kind: string): string {
   return kinds[kind] ?? kind;
 }
 
-// Who asks through the API or MCP says why, and the server puts it behind this.
+// A caller of the API or of MCP gives a reason, which the server puts behind this text.
 const said = ". The agent says (unchecked): ";
 
 export interface Parts {
-  /** What the server says of it. */
+  /** The server's own description. */
   what: string;
   /** The agent's own words, which are not checked. */
   agent: string;
 }
 
 /**
- * partsOf takes the agent's own words out of the summary. They are there in
- * questions of one rule only: elsewhere the same words may stand in a path that
- * a program chose, and must not end the line about the effect.
+ * partsOf separates the agent's own words from the summary. Only requests of one rule have them: in
+ * others the same words may be part of a path that a program chose, and must not end the line about
+ * the effect.
  */
 export function partsOf(q: Question): Parts {
   const at = q.rule === "access.request" ? q.summary.indexOf(said) : -1;
@@ -91,7 +91,7 @@ function isDim(name: string): boolean {
 /** lastsOf describes what else an approval allows. */
 export function lastsOf(q: Question): string {
   if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
-  // One question is for all uses, and names no body; the other is for one request.
+  // One request is for all uses, and names no body; the other is for one request.
   if (q.kind === "secret.use" && q.facts["body_sha256"] === undefined) {
     return "Later uses of this secret there pass without a question, until its value changes or the sandbox ends.";
   }
@@ -100,7 +100,7 @@ export function lastsOf(q: Question): string {
   return "Exactly this, once. Anything that differs in one fact is another question.";
 }
 
-/** alwaysText describes the effect of a host that is allowed for good. */
+/** alwaysText describes the effect of a host that is allowed permanently. */
 export const alwaysText = "Later requests there pass without a question, with any method and path, unless another rule asks or denies.";
 
 /** rememberText describes what allowing permanently would add; empty if the grant lasts anyway. */
@@ -130,7 +130,7 @@ export function sameRule<T extends Question>(all: readonly T[], q: Question): T[
   return all.filter((each) => each.rule === q.rule && each.kind === q.kind);
 }
 
-/** pastOf tells how requests of the same rule were decided lately; empty if none were. */
+/** pastOf describes how requests of the same rule were decided lately; empty if none were. */
 export function pastOf(decided: readonly Question[], q: Question): string {
   const alike = sameRule(decided, q).filter((each) => each.id !== q.id);
   const count = (states: readonly string[]) => alike.filter((each) => states.includes(each.state)).length;

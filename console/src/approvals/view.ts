@@ -1,4 +1,4 @@
-// What of the inbox is in front of somebody, and since when.
+// Which parts of the inbox are visible, and since when.
 import { useCallback, useEffect, useRef } from "react";
 
 export interface InView {
@@ -62,7 +62,7 @@ export function useInView(): InView {
   return { watch, since: useCallback((id: string) => since.current.get(id) ?? null, []) };
 }
 
-/** useShown calls back whenever the page comes in front of somebody. */
+/** useShown calls back whenever the page becomes visible. */
 export function useShown(back: () => void): void {
   const last = useRef(back);
   last.current = back;

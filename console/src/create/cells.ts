@@ -1,5 +1,4 @@
-// What a cell printed and returned, put together from the stream of it. All of
-// it a program chose.
+// The output and the result of a cell, built from its event stream. A program chose all of it.
 
 /** One line of POST /console/api/sandboxes/{id}/cells. */
 export type CellEvent =
@@ -25,8 +24,8 @@ export interface CellRun {
 /** mostText bounds what one cell keeps in the tab: a loop that prints must not fill it. */
 export const mostText = 512 * 1024;
 const mostResults = 64;
-// Each change between the two streams is a piece of its own on the page, and a
-// program can make as many of them as letters.
+// Each change between the two streams is a separate element on the page, and a program can make one
+// with every letter.
 const mostPieces = 1000;
 
 export const startRun: CellRun = { outputs: [], dropped: 0, state: "running" };
@@ -101,7 +100,7 @@ export function viewsOf(data: Record<string, unknown>): View[] {
     if (typeof value === "string" && base64.test(value)) out.push({ as: "image", src: `data:${mime};base64,${value.replaceAll(/\s/g, "")}`, alt: "Chart" });
   }
   const svg = data["image/svg+xml"];
-  // In an image nothing of an SVG runs and nothing is loaded.
+  // In an image, an SVG runs no code and loads nothing.
   if (typeof svg === "string") out.push({ as: "image", src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`, alt: "Drawing" });
   for (const [mime, value] of Object.entries(data)) if (mime.includes("chart")) out.push(...chartView(value));
   out.push(...frameView(data["application/vnd.crannog.data+json"]));
@@ -167,15 +166,15 @@ function parsed(text: string): unknown {
   }
 }
 
-// The frame has sandbox="" and so an origin of its own, no scripts, no forms
-// and no way out of it. Its policy keeps it from loading anything too, which
-// would tell somebody outside who is looking.
+// The frame has sandbox="" and so an origin of its own, no scripts, no forms and no access to the
+// page. Its policy keeps it from loading anything too: a request would show an outsider that
+// somebody is looking.
 const framePolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'";
 const frameLook =
   "body{font:13px system-ui,sans-serif;margin:8px;background:#fff;color:#1a1f23}table{border-collapse:collapse}" +
   "th,td{border:1px solid #dce1e5;padding:3px 8px;text-align:right}th{background:#f6f7f8}";
 
-/** framed is a document of its own for HTML that a program made. */
+/** framed returns a document of its own for HTML that a program made. */
 export function framed(html: string): string {
   return `<!doctype html><html><head><meta http-equiv="Content-Security-Policy" content="${framePolicy}"><meta charset="utf-8"><style>${frameLook}</style></head><body>${html}</body></html>`;
 }

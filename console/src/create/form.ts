@@ -1,12 +1,11 @@
-// The form for a new sandbox: what was typed, as a request, and where each
-// complaint of it belongs.
+// The form for a new sandbox: its input, the request, and the field of each problem.
 
 export interface Form {
   name: string;
   template: string;
   level: string;
   net: string;
-  /** One host or host:port in a line. */
+  /** One host or host:port per line. */
   allow: string;
   policy: string;
   memory: string;
@@ -14,7 +13,7 @@ export interface Form {
   pids: string;
   disk: string;
   timeout: string;
-  /** name=value, one in a line. */
+  /** One name=value per line. */
   metadata: string;
 }
 
@@ -71,7 +70,7 @@ const linesOf = (text: string) =>
     .map((l) => l.trim())
     .filter((l) => l !== "");
 
-/** bodyOf reads the form. An invalid field is an error and not a default. */
+/** bodyOf parses the form. An invalid field is an error, and never the default. */
 export function bodyOf(f: Form): { body: CreateBody; wrong: Complaints } {
   const body: CreateBody = {};
   const wrong: Complaints = {};
@@ -134,7 +133,7 @@ function metadataOf(f: Form, body: CreateBody, wrong: Complaints): void {
   if (Object.keys(metadata).length > 0) body.metadata = metadata;
 }
 
-// Codes and places of problems, and the fields that they are about.
+// Codes and places of problems, and the fields that they belong to.
 const byCode: [RegExp, FieldName][] = [
   [/name/, "name"],
   [/template|image|snapshot/, "template"],
@@ -164,8 +163,8 @@ const byPlace: [RegExp, FieldName][] = [
 ];
 
 /**
- * fieldFor says at which field a problem belongs. Null is the form as a whole:
- * a problem at the wrong field is worse than one above them all.
+ * fieldFor returns the field of a problem. Null is the form as a whole: a problem at the wrong
+ * field is worse than one above all fields.
  */
 export function fieldFor(problem: { code: string; text: string }): FieldName | null {
   if (problem.code !== "invalid_request") {

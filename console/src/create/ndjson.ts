@@ -1,6 +1,6 @@
-// Lines of JSON out of a stream of bytes.
+// Parses lines of JSON from a stream of bytes.
 
-/** LineReader joins lines from pieces that are cut anywhere. */
+/** LineReader joins lines from pieces that may end anywhere. */
 export class LineReader<T> {
   private rest = "";
   private readonly decoder = new TextDecoder();

@@ -52,7 +52,7 @@ function OutputView({ output: o }: { output: Output }) {
       </div>
     );
   }
-  // Colours of a terminal are no deception here: they go without a mark.
+  // Terminal colours cannot deceive here, so they are removed without a mark.
   return <pre className={o.kind === "stderr" ? "c-text c-stderr" : "c-text"}>{inert(o.text).text}</pre>;
 }
 
@@ -74,7 +74,7 @@ function Result({ data }: { data: Record<string, unknown> }) {
 function Shown({ view }: { view: View }) {
   if (view.as === "image") return <img className="c-image" src={view.src} alt={view.alt} />;
   if (view.as === "text") return <pre className="c-text">{inert(view.text).text}</pre>;
-  // No token in sandbox: no script, no origin, no forms, no way up.
+  // The attribute sandbox is empty: no script, no origin, no forms, no navigation of the page.
   if (view.as === "frame") return <iframe className="c-frame" title="HTML result" sandbox="" referrerPolicy="no-referrer" srcDoc={view.html} />;
   return (
     <div className="c-table" tabIndex={0} role="region" aria-label="Table">

@@ -16,7 +16,7 @@ export function NewPage() {
     queryKey: ["new", search.sandbox],
     queryFn: () => unwrap(api.GET("/v1/sandboxes/{id}", { params: { path: { id: search.sandbox ?? "" } } })),
     enabled: search.sandbox !== undefined,
-    // It may end while its page is open.
+    // The sandbox may end while its page is open.
     refetchInterval: 5000,
   });
   const again = (

@@ -12,7 +12,7 @@ export interface Cell {
   error?: unknown;
 }
 
-/** stream runs one cell and calls back with each thing that comes of it. */
+/** stream runs one cell and calls back with each of its events. */
 async function stream(sandbox: string, language: string, code: string, signal: AbortSignal, each: (e: CellEvent) => void): Promise<void> {
   const response = await fetch(`${base}/sandboxes/${encodeURIComponent(sandbox)}/cells`, {
     method: "POST",
@@ -28,7 +28,7 @@ async function stream(sandbox: string, language: string, code: string, signal: A
   await readLines<CellEvent>(response.body, each);
 }
 
-// What is printed by the thousand lines is drawn at this pace.
+// Output of thousands of lines is drawn at this interval.
 const pace = 80;
 
 /** useCells keeps the cells of one sandbox while the page is open. */
@@ -58,7 +58,7 @@ export function useCells(sandbox: string) {
           state = take(state, e);
           timer ??= setTimeout(show, pace);
         });
-        // A stream without its end broke off.
+        // A stream without an end event was cut.
         if (state.state === "running") state = { ...state, state: "lost" };
         show();
       } catch (error) {

@@ -1,4 +1,4 @@
-// What the page for a new sandbox has in its URL. The router loads this at once.
+// The fields of the page for a new sandbox in the URL. The router loads this at once.
 
 export interface NewSearch {
   /** The template or snapshot to start from. */
@@ -7,7 +7,7 @@ export interface NewSearch {
   sandbox?: string;
 }
 
-/** readSearch takes what it knows out of a URL and drops the rest. */
+/** readSearch takes known fields from a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): NewSearch {
   const out: NewSearch = {};
   for (const name of ["template", "sandbox"] as const) {

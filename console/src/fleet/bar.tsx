@@ -36,7 +36,7 @@ export function FilterBar({ rows, search, onChange, input, onLeave }: FilterBarP
         value={typed}
         onChange={(event) => type(event.currentTarget.value)}
         onKeyDown={(event) => {
-          // Escape empties it by itself, as in any field for searching.
+          // Escape clears it, as in any search field.
           if (event.key === "Escape") event.currentTarget.blur();
           else if (event.key === "Enter" || event.key === "ArrowDown") onLeave();
         }}
@@ -76,7 +76,7 @@ interface FilterProps extends Omit<FilterBarProps, "input" | "onLeave"> {
 function Filter({ name, label, of, rows, search, onChange }: FilterProps) {
   const value = search[name] ?? "";
   const found = choices(rows, of).slice(0, 100);
-  // What the address asks for is offered, also where no box has it now.
+  // The value in the address is offered too, even if no sandbox has it now.
   if (value && !found.some((choice) => choice.value === value)) found.unshift({ value, count: 0 });
   if (found.length < 2 && !value) return null;
   return (

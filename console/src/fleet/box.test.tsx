@@ -54,7 +54,7 @@ async function show(element: React.ReactNode) {
   return shown;
 }
 
-// Everything that a reader or a program that reads aloud gets to know.
+// All text that a reader or a screen reader gets.
 function said(container: HTMLElement): string {
   const attributes = [...container.querySelectorAll("*")].flatMap((e) =>
     ["aria-label", "title", "alt", "placeholder"].map((name) => e.getAttribute(name) ?? ""),
@@ -107,7 +107,7 @@ describe("doing something to many", () => {
     await userEvent.click(screen.getByRole("button", { name: "Stop 3 sandboxes" }));
     expect((await screen.findByText("2 stopped, 1 failed")).getAttribute("role")).toBe("status");
     expect(screen.getByText("it is being paused")).toBeDefined();
-    // The fourth has ended since: to remove it would cost what is left of it.
+    // The fourth has ended since. Removing it would delete what is retained of it.
     expect(asked.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
       ["POST", "/console/api/v1/sandboxes/box1/timeout"],
       ["POST", "/console/api/v1/sandboxes/box2/timeout"],

@@ -3,7 +3,8 @@ import { StateBadge } from "../parts";
 import { Age, Attention, BoxMenu, BoxName, type BoxProps, Choose, Kind, LastCommand, boxLabel } from "./facts";
 import { Meter } from "./meter";
 
-// Below it the server puts what only lies idle: no reason for a coloured edge.
+// Below this score, the server only reports an idle sandbox, which is no reason for a coloured
+// edge.
 const pressing = 1000;
 
 function opens(event: MouseEvent): boolean {
@@ -49,7 +50,7 @@ export const Line = memo(function Line(props: BoxProps) {
       role="row"
       className={`fleet-line fleet-box${row.attention >= pressing ? " fleet-needs" : ""}`}
       aria-label={boxLabel(row)}
-      // The head is the first.
+      // The first row is the head.
       aria-rowindex={index + 2}
       data-index={index}
       data-chosen={chosen || undefined}

@@ -30,8 +30,8 @@ export async function perform(act: Act, { id, state }: Pick<FleetRow, "id" | "st
 export type Outcome = { state: "waiting" } | { state: "done" } | { state: "failed"; problem: ApiProblem };
 
 /**
- * Does something to many, a few at a time, and tells of each as it comes to an
- * end. One that fails keeps none of the others from being done.
+ * Performs an action on several sandboxes, a few at a time, and reports each result when it is
+ * known. A failure does not stop the others.
  */
 export async function forEach<T>(
   all: readonly T[],

@@ -7,7 +7,7 @@ import { title } from "./search";
 /** Asks for confirmation of an action on several sandboxes, performs it, and shows each result. */
 export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly FleetRow[]; onClose: (failed: string[] | null) => void }) {
   const { label, doing, done, fits } = acts[act];
-  // What was shown when it was asked for is what it is done to.
+  // The action applies to the sandboxes that were shown when it was requested.
   const [chosen] = useState(() => rows.filter(fits));
   const [left] = useState(() => rows.length - chosen.length);
   const [outcomes, setOutcomes] = useState<ReadonlyMap<string, Outcome>>(new Map());

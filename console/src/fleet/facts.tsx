@@ -9,7 +9,7 @@ import { plainTitle, title } from "./search";
 /** The properties of a tile and of a row. */
 export interface BoxProps {
   row: FleetRow;
-  /** Its place among all that pass the filter, from 0, and how many those are. */
+  /** Its place among all that match the filter, from 0, and the number of these. */
   index: number;
   total: number;
   chosen: boolean;
@@ -20,7 +20,7 @@ export interface BoxProps {
   onOpen: (row: FleetRow) => void;
 }
 
-/** What a sandbox is called by screen readers. */
+/** The name of a sandbox for screen readers. */
 export function boxLabel(row: FleetRow): string {
   return `${plainTitle(row)}, ${row.state}`;
 }

@@ -13,7 +13,7 @@ describe("the address of the fleet", () => {
   it.each([
     [{}, {}],
     [{ q: "a b", state: "running", level: "strict", owner: "key_1", label: "team=ml" }, { q: "a b", state: "running", level: "strict", owner: "key_1", label: "team=ml" }],
-    // What looks like a number or a truth is text nevertheless.
+    // Text that looks like a number or a truth value is still text.
     [{ q: 12, label: true }, { q: "12", label: "true" }],
     [{ q: "", state: null, owner: ["x"], level: { a: 1 } }, {}],
     [{ attention: true }, { attention: true }],
@@ -77,7 +77,7 @@ describe("the order", () => {
     ["state", ["e", "c", "d", "a", "b"]],
   ] as const)("by %s", (sort, want) => {
     expect(ids(sortFleet(rows, sort))).toEqual(want);
-    // Whatever order they came in, nothing jumps.
+    // The order of arrival does not move any row.
     expect(ids(sortFleet([...rows].reverse(), sort))).toEqual(want);
   });
 

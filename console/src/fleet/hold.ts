@@ -1,20 +1,20 @@
 import { useEffect, useRef, useState } from "react";
 import type { FleetRow } from "../api/console";
 
-// So long after the last move of a hand nothing changes places.
+// No row moves until this long after the last movement of the pointer.
 const rest = 3_000;
 
-/** The rows in their previous order; new ones are last. */
+/** The rows in their previous order, with new ones at the end. */
 export function keepOrder(before: readonly string[], sorted: readonly FleetRow[]): FleetRow[] {
   const place = new Map(before.map((id, at) => [id, at]));
   const last = before.length;
-  // The sort is stable: the new ones are in their own order at the end.
+  // The sort is stable: new rows keep their own order at the end.
   return [...sorted].sort((a, b) => (place.get(a.id) ?? last) - (place.get(b.id) ?? last));
 }
 
 /**
- * Keeps rows in their places while somebody works among them: otherwise a click
- * may stop the sandbox that has just come to where another one was.
+ * Keeps rows in their places while the pointer moves among them. Otherwise a click could stop the
+ * sandbox that has just moved to the place of another one.
  */
 export function useHeldOrder(sorted: FleetRow[], asked: unknown): { rows: FleetRow[]; touch: () => void } {
   const [busy, setBusy] = useState(false);

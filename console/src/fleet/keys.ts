@@ -1,4 +1,4 @@
-/** Returns the tile that a key leads to in a grid with the given columns; null if none. */
+/** Returns the tile that a key moves to in a grid with the given columns; null if none. */
 export function nextIndex(key: string, at: number, count: number, across: number): number | null {
   const last = count - 1;
   let to: number;
@@ -16,7 +16,7 @@ export function nextIndex(key: string, at: number, count: number, across: number
       to = across > 1 ? at - 1 : at;
       break;
     case "ArrowDown":
-      // In the last row but one there may be nothing below: then the last box.
+      // The last row may have no tile below this one; then the last tile is used.
       to = at + across > last && Math.floor(at / across) < Math.floor(last / across) ? last : at + across;
       break;
     case "ArrowUp":

@@ -39,7 +39,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
     return () => observer.disconnect();
   }, [table]);
 
-  // The React Compiler is not used here, whose rules this library breaks.
+  // The React Compiler is not used here, because this library breaks its rules.
   const virtual = useVirtualizer({
     count: Math.ceil(rows.length / across),
     getScrollElement: scrollerOf,
@@ -54,7 +54,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
   const to = Math.min(rows.length, ((seen.at(-1)?.index ?? -1) + 1) * across);
   useWatch(rows.slice(from, to).map((row) => row.id));
 
-  // The row that the keyboard went to may have to be scrolled to first.
+  // The focused row may have to be scrolled into view first.
   useEffect(() => {
     if (wanted.current === null) return;
     const element = frame.current?.querySelector<HTMLElement>(`[data-index='${wanted.current}']`);

@@ -4,7 +4,10 @@ import { inertLine } from "../parts/inert";
 export const sorts = ["attention", "name", "newest", "ends", "state"] as const;
 export type Sort = (typeof sorts)[number];
 
-/** What the fleet is filtered and sorted by, as it stands in the address; absent is all, and by attention. */
+/**
+ * The filter and the order of the fleet, as in the address. An absent field does not filter; the
+ * default order is by attention.
+ */
 export interface FleetSearch {
   q?: string;
   state?: string;
@@ -19,12 +22,12 @@ export interface FleetSearch {
 
 const words = ["q", "state", "level", "owner", "label"] as const;
 
-/** Reads an address; what it does not know is left out. */
+/** Parses an address; unknown fields are ignored. */
 export function fleetSearch(raw: Record<string, unknown>): FleetSearch {
   const search: FleetSearch = {};
   for (const name of words) {
     const value = raw[name];
-    // The router reads 12 and true as what they look like.
+    // The router parses 12 and true as a number and a truth value.
     const text = typeof value === "string" ? value : typeof value === "number" || typeof value === "boolean" ? String(value) : "";
     if (text !== "") search[name] = text.slice(0, 200);
   }
@@ -35,7 +38,7 @@ export function fleetSearch(raw: Record<string, unknown>): FleetSearch {
   return search;
 }
 
-/** The rows that a filter lets through. */
+/** The rows that match a filter. */
 export function filterFleet(rows: readonly FleetRow[], search: FleetSearch): FleetRow[] {
   const terms = (search.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   return rows.filter(
@@ -68,7 +71,7 @@ function place(state: string): number {
   return at < 0 ? stateOrder.length : at;
 }
 
-/** The rows in an order in which equal ones do not change places from one second to the next. */
+/** The rows in an order that does not change between equal rows from one second to the next. */
 export function sortFleet(rows: readonly FleetRow[], sort: Sort): FleetRow[] {
   const by: Record<Sort, (a: FleetRow, b: FleetRow) => number> = {
     attention: (a, b) => b.attention - a.attention || place(a.state) - place(b.state),
@@ -88,22 +91,22 @@ function ends(row: FleetRow): number {
   return row.ends_at ? time(row.ends_at) : Number.MAX_SAFE_INTEGER;
 }
 
-// Not localeCompare: with a thousand rows that is a good part of a second's work.
+// localeCompare takes a good part of a second for a thousand rows.
 function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/** What a sandbox is called, as it was given: shown by Inert. */
+/** The display name of a sandbox, unchanged: show it with Inert. */
 export function title(row: Pick<FleetRow, "name" | "id">): string {
   return row.name || row.id;
 }
 
-/** The same for attributes, which no Inert can be around. */
+/** The same for attributes, which cannot contain an Inert element. */
 export function plainTitle(row: Pick<FleetRow, "name" | "id">): string {
   return inertLine(title(row)).text;
 }
 
-/** The values that the filters offer, each with how many rows have it. */
+/** The values that the filters offer, each with its number of rows. */
 export function choices(rows: readonly FleetRow[], of: (row: FleetRow) => readonly string[]): { value: string; count: number }[] {
   const counts = new Map<string, number>();
   for (const row of rows) for (const value of of(row)) if (value) counts.set(value, (counts.get(value) ?? 0) + 1);

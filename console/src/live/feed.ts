@@ -4,11 +4,11 @@ export interface FeedView<T> {
   /** The number of events that the server reported lost; read them from the API. */
   gap: string | null;
   paused: boolean;
-  /** How many came while paused. */
+  /** The number of lines that arrived while paused. */
   held: number;
 }
 
-// Lines come by the hundred; who looks is told at this pace.
+// Lines arrive by the hundred, so subscribers are notified at this interval.
 const pace = 150;
 
 /** The newest lines of an endless list, for one list on one page. */

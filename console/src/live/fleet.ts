@@ -13,8 +13,8 @@ export interface FleetView {
 }
 
 /**
- * The fleet as the server last told it. A row that did not change stays the same
- * object, so that nothing that shows it is drawn anew.
+ * The fleet, as the server last sent it. An unchanged row stays the same object, so that React does
+ * not draw it again.
  */
 export class Fleet {
   view: FleetView = { rows: [], ready: false };

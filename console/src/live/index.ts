@@ -37,7 +37,9 @@ export interface MetricView {
   latest: { cpu: number; memory: number; memory_limit: number; egress: number; denied: number } | undefined;
 }
 
-/** The last minute of a sandbox that is watched (useWatch); it is drawn anew with each sample. */
+/**
+ * The last minute of a watched sandbox (useWatch). The component is drawn again with each sample.
+ */
 export function useMetrics(id: string): MetricView {
   const latest = useSyncExternalStore(
     useCallback((listener: () => void) => live.metrics.subscribe(id, listener), [id]),
@@ -47,7 +49,7 @@ export function useMetrics(id: string): MetricView {
   return { cpu: read("cpu"), memory: read("memory"), egress: read("egress"), latest };
 }
 
-/** What waits for a decision, and what was decided while this page is open. */
+/** The pending approval requests, and those that were decided while this page is open. */
 export function useApprovals(): ApprovalView {
   useTopic("approvals");
   return useSyncExternalStore(live.onApprovals.on, () => live.approvals.view);
@@ -56,7 +58,7 @@ export function useApprovals(): ApprovalView {
 type FeedState<T> = Omit<FeedView<T>, "items"> & { setPaused: (paused: boolean) => void; items: readonly T[] };
 
 function useFeed<T>(topic: string, limit: number, key: (item: T) => string | number, from: (push: (item: T) => void) => () => void): FeedState<T> {
-  // Another sandbox is another list; what was in the old one goes with it.
+  // Another sandbox has another list; the old one is dropped.
   const [feeds] = useState(() => new Map<string, Feed<T>>());
   let feed = feeds.get(topic);
   if (!feed) {

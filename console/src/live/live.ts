@@ -41,7 +41,7 @@ class Wanted {
   }
 }
 
-/** What is live in this tab: the stream, and what it has told so far. */
+/** The live data of this tab: the stream, and all that it has received. */
 export class Live {
   readonly fleet = new Fleet();
   readonly metrics = new Metrics();
@@ -54,12 +54,12 @@ export class Live {
   readonly onState = new Bell();
   readonly onFleet = new Bell();
   readonly onApprovals = new Bell();
-  /** A question that was not there before. */
+  /** A request that is new. */
   readonly onQuestion = new Bell<[Approval]>();
   readonly onEntry = new Bell<[Entry]>();
   readonly onFlow = new Bell<[FlowRecord]>();
   readonly onGap = new Bell<[Gap]>();
-  /** The stream is back; the argument is true if the server restarted. */
+  /** The stream is connected again; the argument is true if the server restarted. */
   readonly onReturn = new Bell<[boolean]>();
 
   private readonly stream: Stream;
@@ -119,7 +119,7 @@ export class Live {
     this.onState.ring();
   }
 
-  /** Says whether the page is visible: metrics are drawn only then. */
+  /** Sets whether the page is visible: metrics are drawn only then. */
   setHidden(hidden: boolean) {
     if (this.hidden === hidden) return;
     this.hidden = hidden;
@@ -200,5 +200,5 @@ export const browserWires: Wires = {
   random: Math.random,
 };
 
-/** The one of this tab. */
+/** The instance of this tab. */
 export const live = new Live(browserWires);

@@ -1,11 +1,11 @@
 import type { MetricRow } from "../api/console";
 
-/** How many samples are kept: a minute at one a second. */
+/** The number of samples that are stored: a minute at one per second. */
 export const kept = 60;
-// Of so many seconds without one, the line shows that nothing was measured: the page
-// was hidden, the box out of sight, or the server away.
+// After this many seconds without a sample, the line shows a gap: the page was hidden, the sandbox
+// out of view, or the server unreachable.
 const silence = 3;
-// Rings of boxes out of sight are kept for scrolling back, up to so many.
+// This many rings of sandboxes out of view are kept for scrolling back.
 const mostRings = 400;
 
 export type MetricKind = "cpu" | "memory" | "egress";
@@ -45,8 +45,8 @@ class Ring {
 }
 
 /**
- * The last minute of each box that was watched. Those who look are told once
- * for each frame of the screen at most, and only about boxes that they look at.
+ * The last minute of each watched sandbox. Subscribers are notified at most once per animation
+ * frame, and only about the sandboxes that they show.
  */
 export class Metrics {
   private readonly rings = new Map<string, Ring>();
@@ -58,7 +58,7 @@ export class Metrics {
   apply(rows: readonly MetricRow[], now = Date.now()) {
     for (const row of rows) {
       const ring = this.rings.get(row.id) ?? new Ring();
-      // The newest is at the end, so that the oldest is found first.
+      // The newest entry is at the end, so that the oldest is found first.
       this.rings.delete(row.id);
       this.rings.set(row.id, ring);
       ring.push(row, now);
@@ -68,7 +68,7 @@ export class Metrics {
     this.plan();
   }
 
-  /** Holds still what is shown; samples are kept nevertheless. */
+  /** Freezes what is shown; samples are stored nevertheless. */
   freeze(on: boolean) {
     this.frozen = on;
     if (!on) this.plan();
@@ -92,7 +92,7 @@ export class Metrics {
     };
   }
 
-  /** How many rings are kept, for tests. */
+  /** The number of stored rings, for tests. */
   get size(): number {
     return this.rings.size;
   }

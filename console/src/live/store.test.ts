@@ -143,7 +143,7 @@ describe("Approvals", () => {
     expect(approvals.list([question("a1")])).toEqual([]);
     expect(approvals.event({ type: "pending", approval: question("a2") }).map((a) => a.id)).toEqual(["a2"]);
     expect(approvals.event({ type: "vote", approval: question("a2") })).toEqual([]);
-    // After the stream broke all are told again, and one came in between.
+    // After the stream broke, the server sends all requests again, and one is new.
     expect(approvals.list([question("a2"), question("a3")]).map((a) => a.id)).toEqual(["a3"]);
     expect(approvals.view.pending.map((a) => a.id)).toEqual(["a2", "a3"]);
   });
@@ -246,7 +246,7 @@ describe("Live", () => {
     const second = live.topic("fleet");
     const watch = live.watch(["a", "b"]);
     await vi.advanceTimersByTimeAsync(500);
-    // The page is not visible: its metrics are not wanted until it is.
+    // The page is not visible, so its metrics are not requested until it is.
     live.setHidden(true);
     await vi.advanceTimersByTimeAsync(500);
     live.setHidden(false);

@@ -173,7 +173,7 @@ describe("Stream", () => {
     expect(last().asks("after")).toBe("40");
     last().hello("s2", "40");
     last().say("flow", { seq: 44 }, "44");
-    // What has no number of its own has the last one that the server said.
+    // An event without a number has the last number that the server sent.
     last().say("fleet", { full: true, sandboxes: [] }, "47");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);

@@ -1,15 +1,15 @@
-/** What the stream needs of a browser's EventSource. */
+/** The part of a browser's EventSource that the stream needs. */
 export interface Source {
   addEventListener(type: string, listener: (event: MessageEvent<string>) => void): void;
   close(): void;
 }
 
-/** The environment of the stream; tests have another one. */
+/** The environment of the stream; tests replace it. */
 export interface Wires {
   open: (url: string) => Source;
   /** Tells the server what a stream should carry; resolves to the status. */
   put: (stream: string, want: Want) => Promise<number>;
-  /** Why a stream may have broken: the session ended, or the server is gone. */
+  /** Why a stream may have broken: the session ended, or the server is unreachable. */
   probe: () => Promise<"ok" | "signed-out" | "unreachable">;
   random: () => number;
 }
@@ -31,18 +31,17 @@ const path = "/console/api/events";
 const first = 500;
 const longest = 15_000;
 const settle = 120;
-// The server beats every 15 seconds. A stream that said nothing for so long is
-// gone, whatever the browser believes: nothing tells it that a cable was pulled or
-// that the machine slept, and a page must not say that it is live then.
+// The server sends a heartbeat every 15 seconds. A stream that was silent for longer has failed,
+// even if the browser does not know: it gets no notice of a pulled cable or of a machine that
+// slept. A page must not claim to be live then.
 const quiet = 35_000;
-// After so many tries in vain the page says that it is offline.
+// After this many failed tries the page shows that it is offline.
 const patience = 3;
 
 /**
- * The one event stream of this tab. It opens another whenever one breaks, with
- * what is wanted by then, and continues after the last entry that it saw. The
- * browser's own reconnecting is not used: it would ask for what was wanted at
- * first, and give up for good after one refused answer.
+ * The one event stream of this tab. If it breaks, it opens another with the current topics, and
+ * continues after the last entry that it received. The browser's own reconnecting is not used: it
+ * would request the first topics, and give up after one refused response.
  */
 export class Stream {
   state: LiveState = "reconnecting";
@@ -87,12 +86,15 @@ export class Stream {
   /** Sets what the stream should carry from now on. */
   carry(topics: Iterable<string>, watch: Iterable<string>) {
     this.want = { topics: [...topics].sort(), watch: [...watch].slice(0, mostWatched).sort() };
-    // Where no topic of the record is wanted there is nothing to go on after.
+    // If no topic of the audit log is requested, there is no entry to continue after.
     if (!this.follows()) this.last = undefined;
     this.later(settle);
   }
 
-  /** Tries again at once, unless it is certainly there: the machine woke, or its network came back. */
+  /**
+   * Tries again at once, unless it is certainly connected: the machine woke, or its network
+   * returned.
+   */
   hurry() {
     if (!this.running || (this.source && Date.now() - this.heard < quiet)) return;
     clearTimeout(this.retry);
@@ -132,7 +134,7 @@ export class Stream {
     try {
       data = JSON.parse(event.data);
     } catch {
-      // Half an event is the sign of a broken stream, not of an empty one.
+      // An incomplete event is the sign of a broken stream, not of an empty one.
       this.broken();
       return;
     }
@@ -142,8 +144,8 @@ export class Stream {
       this.move("live");
       this.later(0);
     }
-    // Every event has the number after which to go on, hello first: who is cut
-    // off before the first entry or flow must not miss it.
+    // Every event has the number to continue after, beginning with hello: a stream that breaks
+    // before the first entry or flow must not miss it.
     const seq = Number(event.lastEventId);
     if (this.follows() && event.lastEventId !== "" && Number.isSafeInteger(seq)) this.last = Math.max(this.last ?? -1, seq);
     if (name !== "beat") this.receive(name, data);
@@ -184,7 +186,7 @@ export class Stream {
     const status = await this.wires.put(id, wanted).catch(() => 0);
     this.putting = false;
     if (this.id !== id) {
-      // Another stream has begun in between; it was opened with all of this.
+      // A newer stream has been opened, with all of these topics.
       this.later(0);
     } else if (status >= 200 && status < 300) {
       this.sent = text;

@@ -8,7 +8,7 @@ interface Clock {
 
 const clocks = new Map<number, Clock>();
 
-// One timer for each interval that somebody looks at, however many do.
+// One timer per interval, shared by all components that use it.
 function clock(interval: number): Clock {
   const known = clocks.get(interval);
   if (known) return known;
@@ -38,7 +38,7 @@ function clock(interval: number): Clock {
   return made;
 }
 
-/** The time, to an interval; the component draws itself anew when it passes. */
+/** The time, rounded to an interval. The component is drawn again when the interval passes. */
 export function useNow(interval = 10_000): number {
   const c = clock(interval);
   useSyncExternalStore(c.subscribe, c.read);

@@ -11,7 +11,7 @@ export interface DialogProps {
   children?: ReactNode;
   footer?: ReactNode;
   wide?: boolean;
-  /** Only its buttons close it: what it shows cannot be shown again. */
+  /** Only its buttons close it, because its content cannot be shown again. */
   stays?: boolean;
 }
 
@@ -46,7 +46,7 @@ export function Dialog({ title, description, open, onOpenChange, children, foote
 
 export interface ConfirmProps {
   title: string;
-  /** What will happen, exactly. */
+  /** The exact effect of the action. */
   what: ReactNode;
   /** The word on the button. */
   action: string;

@@ -4,7 +4,7 @@ export interface FieldProps {
   label: string;
   hint?: ReactNode;
   error?: string | undefined;
-  /** The control; it is told its name and what describes it. */
+  /** The control. It receives the IDs of its label and of its description. */
   children: ReactNode;
 }
 

@@ -1,8 +1,8 @@
-/** How numbers and times are written; one place, so that pages agree. */
+/** The format of numbers and times, in one place, so that pages agree. */
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** A size, with three digits that count. */
+/** A size, with three significant digits. */
 export function bytes(n: number): string {
   if (!Number.isFinite(n) || n < 0) return "–";
   let unit = 0;
@@ -72,7 +72,7 @@ export function cores(fraction: number): string {
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
-/** Date and time where the reader is; the time alone if it is today. */
+/** Date and time in the reader's time zone; only the time if it is today. */
 export function localTime(at: Date, now = new Date()): string {
   if (Number.isNaN(at.getTime())) return "–";
   return at.toDateString() === now.toDateString() ? clock.format(at) : local.format(at);

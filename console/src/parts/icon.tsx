@@ -1,4 +1,4 @@
-// Each is drawn on 16 by 16, with a line of 1.5.
+// Each is drawn on a grid of 16 by 16, with lines of width 1.5.
 const shapes = {
   alert: "M8 2 1.5 13.5h13zM8 6.5v3.2M8 11.6v.2",
   approvals: "M2.5 9.5 4 3h8l1.5 6.5v3.5h-11zM2.5 9.5h3l1 1.5h3l1-1.5h3",
@@ -61,7 +61,7 @@ const shapes = {
 
 export type IconName = keyof typeof shapes;
 
-/** A drawing beside a word; screen readers skip it. */
+/** An icon beside a word; screen readers skip it. */
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
     <svg className="p-icon" width={size} height={size} viewBox="0 0 16 16" aria-hidden="true" focusable="false">

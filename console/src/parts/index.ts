@@ -1,4 +1,4 @@
-/** Package parts owns what pages are made of. It knows no page. */
+/** Package parts owns the components that pages are built of. It does not depend on any page. */
 import "./parts.css";
 import "./page.css";
 import "./table.css";

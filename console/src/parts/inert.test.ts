@@ -43,7 +43,7 @@ describe("inert", () => {
   });
 
   it("costs no more than the length", () => {
-    // What costs its square does not end within the time of a test.
+    // A function with quadratic cost does not end within the time of a test.
     inert("\x1b]".repeat(200_000));
     inert("\x9d".repeat(200_000));
     inert("\x1b[".repeat(200_000));

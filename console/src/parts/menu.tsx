@@ -14,9 +14,9 @@ export interface MenuProps {
   label: string;
   items: MenuItem[];
   icon?: IconName;
-  /** A button of one's own instead of the three dots. */
+  /** A button to use instead of the three dots. */
   trigger?: ReactNode;
-  /** Something above the items that is no item. */
+  /** Content above the items that is not an item. */
   head?: ReactNode;
 }
 

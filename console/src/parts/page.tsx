@@ -9,7 +9,10 @@ import { Inert } from "./values";
 
 export interface PageProps {
   title: string;
-  /** Something of the title's own, such as a name with its state; title is then only the window's. */
+  /**
+   * A heading to use instead of the title, such as a name with its state; title is then only the
+   * window's.
+   */
   heading?: ReactNode;
   actions?: ReactNode;
   children: ReactNode;
@@ -82,7 +85,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-/** Something on the way; nothing at all if it comes at once. */
+/** Shown while something loads; nothing at all if it loads at once. */
 export function Loading({ what = "Loading" }: { what?: string }) {
   return (
     <p className="p-loading quiet" role="status">

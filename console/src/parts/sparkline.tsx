@@ -21,7 +21,7 @@ export function sparkPath(points: ArrayLike<number>, max: number, width: number,
   return path;
 }
 
-/** Returns the greatest point. */
+/** Returns the largest point. */
 export function largest(points: ArrayLike<number>): number {
   let max = 0;
   for (let i = 0; i < points.length; i++) max = Math.max(max, points[i] || 0);
@@ -30,7 +30,7 @@ export function largest(points: ArrayLike<number>): number {
 
 export interface SparklineProps {
   points: number[];
-  /** The value at the upper edge; the greatest point if absent. */
+  /** The value at the upper edge; the largest point if absent. */
   max?: number;
   label: string;
 }

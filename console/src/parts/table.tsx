@@ -13,15 +13,15 @@ export interface TableProps<Row> {
   columns: Column<Row>[];
   rows: readonly Row[];
   rowKey: (row: Row) => string;
-  /** What the row is called, for tests and screen readers. */
+  /** The name of the row, for tests and screen readers. */
   rowLabel: (row: Row) => string;
   onOpen?: (row: Row) => void;
   empty?: ReactNode;
-  /** Its own name. */
+  /** The table's name. */
   label?: string;
 }
 
-/** Moves the focus among rows by j and k or the arrows; Enter opens. */
+/** Moves the focus among rows with j and k or the arrows; Enter opens. */
 export function rowKeys(event: KeyboardEvent<HTMLElement>, open?: () => void) {
   const row = event.currentTarget;
   if (event.target !== row || event.ctrlKey || event.metaKey || event.altKey) return;

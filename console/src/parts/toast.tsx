@@ -30,7 +30,7 @@ function dismiss(id: number) {
   set(notes.filter((note) => note.id !== id));
 }
 
-/** Where toasts are shown; once, in the frame. */
+/** Where toasts are shown. It is used once, in the frame. */
 export function Toasts() {
   const shown = useSyncExternalStore(
     (listener) => {

@@ -13,7 +13,7 @@ it("keeps what is typed while the address follows, and takes what somebody else 
     expect(text()).toBe(typed);
   }
   expect(said).toEqual(["b", "bo", "box"]);
-  // It comes late, and need not come with every letter.
+  // The address changes late, and not with every letter.
   for (const address of ["b", "box"]) {
     rerender({ address });
     expect(text()).toBe("box");

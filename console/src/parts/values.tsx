@@ -4,7 +4,7 @@ import { bytes, duration, localTime, relative, utc } from "./format";
 import { Icon } from "./icon";
 import { type InertText, inert, inertLine } from "./inert";
 
-/** An instant where the reader is; UTC on hover. */
+/** A time in the reader's time zone, with UTC on hover. */
 export function Time({ at, relative: near }: { at: string; relative?: boolean }) {
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return <span className="quiet">–</span>;
@@ -16,7 +16,7 @@ export function Time({ at, relative: near }: { at: string; relative?: boolean })
 }
 
 function Near({ at }: { at: number }) {
-  // What came since the clock last ticked is not in the future.
+  // A time since the last tick of the clock must not be shown as in the future.
   return relative(at, Math.max(useNow(10_000), Date.now()));
 }
 
@@ -24,7 +24,7 @@ export function Duration({ ms }: { ms: number }) {
   return <span>{duration(ms)}</span>;
 }
 
-/** A size; the exact one on hover. */
+/** A size, with the exact number on hover. */
 export function Bytes({ n }: { n: number }) {
   return <span title={`${n} bytes`}>{bytes(n)}</span>;
 }
@@ -56,8 +56,8 @@ export function CopyText({ text, label }: { text: string; label?: string }) {
 }
 
 /**
- * Text that a box chose. What could deceive is taken out, and that it was is
- * said; the rest cannot turn the order of the words beside it.
+ * Text that a sandbox chose. Deceptive characters are removed, with a mark that says so, and the
+ * text cannot change the reading order of the words beside it.
  */
 export function Inert({ text, block = false }: { text: string; block?: boolean }) {
   const clean = block ? inert(text) : inertLine(text);
@@ -74,7 +74,7 @@ export function Inert({ text, block = false }: { text: string; block?: boolean }
   );
 }
 
-// Before the text: after a long one the mark would be cut off with its end.
+// The mark is before the text: after a long text it would be cut off.
 function Cleaned({ clean }: { clean: InertText }) {
   if (!clean.changed) return null;
   return (
@@ -84,7 +84,7 @@ function Cleaned({ clean }: { clean: InertText }) {
   );
 }
 
-/** Source or output on lines of its own. */
+/** Source or output on separate lines. */
 export function Code({ text, language }: { text: string; language?: string }) {
   const clean = inert(text);
   return (

@@ -2,17 +2,17 @@ import { useEffect, useRef } from "react";
 import { Field, Select } from "../parts";
 import { differs, openDiff } from "./diff";
 
-/** A document that a draft can begin with, or be compared with. */
+/** A document that a draft can start from, or be compared with. */
 export interface Text {
   id: string;
   label: string;
   document: string;
 }
 
-/** What the draft changes of another document. */
+/** The difference between the draft and another document. */
 export function Compare({ draft, texts, against, onAgainst }: { draft: string; texts: readonly Text[]; against: string | undefined; onAgainst: (id: string) => void }) {
   const parent = useRef<HTMLDivElement>(null);
-  // Its own document is what a draft takes the place of.
+  // The draft replaces this document.
   const text = texts.find((t) => t.id === against) ?? texts.findLast((t) => t.id.startsWith("layer-")) ?? texts[0];
   const before = text?.document;
   useEffect(() => {

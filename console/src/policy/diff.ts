@@ -1,10 +1,10 @@
-// The difference of two documents, one above the other.
+// The difference of two documents, in one column.
 import { unifiedMergeView } from "@codemirror/merge";
 import { EditorState } from "@codemirror/state";
 import { EditorView } from "@codemirror/view";
 import { basics } from "./editor";
 
-/** openDiff shows what makes the second document of the first. */
+/** openDiff shows the changes from the first document to the second. */
 export function openDiff(parent: HTMLElement, before: string, after: string): EditorView {
   return new EditorView({
     parent,
@@ -19,7 +19,7 @@ export function openDiff(parent: HTMLElement, before: string, after: string): Ed
   });
 }
 
-/** differs reports whether two documents differ, blank ends aside. */
+/** differs reports whether two documents differ in more than trailing space. */
 export function differs(a: string, b: string): boolean {
   return a.trimEnd() !== b.trimEnd();
 }

@@ -1,4 +1,4 @@
-// The editor of policies: YAML with our schema behind it.
+// The editor of policies: YAML with the schema of policies.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type Completion, type CompletionContext, type CompletionResult } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 import { yaml } from "@codemirror/lang-yaml";
@@ -35,19 +35,19 @@ const look = EditorView.theme({
   ".cm-panels": { backgroundColor: "var(--bg-raised)", color: "var(--text)" },
   ".cm-insertedLine, .cm-changedLine": { backgroundColor: "var(--ok-bg)" },
   ".cm-deletedChunk": { backgroundColor: "var(--bad-bg)" },
-  // A line below, and no darker ground: words keep their contrast.
+  // An underline instead of a darker background, so that words keep their contrast.
   ".cm-changedText": { background: "none !important", boxShadow: "inset 0 -2px var(--ok)" },
   ".cm-deletedText": { background: "none !important", boxShadow: "inset 0 -2px var(--bad)" },
   ".cm-collapsedLines": { color: "var(--text-quiet)", background: "var(--bg-sunken)" },
 });
 
-/** What every editor of YAML here has. */
+/** The extensions of every YAML editor here. */
 export function basics(label: string): Extension[] {
   return [
     lineNumbers(),
     foldGutter(),
     drawSelection(),
-    // What a reader would not see is shown: it hides what a line really says.
+    // Invisible characters are shown, because they hide what a line really means.
     highlightSpecialChars(),
     indentUnit.of("  "),
     EditorState.tabSize.of(2),
@@ -59,7 +59,7 @@ export function basics(label: string): Extension[] {
   ];
 }
 
-/** completions are the fields or values that may stand at a place. */
+/** completions returns the fields or values that are valid at a position. */
 export function completions(schema: Schema, context: CompletionContext): CompletionResult | null {
   const text = context.state.doc.toString();
   const place = placeAt(text, context.pos);
@@ -71,7 +71,7 @@ export function completions(schema: Schema, context: CompletionContext): Complet
 function fieldOptions(schema: Schema, path: readonly string[], text: string, from: number): Completion[] {
   const line = text.slice(text.lastIndexOf("\n", from - 1) + 1, from);
   const flow = /[{[]/.test(line);
-  // What goes below a field stands two columns to the right of it.
+  // The content of a field is indented by two columns.
   const below = `\n${" ".repeat(line.length + 2)}`;
   return fieldsAt(schema, path).map((f) => {
     const tail = flow || f.shape === "value" ? " " : f.shape === "list" ? `${below}- ` : below;
@@ -83,7 +83,7 @@ function valueOptions(schema: Schema, path: readonly string[]): Completion[] {
   return valuesAt(schema, path).map((v) => ({ label: v, type: "enum" }));
 }
 
-/** docAt is what a field means whose name or value stands at a place. */
+/** docAt returns the meaning of the field whose name or value is at a position. */
 export function docAt(schema: Schema, text: string, pos: number): { path: string[]; doc: string; from: number; to: number } | null {
   const word = /[\w.-]/;
   let [from, to] = [pos, pos];
@@ -119,7 +119,7 @@ function hover(schema: Schema): Extension {
   });
 }
 
-/** breakAfterKey begins what goes below a field two columns to the right of it. */
+/** breakAfterKey starts the content of a field, indented by two columns. */
 function breakAfterKey(view: EditorView): boolean {
   const { from, to } = view.state.selection.main;
   const line = view.state.doc.lineAt(from);
@@ -170,7 +170,7 @@ export function openEditor(parent: HTMLElement, o: EditorOptions): EditorView {
         hover(o.schema),
         lintGutter(),
         diagnosed(o.lint),
-        // Tab is not taken: a user of the keyboard must be able to leave.
+        // Tab is not bound: a keyboard user must be able to leave the editor.
         keymap.of([{ key: "Enter", run: breakAfterKey }, ...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
         EditorState.readOnly.of(o.readOnly),
         EditorView.updateListener.of((u) => {

@@ -1,4 +1,4 @@
-// What the server found in a document, and what it says of a request.
+// The findings of the server in a document, and its decision about a request.
 
 export interface Finding {
   line: number;
@@ -8,7 +8,7 @@ export interface Finding {
   severity: string;
 }
 
-/** The answer of POST /console/api/policy/lint. */
+/** The response of POST /console/api/policy/lint. */
 export interface LintResult {
   ok: boolean;
   problems: Finding[] | null;
@@ -23,8 +23,8 @@ export interface Range {
 }
 
 /**
- * rangesOf puts findings at places of the text, which may have changed since
- * it was read: what lies beyond its end goes to the end.
+ * rangesOf converts findings to positions in the text. The text may have changed since it was
+ * checked: a position beyond its end becomes its end.
  */
 export function rangesOf(text: string, problems: readonly Finding[]): Range[] {
   const lines = text.split("\n");
@@ -60,7 +60,7 @@ export function headline(problems: readonly Finding[]): string {
   return rest === 0 ? `${count}; it cannot be applied` : `${count} and ${warnings}; it cannot be applied`;
 }
 
-/** The answer of POST /console/api/policy/explain. */
+/** The response of POST /console/api/policy/explain. */
 export interface Explanation {
   effect: string;
   rule: string;
@@ -71,7 +71,7 @@ export interface Explanation {
 
 export const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
 
-/** asURL reads what a person typed as the URL of a request, or returns what is wrong. */
+/** asURL parses typed text as the URL of a request, or returns what is wrong. */
 export function asURL(typed: string): { url: string } | { wrong: string } {
   const text = typed.trim();
   if (text === "") return { wrong: "Write a URL, such as https://api.github.com/repos" };
@@ -83,6 +83,7 @@ export function asURL(typed: string): { url: string } | { wrong: string } {
     return { wrong: "This is no URL" };
   }
   if (url.protocol !== "https:" && url.protocol !== "http:") return { wrong: "Only http and https are explained" };
-  // The text and not its parsed form: the policy refuses some paths for how they are written.
+  // The text is used and not its parsed form: the policy refuses some paths because of their
+  // spelling.
   return { url: full };
 }

@@ -27,7 +27,7 @@ network:
         - {id: write, methods: [POST, PUT, PATCH, DELETE], do: ask}
 `;
 
-// The draft outlives the page, so that a look at something else does not cost it.
+// The draft is kept outside of the page, so that visiting another page does not lose it.
 let kept = beginning;
 
 export function PolicyPage() {
@@ -84,8 +84,8 @@ export function PolicyPage() {
     change(t.document);
     toast(`The draft is now ${t.label}. Undo brings the old one back.`);
   };
-  // Who comes from a sandbox and has begun nothing wants to go on from what
-  // was asked for there.
+  // A person who comes from a sandbox without having begun a draft wants to start from that
+  // sandbox's requested policy.
   const asked = policy.data?.layers?.find((l) => l.kind === "task")?.document;
   useEffect(() => {
     if (asked === undefined || kept !== beginning) return;

@@ -3,7 +3,7 @@ import { asURL, headline, rangesOf } from "./lint";
 import { at, fieldsAt, valuesAt, type Schema } from "./schema";
 import { placeAt } from "./yamlpath";
 
-/** place is where the bar stands. */
+/** place returns the position that "|" marks. */
 function place(text: string) {
   const offset = text.indexOf("|");
   const p = placeAt(text.replace("|", ""), offset);

@@ -1,4 +1,4 @@
-// What the policy page reads from the server, and what it sends.
+// The requests of the policy page.
 import { useQuery } from "@tanstack/react-query";
 import { api, call, unwrap } from "../api/client";
 import type { Explanation, LintResult } from "./lint";
@@ -38,7 +38,7 @@ export function usePresets() {
   });
 }
 
-/** useRunning are the sandboxes whose policy can be changed. */
+/** useRunning returns the sandboxes whose policy can be changed. */
 export function useRunning() {
   return useQuery({
     queryKey: ["policy", "running"],
@@ -75,7 +75,7 @@ export function explain(of: { document: string } | { sandbox: string }, method: 
 export type Level = "strict" | "standard" | "light" | "minimal";
 export type Net = "none" | "dev" | "open" | "policy";
 
-/** apply replaces what a running sandbox may reach. */
+/** apply replaces the access of a running sandbox. */
 export function apply(id: string, access: { level: Level; net: Net; policy: string }) {
   return unwrap(api.PUT("/v1/sandboxes/{id}/access", { params: { path: { id } }, body: access }));
 }

@@ -1,5 +1,5 @@
-// Reading our JSON schema: which fields may stand somewhere, which values a
-// field takes, and what it means.
+// Reads our JSON schema: which fields are valid at a path, which values a field takes, and what it
+// means.
 
 export interface Schema {
   $ref?: string;
@@ -20,14 +20,14 @@ export interface Schema {
   required?: string[];
 }
 
-/** resolve follows references. One that goes in a circle, or nowhere, is empty. */
+/** resolve follows references. A cycle, or a missing target, resolves to an empty schema. */
 export function resolve(root: Schema, s: Schema | undefined): Schema {
   let at = s ?? {};
   for (let n = 0; n < 16 && at.$ref !== undefined; n++) {
     const name = at.$ref.replace(/^#\/(\$defs|definitions)\//, "");
     const next = at.$ref === "#" ? root : (root.$defs?.[name] ?? root.definitions?.[name]);
     if (!next) return {};
-    // What stands beside a reference says more about this one use.
+    // Keywords beside a reference describe this one use in more detail.
     const { $ref: _, ...beside } = at;
     at = { ...next, ...beside };
   }
@@ -39,7 +39,7 @@ function variants(root: Schema, s: Schema): Schema[] {
   return [s, ...more];
 }
 
-/** at is the schema of a path such as network, hosts, [], host. */
+/** at returns the schema of a path such as network, hosts, [], host. */
 export function at(root: Schema, path: readonly string[]): Schema | null {
   let here: Schema[] = variants(root, resolve(root, root));
   for (const step of path) {
@@ -72,11 +72,11 @@ function merged(all: readonly Schema[]): Schema {
 export interface Field {
   name: string;
   doc: string;
-  /** How a value of it begins: a block below, a list, or on the same line. */
+  /** How a value starts: with a block below, as a list, or on the same line. */
   shape: "fields" | "list" | "value";
 }
 
-/** fieldsAt are the fields that may stand at a path. */
+/** fieldsAt returns the fields that are valid at a path. */
 export function fieldsAt(root: Schema, path: readonly string[]): Field[] {
   const here = at(root, path);
   return Object.entries(here?.properties ?? {}).map(([name, raw]) => {
@@ -85,13 +85,13 @@ export function fieldsAt(root: Schema, path: readonly string[]): Field[] {
   });
 }
 
-/** valuesAt are the values that a field is known to take. */
+/** valuesAt returns the known values of a field. */
 export function valuesAt(root: Schema, path: readonly string[]): string[] {
   const s = at(root, path);
   if (!s) return [];
   if (s.enum) return [...new Set(s.enum.map(String))];
   if (s.type === "boolean") return ["true", "false"];
-  // A list that is written on one line takes the values of its elements.
+  // A list on one line takes the values of its elements.
   const inside = s.items ? at(root, [...path, "[]"]) : null;
   if (inside?.enum) return [...new Set(inside.enum.map(String))];
   return (s.examples ?? []).map(String);

@@ -1,14 +1,14 @@
-// What the policy page has in its URL. The router loads this at once.
+// The fields of the policy page in the URL. The router loads this at once.
 
 export interface PolicySearch {
-  /** ID of the sandbox whose policy is looked at. */
+  /** ID of the sandbox whose policy is shown. */
   sandbox?: string;
   view?: "diff";
-  /** What the difference is to: effective, own, a preset's name, or a digest. */
+  /** What the draft is compared with: effective, own, a preset's name, or a digest. */
   against?: string;
 }
 
-/** readSearch takes what it knows out of a URL and drops the rest. */
+/** readSearch takes known fields from a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): PolicySearch {
   const out: PolicySearch = {};
   const text = (v: unknown) => (typeof v === "string" || typeof v === "number" ? String(v).slice(0, 256) : "");

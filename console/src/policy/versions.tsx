@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import { Inert, Time } from "../parts";
 import type { Version } from "./read";
 
-/** The policies that a sandbox has had, each with the entry that says so. */
+/** The policies that a sandbox has had, each with its audit entry. */
 export function Versions({ versions }: { versions: readonly Version[] }) {
   return (
     <section className="y-panel" aria-labelledby="y-versions">

@@ -1,14 +1,14 @@
-// Where in a YAML document a place is, by its indentation: good enough for
-// documents that somebody is still writing, which no parser would take.
+// Finds the path of a position in a YAML document by its indentation. This is good enough for
+// incomplete documents, which no parser accepts.
 
 export interface Place {
   /** Keys from the top; "[]" is an element of a list. */
   path: string[];
   /** What is being written at the end of path: a key, or the value of one. */
   at: "key" | "value";
-  /** What of it stands before the place. */
+  /** The part of it before the position. */
   typed: string;
-  /** Where typed begins in the text. */
+  /** The offset of that part in the text. */
   from: number;
 }
 
@@ -19,7 +19,7 @@ interface Level {
 
 const keyPattern = /^("[^"]*"|'[^']*'|[A-Za-z_][\w.-]*)\s*:(?:\s+|$)/;
 
-/** placeAt finds the place of an offset. Null is inside a comment. */
+/** placeAt returns the path of an offset. Null means that it is in a comment. */
 export function placeAt(text: string, offset: number): Place | null {
   const start = text.lastIndexOf("\n", offset - 1) + 1;
   const line = text.slice(start, offset);
@@ -28,7 +28,7 @@ export function placeAt(text: string, offset: number): Place | null {
   return placeIn(line, start, stack);
 }
 
-/** stackAbove is which keys are open below the lines. */
+/** stackAbove returns the keys that are open after the lines. */
 function stackAbove(lines: readonly string[]): Level[] {
   const stack: Level[] = [];
   for (const raw of lines) {
@@ -38,7 +38,7 @@ function stackAbove(lines: readonly string[]): Level[] {
   return stack;
 }
 
-/** walkLine takes one line into the stack and says where its value begins. */
+/** walkLine adds one line to the stack and returns where its value begins. */
 function walkLine(raw: string, stack: Level[]): { rest: string; column: number } {
   let column = raw.length - raw.trimStart().length;
   let rest = raw.slice(column);
@@ -62,7 +62,10 @@ function walkLine(raw: string, stack: Level[]): { rest: string; column: number }
   return { rest, column };
 }
 
-/** close ends what a line at this column is not inside of. A dash may stand right under its key. */
+/**
+ * close closes the blocks that a line at this column is outside of. A dash may be directly below
+ * its key.
+ */
 function close(stack: Level[], column: number, dash: boolean): void {
   for (;;) {
     const top = stack.at(-1);
@@ -94,7 +97,7 @@ const pathOf = (stack: readonly Level[]) => stack.map((l) => l.key);
 
 /** placeInFlow continues inside brackets and braces. */
 function placeInFlow(rest: string, from: number, base: readonly string[]): Place {
-  // One open bracket each: "{" and the key that is being given a value, or "[".
+  // One entry per open bracket: "{" and the key whose value is being written, or "[".
   const open: { list: boolean; key: string | null }[] = [];
   let word = 0;
   for (let i = 0; i < rest.length; i++) {

@@ -1,4 +1,4 @@
-// What an entry of the record says, in one line and in words.
+// An audit entry for people, on one line and in words.
 
 import type { Entry as Told } from "../api/console";
 
@@ -37,8 +37,8 @@ const join = (...parts: (string | false | undefined)[]) => parts.filter(Boolean)
 const named = (word: string, v: unknown) => (text(v) === "" ? "" : `${word} ${text(v)}`);
 
 /**
- * summaryOf is one line of what happened. Much of it a program chose: a component
- * that shows it passes it through Inert.
+ * summaryOf describes an entry on one line. A program chose much of the text: a component that
+ * shows it passes it through Inert.
  */
 export function summaryOf(e: Entry): string {
   const d = dataOf(e);
@@ -62,7 +62,7 @@ export function summaryOf(e: Entry): string {
       return join(text(d["id"]), text(d["name"]));
     case "command.started":
     case "exec":
-      // A cell has code in place of a program.
+      // A cell has code instead of a program.
       return d["code"] === undefined ? text(d["argv"] ?? d["program"]) : join(named("cell", d["language"]), text(d["code"]));
     case "command.ended":
     case "exit":
@@ -110,7 +110,7 @@ function endOf(d: Data): string {
   const code = d["exit"] ?? d["code"];
   const how = text(d["error"]) !== "" ? `failed: ${text(d["error"])}` : d["signal"] ? `ended by signal ${text(d["signal"])}` : named("exit code", code);
   const end = join(how, d["hit"] !== undefined && `ran into the limit ${text(d["hit"])}`, d["lost"] === true && "the end was not heard");
-  // Unknown is not zero.
+  // Unknown is different from zero.
   return end === "" ? "no exit code" : end;
 }
 

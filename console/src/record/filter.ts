@@ -1,5 +1,5 @@
-// The record's filter: its form in the URL, what of it the server does, and
-// what is left to do here.
+// The filter of the audit log: its form in the URL, the part that the server applies, and the part
+// that is applied here.
 import { dataOf, kindGroups, summaryOf, type Entry } from "./entry";
 import { readSearch, searchKeys, type RecordSearch } from "./search";
 
@@ -48,13 +48,13 @@ export function queryOf(search: RecordSearch, now: number): { query: ServerQuery
   return { query, wrong };
 }
 
-/** hasKind reports whether a list of kinds and groups has this one in it. */
+/** hasKind reports whether a list of kinds and groups includes a kind. */
 export function hasKind(list: string, kind: string): boolean {
   const group = kind.includes(".") ? kind.slice(0, kind.indexOf(".")) : kind;
   return list.split(",").some((each) => each.trim() === kind || each.trim() === group);
 }
 
-/** toggled is a list of kinds with these in it, or without them if all were. */
+/** toggled returns a list of kinds with these added, or removed if all were in it. */
 export function toggled(list: string | undefined, kinds: readonly string[]): string {
   const has = new Set(kindGroups.flatMap((g) => g.kinds).filter((k) => list !== undefined && list !== "" && hasKind(list, k)));
   const on = kinds.every((k) => has.has(k));
@@ -66,8 +66,8 @@ export function toggled(list: string | undefined, kinds: readonly string[]): str
 }
 
 /**
- * keeps is the whole filter, for entries that came live or that the server let
- * through: actor and text are looked at here only.
+ * keeps applies the whole filter to live entries and to those that the server returned: only this
+ * checks actor and text.
  */
 export function keeps(e: Entry, search: RecordSearch, query: ServerQuery): boolean {
   if (search.sandbox && e.sandbox !== search.sandbox && !(e.sandbox ?? "").startsWith(search.sandbox)) return false;
@@ -88,7 +88,7 @@ export function matchesHere(e: Entry, search: RecordSearch): boolean {
   return true;
 }
 
-/** searchesHere reports whether pages may come back thinner than they were read. */
+/** searchesHere reports whether pages may have fewer entries than were read. */
 export function searchesHere(search: RecordSearch): boolean {
   return search.actor !== undefined || search.text !== undefined;
 }

@@ -22,7 +22,7 @@ it("keeps what is typed while the address follows", async () => {
   type("a");
   await wait();
   type("ab");
-  // The address has come as far as the first letter.
+  // The address contains the first letter so far.
   rerender(<Filters search={{ text: "a" }} wrong={[]} />);
   expect(field().value).toBe("ab");
   await wait();

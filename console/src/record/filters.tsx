@@ -55,7 +55,7 @@ function Typed({ name, label, placeholder, wide, search, change, input }: TypedP
   latest.current = change;
   const sent = useRef(said);
   useEffect(() => {
-    // What comes back from here must not take back what was typed since.
+    // A value from the address must not replace what was typed since.
     if (said !== sent.current) setTyped(said);
     sent.current = said;
   }, [said]);

@@ -17,7 +17,8 @@ export function RecordPage() {
   const { seq } = useParams({ strict: false }) as { seq?: string };
   const key = JSON.stringify(readSearch(raw));
   const search = useMemo(() => JSON.parse(key) as RecordSearch, [key]);
-  // Spans such as 2h count from when they were chosen, or the list would never stand still.
+  // Durations such as 2h are relative to when they were chosen; otherwise the list would never stay
+  // the same.
   const { query, wrong } = useMemo(() => queryOf(search, Date.now()), [search]);
   const verification = useVerification();
   const [panel, setPanel] = useState(false);
@@ -54,7 +55,7 @@ export function RecordPage() {
 }
 
 const mostLive = 1000;
-// By then the stream tells of what this page asked it for.
+// By then the stream sends the topics of this page.
 const settled = 1500;
 
 function Entries({ search, query, open }: { search: RecordSearch; query: ReturnType<typeof queryOf>["query"]; open: number | null }) {
@@ -73,7 +74,7 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
     return () => clearTimeout(timer);
   }, [catchUp, paused, state]);
 
-  // A sandbox may be named in the filter; entries have its ID.
+  // The filter may contain a sandbox's name; entries have its ID.
   const id = search.sandbox ? (older.entries[0]?.sandbox ?? search.sandbox) : undefined;
   const entries = useMemo(() => {
     const wanted: RecordSearch = id ? { ...search, sandbox: id } : search;

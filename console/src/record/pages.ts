@@ -1,11 +1,11 @@
-// Reading the record backwards, in pages, with a filter that is partly done
-// here: so long as too little matches, more is read, up to a bound.
+// Reads the audit log backwards, in pages, with a filter that is partly applied here: if too few
+// entries match, more are read, up to a bound.
 import type { Entry } from "./entry";
 
 export interface Page {
-  /** What matched, the oldest first. */
+  /** The matching entries, oldest first. */
   entries: Entry[];
-  /** Go on before this entry; null if the beginning is reached. */
+  /** Continue before this entry; null if the beginning is reached. */
   before: number | null;
 }
 
@@ -16,9 +16,9 @@ const chunk = 200;
 const mostChunks = 10;
 
 /**
- * readPage reads backwards until it has enough, the record begins, or it has
- * read mostChunks chunks: a search for what is not there must come back, and
- * say how far it looked.
+ * readPage reads backwards until it has enough entries, the audit log begins, or it has read
+ * mostChunks chunks. The bound ends a search that finds nothing, which then reports how far it
+ * searched.
  */
 export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, before: number | undefined, want: number): Promise<Page> {
   const found: Entry[][] = [];
@@ -37,7 +37,7 @@ export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, befo
   return { entries: found.flat(), before: from ?? null };
 }
 
-/** merge is one list without doubles of what was read and what came live, the newest first. */
+/** merge returns one list of read and live entries, newest first, without duplicates. */
 export function merge(...lists: readonly (readonly Entry[])[]): Entry[] {
   const bySeq = new Map<number, Entry>();
   for (const list of lists) for (const e of list) bySeq.set(e.seq, e);

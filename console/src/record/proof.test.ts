@@ -3,7 +3,7 @@ import { checkProof, leafHash, rootFrom, type Proof } from "./proof";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-// The tree once more, from the words of RFC 6962, to compare with.
+// A second implementation of the tree, written from the text of RFC 6962, to compare with.
 async function node(a: Bytes, b: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", new Uint8Array([1, ...a, ...b])));
 }

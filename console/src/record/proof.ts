@@ -1,7 +1,7 @@
-// Checking a proof in the browser, without asking the server whether it is
-// right: the inclusion proof of RFC 6962, and the checkpoint's signature.
+// Verifies a proof in the browser, without trusting the server's verdict: the inclusion proof of
+// RFC 6962, and the signature of the tree head.
 
-/** The answer of GET /v1/record/{seq}/proof. */
+/** The response of GET /v1/record/{seq}/proof. */
 export interface Proof {
   entry: string;
   seq: number;
@@ -36,12 +36,15 @@ async function sha256(...parts: Bytes[]): Promise<Bytes> {
 const leafMark = new Uint8Array([0]);
 const nodeMark = new Uint8Array([1]);
 
-/** leafHash is the hash of one line. */
+/** leafHash returns the hash of one line. */
 export function leafHash(line: string): Promise<Bytes> {
   return sha256(leafMark, utf8(line));
 }
 
-/** rootFrom is the root that a leaf's proof leads to, or null if it has the wrong length. */
+/**
+ * rootFrom returns the root that results from a leaf and its proof, or null if the proof has the
+ * wrong length.
+ */
 export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: readonly Bytes[]): Promise<Bytes | null> {
   if (!(seq >= 0 && seq < size)) return null;
   let node = leaf;
@@ -68,7 +71,7 @@ const same = (a: Bytes, b: Bytes) => a.length === b.length && a.every((v, i) => 
 
 /** checkProof never throws: an unreadable proof is not valid. */
 export async function checkProof(p: Proof): Promise<Checked> {
-  // Browsers hash on https and on this machine's own addresses only.
+  // Browsers compute hashes only on https and on this machine's own addresses.
   if (!globalThis.crypto?.subtle) {
     return { included: null, signed: null, text: "This browser checks no proofs over plain HTTP. Download the proof and check it with crannog audit prove --check." };
   }

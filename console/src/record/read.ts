@@ -1,4 +1,4 @@
-// Reading the record from the server.
+// Reads the audit log from the server.
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { api, call, unwrap } from "../api/client";
@@ -31,13 +31,13 @@ export interface Older {
   busy: boolean;
   error: unknown;
   more: () => void;
-  /** Reads the newest again, where the stream lost some. */
+  /** Reads the newest entries again if the stream lost some. */
   again: () => void;
-  /** Adds the newest to those that are there: the stream may have begun after they were read. */
+  /** Adds the newest entries: the stream may have begun after the list was read. */
   catchUp: () => void;
 }
 
-/** useOlder are entries that were written before the page was opened, the newest first. */
+/** useOlder returns entries that were written before the page was opened, newest first. */
 export function useOlder(search: RecordSearch, q: ServerQuery): Older {
   const key = JSON.stringify([search, q]);
   const [state, setState] = useState<{ key: string; entries: readonly Entry[]; before: number | null | undefined; error: unknown }>({ key, entries: [], before: undefined, error: undefined });
@@ -58,7 +58,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
         if (mine === turn.current) setBusy(false);
       }
     },
-    // The key stands for all of it.
+    // The key identifies the whole query.
     [key],
   );
   useEffect(() => void load(undefined), [load]);
@@ -66,10 +66,10 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
     const mine = turn.current;
     try {
       const page = await readPage(readBackwards(q), (e) => matchesHere(e, search), undefined, pageSize);
-      // Where a page is on its way, or was read since, it has them too.
+      // A page that is loading, or that was loaded since, includes them too.
       if (mine === turn.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
     } catch {
-      // The stream reports its own errors; this is only beside it.
+      // The stream reports its own errors; this is only an addition.
     }
   }, [key]);
 
@@ -85,7 +85,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
   };
 }
 
-/** useEntry is one entry, also of a sandbox that is long gone. */
+/** useEntry returns one entry, also of a sandbox that has ended. */
 export function useEntry(seq: number) {
   return useQuery({
     queryKey: ["record", "entry", seq],
@@ -121,7 +121,7 @@ export async function verify(against: string[]): Promise<Verification> {
   return unwrap(api.POST("/v1/record/verify", { body: against.length > 0 ? { against } : {} })) as Promise<Verification>;
 }
 
-/** exportURL is the download of the filtered entries; the server applies only part of the filter. */
+/** exportURL returns the URL of a download; the server applies only part of the filter. */
 export function exportURL(q: ServerQuery): string {
   const text = query({ ...q });
   return `/console/api/v1/record/export${text ? `?${text}` : ""}`;
@@ -140,7 +140,7 @@ export function notesOf(pasted: string): string[] {
     return notes;
   }
   for (const line of text.split("\n")) {
-    // A note ends with its signatures; what follows without one is the next.
+    // A note ends with its signatures. Text without a signature after it begins the next note.
     const signature = line.startsWith("— ");
     if (!signature && lines.at(-1)?.startsWith("— ")) {
       notes.push(`${lines.join("\n")}\n`);

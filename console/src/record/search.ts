@@ -1,28 +1,29 @@
-// The record's filter as it stands in the URL. The router loads this at once, so it is apart from the rest.
+// The fields of the audit log's filter in the URL. The router loads this at once, so it is a file
+// of its own.
 
-/** What stands in the URL. Absent is no bound. */
+/** The fields in the URL. An absent field does not filter. */
 export interface RecordSearch {
   sandbox?: string;
-  /** Kinds or groups of them, with commas between. */
+  /** Kinds or groups of kinds, separated by commas. */
   kind?: string;
   actor?: string;
-  /** From this time on, RFC 3339 or a span back from now such as 2h. */
+  /** From this time on: RFC 3339 or a duration back from now, such as 2h. */
   since?: string;
   until?: string;
   text?: string;
-  /** Live entries are held back. */
+  /** Live entries are not shown. */
   paused?: boolean;
 }
 
 export const searchKeys = ["sandbox", "kind", "actor", "since", "until", "text"] as const;
 
-/** readSearch takes what it knows out of a URL and drops the rest. */
+/** readSearch takes known fields from a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): RecordSearch {
   const out: RecordSearch = {};
   for (const key of searchKeys) {
     const value = raw[key];
     if (value === undefined || value === null || value === "") continue;
-    // The router reads bare numbers as numbers; a name may look like one.
+    // The router parses bare numbers as numbers, and a name may be one.
     if (typeof value === "string" || typeof value === "number") out[key] = String(value).slice(0, 512);
   }
   if (raw["paused"] === true || raw["paused"] === "true") out.paused = true;

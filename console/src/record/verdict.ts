@@ -1,6 +1,6 @@
-// What a verification found, in words for a person.
+// The result of a verification, in words for a person.
 
-/** The answer of POST /v1/record/verify. */
+/** The response of POST /v1/record/verify. */
 export interface Verification {
   ok: boolean;
   entries: number;
@@ -16,7 +16,7 @@ export interface Verdict {
   ok: boolean;
   title: string;
   detail: string;
-  /** The entry that is wrong, if it is one that can be looked at. */
+  /** The damaged entry, if it can be shown. */
   seq?: number;
 }
 
@@ -49,7 +49,7 @@ export function verdictOf(v: Verification): Verdict {
     title: words ? words(seq) : "The record is not as it was written",
     detail: v.text ?? "",
   };
-  // The server's sentence may say no more than the title does.
+  // The server's sentence may only repeat the title.
   if (out.title.toLowerCase().includes(out.detail.toLowerCase())) out.detail = "";
   if (v.fault && ["changed", "missing", "reordered", "cut"].includes(v.fault)) out.seq = seq;
   return out;

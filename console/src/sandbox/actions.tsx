@@ -180,7 +180,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
   const [chosen, choose] = useState<string>();
   const roll = useRollBack(() => onOpenChange(false));
   const own = lineage(snapshots.data ?? [], sandbox.id, sandbox.origin).sort((a, b) => Date.parse(b.created_at) - Date.parse(a.created_at));
-  // The newest, unless somebody wants another; without any it is the start.
+  // The newest snapshot, unless the user chose another; without any it is the start.
   const to = chosen ?? own[0]?.id ?? "";
   return (
     <Dialog
@@ -238,7 +238,7 @@ export function useRollBack(done: () => void) {
   return { run, back, busy, error };
 }
 
-/** Something that is done once a form is sent, with what became of it. */
+/** A form for an action, with the result of the action. */
 export function useDeed(deed: () => Promise<void>) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();

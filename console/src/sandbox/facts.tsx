@@ -6,7 +6,7 @@ import { useMetrics, useWatch } from "../live";
 import { Badge, Bytes, Can, CopyText, format, Inert, Menu, Sparkline, Time, toast, useNow } from "../parts";
 import { hasEnded, isLive, useRefresh, useSandbox } from "./queries";
 
-/** What a sandbox is, in one band below its name. */
+/** The properties of a sandbox, in one band below its name. */
 export function Facts() {
   const sandbox = useSandbox();
   return (

@@ -6,20 +6,20 @@ export interface LinesProps<T> {
   items: readonly T[];
   keyOf: (item: T) => string;
   label: string;
-  /** About how high a line is, in pixels. */
+  /** The estimated height of a line, in pixels. */
   height: number;
   children: (item: T) => ReactNode;
-  /** Stays at the end while new lines come, unless somebody scrolled up. */
+  /** Stays at the end while new lines arrive, unless the user scrolled up. */
   follow?: boolean;
-  /** Above the lines, and scrolled with none of them. */
+  /** Content above the lines that does not scroll with them. */
   head?: ReactNode;
-  /** What the whole and each line are to assistive technology. */
+  /** The roles of the list and of each line for assistive technology. */
   as?: "list" | "table";
   nameOf?: (item: T) => string;
   empty?: ReactNode;
 }
 
-/** Lines of which only those in sight are drawn. */
+/** A list of lines; only visible ones are rendered. */
 export function Lines<T>({ items, keyOf, label, height, children, follow = false, head, as = "list", nameOf, empty }: LinesProps<T>) {
   const frame = useRef<HTMLDivElement>(null);
   const [atEnd, setAtEnd] = useState(true);
@@ -30,7 +30,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
   const total = lines.getTotalSize();
   const last = items.at(-1);
   const lastKey = last ? keyOf(last) : "";
-  // Lines are measured once they are drawn, so the end moves a little later too.
+  // Lines are measured after they are drawn, which moves the end once more.
   useLayoutEffect(() => {
     if (follow && atEnd && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
   }, [follow, atEnd, lastKey, total]);
@@ -73,7 +73,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
   );
 }
 
-/** Moves among lines by j and k. */
+/** Moves among lines with j and k. */
 function walk(event: KeyboardEvent<HTMLElement>) {
   if (event.ctrlKey || event.metaKey || event.altKey || (event.key !== "j" && event.key !== "k")) return;
   const to = event.key === "j" ? event.currentTarget.nextElementSibling : event.currentTarget.previousElementSibling;

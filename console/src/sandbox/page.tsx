@@ -30,10 +30,10 @@ const pages: Record<TabID, ReturnType<typeof lazy>> = {
   record: lazy(async () => ({ default: (await import("./record/tab")).RecordTab })),
 };
 
-// These have lists of their own that scroll, and fill the window.
+// These tabs have lists that scroll by themselves, and fill the window.
 const filling: ReadonlySet<TabID> = new Set(["live", "terminal", "files", "network", "ports", "record"]);
 
-/** All about one sandbox. */
+/** The page of one sandbox. */
 export function SandboxPage() {
   const { id = "", tab } = useParams({ strict: false }) as { id?: string; tab?: string };
   const current = tabs.find((one) => one === tab) ?? "live";
@@ -59,7 +59,7 @@ function Loaded({ sandbox, tab, refName, stale }: { sandbox: Sandbox; tab: TabID
   const Tab = pages[tab];
   const name = sandbox.name || sandbox.id;
   useEffect(() => {
-    // On a narrow window the tabs scroll sideways; the current one is in sight.
+    // On a narrow window the tabs scroll sideways, so that the current one is visible.
     document.querySelector('.p-tabs [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [tab]);
   return (

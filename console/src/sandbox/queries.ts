@@ -5,7 +5,7 @@ import { asProblem } from "../api/problem";
 
 export type Sandbox = Schemas["Sandbox"];
 
-/** The sandbox whose page this is. */
+/** The sandbox of this page. */
 export const SandboxContext = createContext<Sandbox | undefined>(undefined);
 
 export function useSandbox(): Sandbox {
@@ -26,7 +26,7 @@ export const snapshotsQuery = queryOptions({
   queryFn: async () => {
     const all: Schemas["Snapshot"][] = [];
     let cursor: string | undefined;
-    // A server with more than this has a page of its own for them.
+    // A server with more snapshots than this shows them on a page of their own.
     for (let page = 0; page < 20; page++) {
       const list = await unwrap(api.GET("/v1/snapshots", { params: { query: { limit: 100, ...(cursor ? { cursor } : {}) } } }));
       all.push(...(list.snapshots ?? []));
@@ -37,7 +37,7 @@ export const snapshotsQuery = queryOptions({
   },
 });
 
-/** Reads a list anew after something was done that changes it. */
+/** Reads a list again after an action that changes it. */
 export function useRefresh() {
   const client = useQueryClient();
   const sandbox = useContext(SandboxContext);
@@ -50,7 +50,7 @@ export function useRefresh() {
   };
 }
 
-/** Something of this sandbox that the console's own paths tell. */
+/** Data of this sandbox from the console's own paths. */
 export function useInside<T>(what: string, options: { every?: number; enabled?: boolean } = {}) {
   const sandbox = useSandbox();
   return useQuery({
@@ -62,12 +62,12 @@ export function useInside<T>(what: string, options: { every?: number; enabled?: 
   });
 }
 
-/** The console's path to something inside of a sandbox. */
+/** The console's path for something inside a sandbox. */
 export function inside(id: string, what: string): string {
   return `/sandboxes/${encodeURIComponent(id)}/${what}`;
 }
 
-/** The same with what a browser needs to go there itself. */
+/** The same, with everything that a browser needs to open it directly. */
 export function insideURL(id: string, what: string): string {
   return base + inside(id, what);
 }

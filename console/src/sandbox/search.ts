@@ -4,17 +4,17 @@ import { kinds } from "./live/timeline";
 export const tabs = ["live", "terminal", "files", "processes", "network", "ports", "snapshots", "policy", "secrets", "record"] as const;
 export type TabID = (typeof tabs)[number];
 
-/** Every filter of the page of a sandbox, as it stands in the address. */
+/** The filters of a sandbox's page in the address. */
 export interface SandboxSearch {
-  /** Kinds of the timeline, with commas between. */
+  /** Kinds of the timeline, separated by commas. */
   show?: string;
   programs?: boolean;
-  /** A terminal that is looked at, or the recording of a command. */
+  /** The terminal that is shown, or the recording of a command. */
   terminal?: number;
   replay?: number;
   path?: string;
   view?: "changes";
-  /** A snapshot that changes are counted from; its start if absent. */
+  /** The snapshot that changes are compared with; the start if absent. */
   since?: string;
   dir?: string;
   verdict?: "allowed" | "denied" | "asked";
@@ -24,7 +24,7 @@ export interface SandboxSearch {
   kind?: string;
 }
 
-/** Reads the address of the page; what is not known is left out. */
+/** Parses the address of the page; unknown fields are ignored. */
 export function sandboxSearch(given: Record<string, unknown>): SandboxSearch {
   const search = { ...given };
   const out: SandboxSearch = {};

@@ -19,7 +19,7 @@ export function tokenIn(text: string): string {
 /** The sign-in page: a one-time link, pasted here or opened. */
 export function SignInPage({ token, onDone }: { token: string | null; onDone: () => void }) {
   const queries = useQueryClient();
-  // What is known is enough: a page with a token has no session yet.
+  // A page with a token has no session yet, so none is requested.
   const session = useQuery({ ...sessionQuery, enabled: false }).data;
   const [text, setText] = useState("");
   const [error, setError] = useState<unknown>();
@@ -32,7 +32,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
     try {
       const session = await signIn(given);
       farewell.text = "";
-      // What another session has read here is not this one's to see.
+      // This session must not see data that another session has read here.
       queries.removeQueries({ predicate: others });
       queries.setQueryData(sessionQuery.queryKey, session);
       onDone();
@@ -43,7 +43,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
   };
 
   useEffect(() => {
-    // A token is good for one try: never a second one for the same.
+    // A token is sent once, and never again.
     if (token === null || tried.current === token) return;
     tried.current = token;
     void enter(token);

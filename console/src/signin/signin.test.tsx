@@ -52,7 +52,7 @@ describe("signing in", () => {
     const done = show("abcdefghijklmnop");
     expect((await screen.findByRole("alert")).textContent).toContain("the token was used");
     expect(done).not.toHaveBeenCalled();
-    // No session was ended: there may be a session beside the bad link.
+    // No session was ended: the browser may have a session besides the bad link.
     expect(out).not.toHaveBeenCalled();
     asked.mockResolvedValueOnce(json(200, session));
     await userEvent.type(screen.getByLabelText("Link or token"), "http://x/console/#token=another{Enter}");

@@ -91,8 +91,9 @@ type Replaced struct {
 
 // Copied is the data of sandbox.copied. Each copy has a sandbox.started too.
 type Copied struct {
-	Copies []string `json:"copies"` // IDs of the copies
-	Asked  int      `json:"asked"`
+	Copies    []string `json:"copies"` // IDs of the copies
+	Asked     int      `json:"asked"`
+	FilesOnly bool     `json:"files_only,omitempty"`
 }
 
 // Limit is the data of limit.hit.

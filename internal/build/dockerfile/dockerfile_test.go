@@ -176,3 +176,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What no build can add is refused before a step runs, if its stage is needed at all.
+func TestAddOfOtherPlacesIsRefusedFirst(t *testing.T) {
+	for text, want := range map[string]string{
+		"FROM a\nRUN x\nADD https://example.com/f /f\n":                        "line 3: ADD: \"https://example.com/f\"",
+		"FROM a\nADD git@example.com:x.git /f\n":                               "git@example.com",
+		"FROM a\nARG U=https://e.example\nADD ${U}/f /f\n":                     "https://e.example/f",
+		"FROM a\nENV U=https://e.example\nADD $U/f /f\n":                       "https://e.example/f",
+		"FROM a\nADD --checksum=sha256:" + strings.Repeat("a", 64) + " f /f\n": "--checksum",
+	} {
+		f, err := dockerfile.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Plan(dockerfile.Options{Platform: "linux/amd64"}); fault.CodeOf(err) != dockerfile.CodeInvalid || !strings.Contains(fault.PublicText(err), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	plan(t, "FROM a AS unused\nADD https://example.com/f /f\nFROM b\nADD f $UNKNOWN /f/\n", dockerfile.Options{})
+}

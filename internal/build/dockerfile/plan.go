@@ -73,6 +73,11 @@ func (f *File) Plan(o Options) (*Plan, error) {
 		p.Target = i
 	}
 	p.take(all, p.Target)
+	for _, s := range p.Stages {
+		if err := p.checkAdds(s.Commands); err != nil {
+			return nil, err
+		}
+	}
 	return p, nil
 }
 

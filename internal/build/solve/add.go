@@ -14,13 +14,8 @@ import (
 
 // addFiles is ADD: like COPY, and archives are unpacked.
 func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title string) error {
-	for _, source := range c.SourcePaths {
-		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
-			return dockerfile.Refused(c, "%.100q is not of the build context; fetch it in a RUN", source)
-		}
-	}
-	if c.Checksum != "" {
-		return dockerfile.Refused(c, "--checksum goes with a URL")
+	if err := dockerfile.CheckAdd(c); err != nil {
+		return err
 	}
 	all := copying{c, c.SourcesAndDest, "", c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns}}
 	if c.Unpack != nil && !*c.Unpack {

@@ -104,7 +104,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 		tar.Header{Name: "./etc/other", Typeflag: tar.TypeLink, Linkname: "./etc/old"},
 		// Hard links in any order.
 		file("z", "Z"), tar.Header{Name: "./a", Typeflag: tar.TypeLink, Linkname: "./z"}, tar.Header{Name: "./m", Typeflag: tar.TypeLink, Linkname: "./z"},
-		// Changes of the sandbox's own files, and of what a mount showed.
+		// Changes of the sandbox's own files, and of the files of a mount.
 		file("etc/resolv.conf", "x"), file(".crannog/x", "x"), file("proc/x", "x"), dir("run"), dir("run/lock"), dir("cache"), file("cache/x", "C"),
 		// A directory that was made again, and one that is new.
 		tar.Header{Name: "./etc/again/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},

@@ -34,6 +34,9 @@ func New(dir string, limits layer.Limits) (*Tree, error) {
 	return &Tree{Dir: dir, limits: limits, made: map[string]bool{}}, os.Chmod(dir, 0o755)
 }
 
+// Unpacked is the tree of an image that is unpacked. It is only read.
+func Unpacked(dir string) *Tree { return &Tree{Dir: dir, made: map[string]bool{}} }
+
 // change opens the tree for a change and completes it.
 func (t *Tree) change(do func(*layer.Tree) error) error {
 	l, err := layer.Open(t.Dir, t.limits)

@@ -140,7 +140,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 		}, doubt: []string{
 			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
 		}, want: "Verify return code: 0 (ok)"},
-		// The option stands for the file at its path in a sandbox, where GnuTLS looks for it.
+		// The option replaces the file at its path in a sandbox, where GnuTLS looks for it.
 		{program: "apt", argv: []string{
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"-o", "Acquire::https::CAInfo=" + filepath.Join(root, certs.BundlePath), "download-file", "https://" + site + "/a", "a",
@@ -148,7 +148,7 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"download-file", "https://" + site + "/a", "a",
 		}},
-		// The property stands for the file at its path in a sandbox.
+		// The property replaces the file at its path in a sandbox.
 		{program: "java", argv: append(javaArgs, "-Djavax.net.ssl.trustStore="+filepath.Join(root, certs.JavaPath), source),
 			doubt: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
 	} {
@@ -209,7 +209,7 @@ func TestCargoTrustsTheAuthority(t *testing.T) {
 		out, _ := cmd.CombinedOutput()
 		return string(out)
 	}
-	// The registry has no such crate: the answer that says so was trusted.
+	// The registry has no such crate; the answer shows that its certificate was trusted.
 	const asked = "no matching package named `causewaytest` found"
 	if out := resolve(trusting); !strings.Contains(out, asked) {
 		t.Errorf("with trust:\n%s", out)

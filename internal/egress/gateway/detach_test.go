@@ -42,8 +42,8 @@ func attached(t *testing.T, c *Client) int {
 	return len(list)
 }
 
-// bystander is a namespace that nothing holds. When it is gone, so are namespaces that lost their
-// holder before: the kernel ends them in order.
+// bystander is a namespace without a process. The kernel ends namespaces in order, so once it has
+// ended, those that lost their processes before have ended too.
 func bystander(t *testing.T) {
 	t.Helper()
 	link, k := attachmenttest.StartTap(t, false, 0, "sleep", "100000")

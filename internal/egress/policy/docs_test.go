@@ -43,7 +43,7 @@ func comments(t *testing.T) map[string]string {
 	return out
 }
 
-// rows lists the fields of a type, each followed by the fields inside it.
+// rows writes an entry for each field of a type, each followed by the fields inside it.
 func rows(t *testing.T, of reflect.Type, path string, said map[string]string, out *strings.Builder) {
 	t.Helper()
 	for f := range of.Fields() {
@@ -77,14 +77,15 @@ func rows(t *testing.T, of reflect.Type, path string, said map[string]string, ou
 		default:
 			label = "text"
 		}
-		fmt.Fprintf(out, "| `%s` | %s | %s |\n", name, label, strings.ReplaceAll(doc, "|", `\|`))
+		writeWrapped(out, fmt.Sprintf("- `%s` (%s): %s", name, label, doc))
 		if inner.Kind() == reflect.Struct && label != "duration" {
 			rows(t, inner, name, said, out)
 		}
 	}
 }
 
-// levelRows shows each setting of the levels side by side.
+// levelRows shows each setting of the levels side by side, and those that are too wide for a table as
+// lists.
 func levelRows(t *testing.T) string {
 	t.Helper()
 	docs := map[string]map[string]string{}
@@ -102,23 +103,52 @@ func levelRows(t *testing.T) string {
 			docs[name][field] = value
 		})
 	}
-	var out strings.Builder
-	out.WriteString("| field | strict | standard | light | minimal |\n|---|---|---|---|---|\n")
+	var table, lists strings.Builder
+	table.WriteString("| field | strict | standard | light | minimal |\n|---|---|---|---|---|\n")
 	for _, field := range order {
 		if field == "policy" || field == "name" || field == "level" {
 			continue
 		}
-		fmt.Fprintf(&out, "| `%s` |", field)
+		row, list := "| `"+field+"` |", "\n`"+field+"`:\n\n"
 		for _, name := range policy.Levels() {
 			v := docs[name][field]
 			if v == "" {
 				v = "none"
 			}
-			fmt.Fprintf(&out, " %s |", v)
+			row += " " + v + " |"
+			list += "- " + name + ": " + v + "\n"
 		}
-		out.WriteByte('\n')
+		if len(row) <= widestRow {
+			table.WriteString(row + "\n")
+			continue
+		}
+		for line := range strings.Lines(list) {
+			writeWrapped(&lists, strings.TrimSuffix(line, "\n"))
+		}
 	}
-	return out.String()
+	return table.String() + lists.String()
+}
+
+// The widest row of a table, and the widest line of other text, that the page may have.
+const widestRow, widestLine = 140, 100
+
+// writeWrapped writes a paragraph or an entry of a list, whose further lines are indented.
+func writeWrapped(out *strings.Builder, text string) {
+	width := 0
+	for i, word := range strings.Split(text, " ") {
+		switch {
+		case i == 0:
+		case width+1+len(word) > widestLine:
+			out.WriteString("\n  ")
+			width = 2
+		default:
+			out.WriteByte(' ')
+			width++
+		}
+		out.WriteString(word)
+		width += len(word)
+	}
+	out.WriteByte('\n')
 }
 
 func flat(v reflect.Value, path string, each func(field, value string)) {
@@ -168,7 +198,6 @@ func TestThePageIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fields strings.Builder
-	fields.WriteString("| field | kind | meaning |\n|---|---|---|\n")
 	said := comments(t)
 	rows(t, reflect.TypeFor[policy.Document](), "", said, &fields)
 	text := string(b)

@@ -87,6 +87,6 @@ func TestASecretThatGoesMeanwhileStaysMasked(t *testing.T) {
 	}
 	close(goOn)
 	if got := <-done; strings.Contains(got, value) || strings.Contains(got, other.Value) || !strings.Contains(got, "you sent ") {
-		t.Errorf("the box got %s", got)
+		t.Errorf("the sandbox received %s", got)
 	}
 }

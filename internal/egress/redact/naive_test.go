@@ -23,7 +23,7 @@ func newNaive(values ...[]byte) naive {
 	return n
 }
 
-// separators returns for each byte whether it may be inside a wrapped form.
+// separatorsOf returns for each byte whether it may be inside a wrapped form.
 func separatorsOf(text []byte) []bool {
 	out := make([]bool, len(text))
 	odd := false

@@ -29,7 +29,7 @@ var freezeRules = []rule{
 		// A sandbox that is not frozen answers much sooner, on any machine.
 		select {
 		case r := <-answered:
-			t.Errorf("a frozen box answers: %+v", r)
+			t.Errorf("a frozen sandbox answers: %+v", r)
 			answered <- r
 		case <-time.After(hosttest.Patience(time.Second)):
 		}

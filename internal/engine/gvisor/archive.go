@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/holes"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -97,7 +98,7 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
 			return fmt.Errorf("pause: %w", err)
 		}
-		return throughHoles(w, func(in *os.File) error {
+		return holes.Through(w, func(in *os.File) error {
 			opts := control.TarRootfsUpperLayerOpts{ContainerID: k.b.rec.Kernel, FilePayload: urpc.FilePayload{Files: []*os.File{in}}}
 			return conn.Call(boot.FsTarRootfsUpperLayer, &opts, nil)
 		})

@@ -85,7 +85,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	}
 }
 
-// P46: a sandbox that stands still only after its caller gave up continues.
+// P46: a sandbox that stops only after its caller gave up continues.
 func TestStandsStillTooLate(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
 	b := actedKernel(t, func(method string) bool {
@@ -109,7 +109,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	}
 	close(late)
 	arrives(t, "the box continues", resumed)
-	// Control: a sandbox that stands still in time is left alone.
+	// Control: a sandbox that stops in time is left alone.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })
 	if err := errors.Join(b.standStill(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {

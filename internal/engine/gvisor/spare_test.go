@@ -21,8 +21,8 @@ func emptyEngine(t *testing.T) *Engine {
 	return e
 }
 
-// If a server is killed before a spare kernel has its record, the next one removes what is left,
-// and takes nothing from a server that lives.
+// If a server is killed before a pre-started kernel has its record, the next server removes the
+// rest of it, and takes nothing from a running server.
 func TestSparesWithoutARecord(t *testing.T) {
 	dir := t.TempDir()
 	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -58,9 +58,9 @@ func TestSparesWithoutARecord(t *testing.T) {
 	}
 }
 
-// An earlier instance of a sandbox that was put back lies in a directory with the name of the
-// kernel that the sandbox has now. If a server is killed after it removed the record there, and
-// before the directory, the sandbox must keep its kernel.
+// An earlier instance of a restored sandbox has a directory with the name of the kernel that the
+// sandbox has now. If a server is killed after it removed the record there, and before it removed
+// the directory, the sandbox must keep its kernel.
 func TestDirectoryOfAReplacedBox(t *testing.T) {
 	e := emptyEngine(t)
 	earlier := processOf(os.Getpid())

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestUntouchedMemoryIsGivenBack reads from a state what gVisor had to look through when it saved:
-// memory that programs had reserved and that held nothing.
+// TestUntouchedMemoryIsGivenBack reads from a state how much gVisor had to search when it saved:
+// memory that programs had reserved and never written.
 func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	c := enginetest.Config{Open: open(false), Image: root(t)}

@@ -50,8 +50,9 @@ type Engine struct {
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Meter  = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Meter    = (*Engine)(nil)
+	_ engine.Archiver = (*Engine)(nil)
 )
 
 var (
@@ -106,6 +107,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
 		OwnFiles:     true,
+		DiskInMemory: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),
@@ -160,17 +162,25 @@ func (e *Engine) find(id string) (*box, error) {
 		return now, nil
 	}
 	b := newBox(e, rec)
+	if err := b.recover(); err != nil {
+		return nil, err
+	}
 	e.boxes[id] = b
 	return b, nil
 }
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	var stuck error // a sandbox that stands still for a reader that has died
 	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
 		rec, err := readRecord(dir)
-		return rec.Created, err == nil && rec.Init.Alive(), err
+		running := err == nil && rec.Init.Alive()
+		if running {
+			stuck = errors.Join(stuck, newBox(e, rec).recover())
+		}
+		return rec.Created, running, err
 	})
-	if err != nil {
+	if err = errors.Join(err, stuck); err != nil {
 		return nil, fmt.Errorf("jail: list: %w", err)
 	}
 	return list, nil

@@ -39,7 +39,7 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 
 func image(t testing.TB) engine.Image {
 	t.Helper()
-	// A copy, since the name of the test binary is among what must not be seen inside.
+	// A copy, because the name of the test binary must not be visible inside.
 	guest := filepath.Join(t.TempDir(), "guest")
 	program, err := os.ReadFile("/proc/self/exe")
 	if err == nil {

@@ -196,7 +196,7 @@ func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, e
 	}
 	r := setup.Request{
 		Hostname: spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
-		Limits: inside(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
+		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
 	}
 	for _, t := range list {
 		if e.rootless {
@@ -278,14 +278,6 @@ func joinNetwork(pid int) error {
 	}
 	defer f.Close()
 	return os.NewSyscallError("setns", unix.Setns(int(f.Fd()), unix.CLONE_NEWNET))
-}
-
-// inside are the limits for the file systems inside. What a sandbox writes is in its memory, so it
-// must be told that its disk is full before the kernel ends it for lack of memory.
-func inside(limits engine.Limits) engine.Limits {
-	limits.DiskBytes = min(limits.DiskBytes, limits.MemoryBytes/4*3)
-	limits.ShmBytes = min(limits.ShmBytes, limits.MemoryBytes/4*3)
-	return limits
 }
 
 // send sends one message, with a descriptor unless file is nil.

@@ -110,22 +110,13 @@ func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze
 func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
 
 func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
-	b, err := f.find(id)
-	if err != nil {
-		return err
-	}
-	b.watch()
-	if b.over() {
-		return engine.HasStopped(id, nil)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := b.rec.Group.Freeze(stop); err != nil {
-		if !b.rec.Init.Alive() {
-			return engine.HasStopped(id, err)
+	return f.exclusively(ctx, id, func(b *box) error {
+		if err := b.rec.Group.Freeze(stop); err != nil {
+			if !b.rec.Init.Alive() {
+				return engine.HasStopped(id, err)
+			}
+			return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
 		}
-		return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
-	}
-	return nil
+		return nil
+	})
 }

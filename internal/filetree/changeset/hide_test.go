@@ -79,7 +79,7 @@ func untar(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// P44: a secret comes out in no form and on no way, lengths are kept, and checksums are those of
+// P44: a secret comes out in no form, by no command; lengths are kept, and checksums are those of
 // the written content. The control is the same without redaction.
 func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 	for name, hide := range map[string]changeset.Hide{"masked": hides(t), "control": nil} {

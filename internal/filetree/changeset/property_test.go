@@ -47,7 +47,7 @@ func (g gardener) text() string {
 	return b.String()
 }
 
-// dirs lists the directories of a tree, and files the rest.
+// split returns the directories of a tree, and its other entries.
 func (g gardener) split(dir string) (dirs, files []string) {
 	dirs = []string{""}
 	all := picture(g.t, dir, false)

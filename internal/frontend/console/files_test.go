@@ -59,7 +59,7 @@ func TestFiles(t *testing.T) {
 	if g := s.send(sent{path: "/console"}); g.status != 301 || g.header.Get("Location") != "/console/" {
 		t.Errorf("%d %v", g.status, g.header)
 	}
-	// Browsers are led here, and other programs are told what they always were.
+	// Browsers are redirected to the console, and other programs get the same response as before.
 	if g := s.send(sent{path: "/", header: http.Header{"Accept": {"text/html,*/*;q=0.8"}}}); g.status != 303 || g.header.Get("Location") != "/console/" {
 		t.Errorf("a browser: %d %v", g.status, g.header)
 	}
@@ -92,14 +92,14 @@ func TestNotBuilt(t *testing.T) {
 	if g.status != 404 || !strings.HasPrefix(g.header.Get("Content-Type"), "text/plain") || !strings.Contains(g.body, console.NotBuilt) || !strings.Contains(g.body, "make") {
 		t.Errorf("%d %v %s", g.status, g.header, g.body)
 	}
-	// What it is for can be asked all the same.
+	// The path still answers the requests that it is for.
 	if g := s.send(sent{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {
 		t.Errorf("%d", g.status)
 	}
 }
 
-// P43: what a sandbox chose is never a page of the console's origin, whatever a
-// handler says that it is.
+// P43: data that a sandbox chose is never a page of the console's origin, whatever content type a
+// handler sets.
 func TestInert(t *testing.T) {
 	s := newSite(t)
 	cookie, box := s.sign(session.Operator), s.sandbox()

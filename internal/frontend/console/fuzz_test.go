@@ -34,7 +34,7 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
-// Whatever stands in Origin, only our own is let in.
+// Whatever Origin contains, only our own origin is accepted.
 func FuzzOrigin(f *testing.F) {
 	for _, seed := range []string{"http://h.test", "https://h.test", "http://h.test.evil", "null", "", "http://h.test@evil", "http://evil/h.test", "HTTP://H.TEST", "http://h.test:80", "//h.test", "file://h.test"} {
 		f.Add(seed)

@@ -86,7 +86,7 @@ func TestCookieOpensNothingElse(t *testing.T) {
 	}
 }
 
-// P42: no other site acts here, whatever a browser adds to what it sends.
+// P42: no other site can act here, whatever a browser adds to its requests.
 func TestOtherSites(t *testing.T) {
 	s := newSite(t)
 	cookie, box := s.sign(session.Admin), s.sandbox()
@@ -206,7 +206,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Who is signed in survives the server.
+// A session survives a restart of the server.
 func TestSessionsSurviveARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	s := open(t, dir, page)

@@ -95,7 +95,7 @@ func quote(text string) string {
 	return string(b)
 }
 
-// What costs something is not done again for each page that is loaded.
+// An expensive result is cached instead of being computed for each page load.
 func TestDoctorIsKept(t *testing.T) {
 	s := newSite(t)
 	viewer := s.sign(session.Viewer)
@@ -115,7 +115,7 @@ func TestDoctorIsKept(t *testing.T) {
 	}
 }
 
-// P42: what a stranger sends to sign in costs nothing.
+// P42: sign-in requests of strangers cost nothing.
 func TestHostileSignIn(t *testing.T) {
 	s := newSite(t)
 	for body, want := range map[string]int{
@@ -146,7 +146,7 @@ func TestDoctorOutlivesWhoAsks(t *testing.T) {
 		s.send(sent{path: "/console/api/doctor", cookie: first})
 	}()
 	<-s.machine.begun
-	// What the session holds open is cut before this is answered.
+	// The streams of the session are cut before this is answered.
 	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}

@@ -36,7 +36,7 @@ func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template
 	return sandbox.Template{ID: "base0000000000000000", Name: ref.Name, Image: engine.ViewOf("/", "")}, nil
 }
 
-// machine is what doctor would find.
+// machine holds the findings that doctor would return.
 type machine struct {
 	asked int
 	begun chan struct{} // unless nil, a search begins, and lasts until left is closed
@@ -60,7 +60,7 @@ func (*machine) Templates() []console.Template {
 	return []console.Template{{ID: "base0000000000000000", Name: "base"}}
 }
 
-// hostile answers as a careless handler would with what a sandbox chose.
+// hostile answers with data of a sandbox, as a careless handler would.
 type hostile struct{ called chan session.Session }
 
 const evil = `<script>fetch("/console/api/v1/keys")</script>`
@@ -179,7 +179,7 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 
 func newSite(t *testing.T) *site { return open(t, filepath.Join(t.TempDir(), "s"), page) }
 
-// sent is one request, and what it says besides.
+// sent is one request with its headers.
 type sent struct {
 	method, path, body, cookie, host string
 	header                           http.Header

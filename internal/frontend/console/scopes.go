@@ -58,6 +58,13 @@ var apiRules = []rule{
 	{"GET /v1/snapshots/{id}", session.Viewer},
 	{"DELETE /v1/snapshots/{id}", session.Operator},
 
+	{"POST /v1/sandboxes/{id}/commit", session.Operator},
+	{"GET /v1/templates", session.Viewer},
+	{"GET /v1/templates/inspect", session.Viewer},
+	{"POST /v1/templates", session.Operator},
+	{"POST /v1/templates/tags", session.Operator},
+	{"DELETE /v1/templates", session.Operator},
+
 	{"GET /v1/approvals", session.Viewer},
 	{"GET /v1/approvals/events", session.Viewer},
 	{"GET /v1/approvals/{id}", session.Viewer},

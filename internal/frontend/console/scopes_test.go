@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P42: a viewer reads, an operator works with sandboxes, and what is in no
-// table needs an admin.
+// P42: a viewer reads, an operator works with sandboxes, and a path in no table needs an admin.
 func TestScopes(t *testing.T) {
 	s := newSite(t)
 	box := s.sandbox()
@@ -91,7 +90,7 @@ func TestScopes(t *testing.T) {
 	s.has(s.recorded(audit.Action), strings.Split(viewer, " POST")[0]+" POST "+at+"/timeout scope_too_small")
 }
 
-// P42: a viewer learns which files are changed, and not what they hold.
+// P42: a viewer sees which files have changed, and not their content.
 func TestViewersGetNoText(t *testing.T) {
 	s := newSite(t)
 	at := "/v1/sandboxes/" + s.sandbox() + "/changes"
@@ -143,7 +142,7 @@ func TestEveryOperationHasAScope(t *testing.T) {
 	}
 	scopes := console.APIScopes()
 	adminOnly := func(path string) bool {
-		for _, prefix := range []string{"/v1/keys", "/v1/secrets", "/v1/prune", "/v1/record/export", "/v1/audit/export"} {
+		for _, prefix := range []string{"/v1/keys", "/v1/secrets", "/v1/prune", "/v1/record/export", "/v1/audit/export", "/v1/images", "/v1/builds"} {
 			if strings.HasPrefix(path, prefix) {
 				return true
 			}
@@ -177,7 +176,7 @@ func TestEveryOperationHasAScope(t *testing.T) {
 	}
 }
 
-// P42: no page learns what opens a sandbox without us.
+// P42: no page gets a token that would open a sandbox without the server.
 func TestNoTokensInPages(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
@@ -209,7 +208,7 @@ func actorIn(t *testing.T, s *site, cookie string) string {
 	return "console:" + v.ID
 }
 
-// P42: what a session holds open ends with it.
+// P42: the open streams of a session end with it.
 func TestRevoked(t *testing.T) {
 	s := newSite(t)
 	admin, operator := s.sign(session.Admin), s.sign(session.Operator)

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A caller that uses our own fields gets what they ask for, and not the open internet that a
+// A caller that uses our own fields gets the requested access, and not the open internet that a
 // request without them gets.
 func TestAccessOfCreate(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
@@ -19,7 +19,7 @@ func TestAccessOfCreate(t *testing.T) {
 		}{
 			{`"access":{"level":"strict"}`, sandbox.Access{Level: "strict"}, nil},
 			{`"access":{}`, sandbox.Access{}, nil},
-			// As clients of the first generation send it whatever they are told.
+			// Clients of the first generation always send this field.
 			{`"access":{"level":"light","net":"dev"},"allow_internet_access":true,"network":{"allowOut":[],"denyOut":null,"allowPublicTraffic":false}`, sandbox.Access{Level: "light", Net: "dev"}, nil},
 			{`"access":{"allow":["a.test"],"policy":"policy: v1\nnetwork: {hosts: [{host: b.test, rules: [{id: r, do: allow}]}]}\n"}`, sandbox.Access{Allow: []string{"a.test"}}, []string{"b.test"}},
 			{`"access":null,"level":null,"policy":null`, sandbox.Access{Net: "policy"}, nil}, // nothing said
@@ -66,8 +66,8 @@ func TestAccessOfCreate(t *testing.T) {
 	}
 }
 
-// Where a sandbox has its access already, such a word is refused too: a call
-// that succeeds has done what it says.
+// For a sandbox that has its access already, such a field is refused too: a successful call must
+// have done what was requested.
 func TestAccessIsOfCreateAlone(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)

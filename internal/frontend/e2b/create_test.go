@@ -195,8 +195,8 @@ func TestPrivatePortsAndMaskedHost(t *testing.T) {
 	}
 }
 
-// TestF3VolumesAreSharedDirectories: E2B's volumes are what the operator shares by name. What
-// a name looks like never makes it a path of the host's.
+// TestF3VolumesAreSharedDirectories: E2B's volumes are the directories that the operator shares by
+// name. A name never becomes a path of the host, whatever it looks like.
 func TestF3VolumesAreSharedDirectories(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)

@@ -55,7 +55,7 @@ type Monitor interface {
 	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
-// Deps are the dependencies of New. All but Domain and Secrets are required.
+// Deps are the dependencies of New. All but Made, Domain and Secrets are required.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
@@ -64,8 +64,12 @@ type Deps struct {
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates
-	Keys      Keys
-	Log       *slog.Logger
+	// Made removes templates that callers have made. It may be nil.
+	Made interface {
+		Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error
+	}
+	Keys Keys
+	Log  *slog.Logger
 	// Domain is the domain of sandboxes' host names, with a port if it is not the default one, or
 	// "" if there are none.
 	Domain string

@@ -184,7 +184,7 @@ func TestWhatDoesNotRunDoesNotExist(t *testing.T) {
 	}
 }
 
-// Who connects to a sandbox while it is being ended is told so.
+// A client that connects to a sandbox while it is being ended gets an error.
 func TestConnectToWhatIsEnding(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")

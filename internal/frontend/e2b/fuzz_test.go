@@ -34,7 +34,7 @@ func FuzzMetadataFilter(f *testing.F) {
 		if k == "" {
 			return
 		}
-		// What a client asks for is what the server filters by.
+		// The server filters by exactly the fields that the client sets.
 		got, err := parseMetadata(escape(map[string]string{k: v}))
 		if err != nil || len(got) != 1 || got[k] != v {
 			t.Fatalf("{%q: %q} arrives as %q, %v", k, v, got, err)
@@ -72,7 +72,7 @@ func FuzzSandboxID(f *testing.F) {
 	})
 }
 
-// What a query asks for is bounded, and belongs to one sandbox or one name.
+// The result of a query is bounded, and belongs to one sandbox or one name.
 func FuzzSnapshotQuery(f *testing.F) {
 	for _, seed := range []string{
 		"", "sandboxID=i0&name=a&limit=5", "name=a:default", "name=a/b", "limit=-1", "nextToken=x", "%zz", "a;b",

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// origin is what a reference means: a template or a snapshot.
+// origin is the target of a reference: a template or a snapshot.
 func (m *memory) origin(who sandbox.Principal, s string) (sandbox.Template, error) {
 	ref, err := sandbox.ParseReference(s)
 	if err != nil {

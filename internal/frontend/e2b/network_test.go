@@ -159,7 +159,7 @@ func TestSetNetworkReplacesAll(t *testing.T) {
 	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
 }
 
-// A fixed value goes to the service as what must be sealed, and nowhere else.
+// A fixed value is passed to the service as one to seal, and nowhere else.
 func TestFixedValuesAreNotShown(t *testing.T) {
 	boxes, h := newAPI(t)
 	const value = "Bearer canary-of-a-fixed-header"
@@ -192,7 +192,7 @@ func TestFixedValuesAreNotShown(t *testing.T) {
 	check()
 }
 
-// What info says of the internet is what holds, not what was asked for.
+// The info about the internet is what is in force, not what was requested.
 func TestInfoTellsWhatIsInForce(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)

@@ -98,7 +98,7 @@ func TestSecretsPages(t *testing.T) {
 		if next == "" {
 			break
 		}
-		// The next page is right after the last secret of this one is gone.
+		// The next page is correct after the last secret of this one was removed.
 		if w := do(h, "DELETE", "/secrets/"+names[len(names)-1], ""); w.Code != 204 {
 			t.Fatal(w.Code)
 		}

@@ -145,15 +145,29 @@ func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
 	return f, nil
 }
 
-// removeSnapshot removes a snapshot. In this API snapshots are templates; other templates cannot be
-// removed.
+// removeTemplate removes a template that was made, or one tag of it. The host's templates, and
+// images, cannot be removed here.
+func (a *api) removeTemplate(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) error {
+	if a.Made != nil {
+		if err := a.Made.Remove(ctx, who, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
+			return err
+		}
+	}
+	if t, err := a.Templates.Resolve(ctx, ref); err == nil && who.MayStart(t) {
+		return notSupported("removing templates of the server and images")
+	}
+	return sandbox.TemplateUnknown(ref)
+}
+
+// removeSnapshot removes a snapshot or a template. In this API snapshots are templates.
 func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, who)
 	if fault.KindOf(err) == fault.NotFound {
-		if _, rerr := a.Templates.Resolve(r.Context(), ref); rerr == nil {
-			return notSupported("removing templates")
+		err = a.removeTemplate(r.Context(), who, ref)
+		if err == nil {
+			w.WriteHeader(http.StatusNoContent)
 		}
-		return sandbox.TemplateUnknown(ref)
+		return err
 	}
 	if err != nil {
 		return err
@@ -178,9 +192,10 @@ func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.
 	}{TemplateID: found.ID}
 	if fault.KindOf(err) == fault.NotFound {
 		var t sandbox.Template
-		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil {
-			answer.TemplateID, answer.Public = t.ID, true
+		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil && !who.MayStart(t) {
+			err = sandbox.TemplateUnknown(ref)
 		}
+		answer.TemplateID, answer.Public = t.ID, t.Owner == ""
 	}
 	if err != nil {
 		return err

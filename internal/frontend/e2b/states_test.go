@@ -75,7 +75,7 @@ func TestAPausedSandboxIsThere(t *testing.T) {
 	if ids := listed(t, do(h, "GET", "/sandboxes", "")); len(ids) != 0 {
 		t.Errorf("the first generation, which knows running ones only, lists %v", ids)
 	}
-	// What needs a running one does not find it, or says that it is paused.
+	// Calls that need a running sandbox do not find it, or report that it is paused.
 	for path, body := range map[string]string{"timeout": `{"timeout":9}`, "refreshes": ``, "snapshots": `{}`} {
 		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/"+path, body), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
@@ -136,7 +136,7 @@ func TestConnectResumes(t *testing.T) {
 		if left := time.Until(boxes.boxes[0].EndAt); left > c.want || left < c.want-time.Since(before) {
 			t.Errorf("%s %s: %s left, want %s", c.path, c.body, left, c.want)
 		}
-		// Now that it runs, connect says so and resume is a conflict.
+		// Once it runs, connect returns that, and resume is a conflict.
 		want := http.StatusOK
 		if c.path == "/sandboxes/%/resume" {
 			want = http.StatusConflict

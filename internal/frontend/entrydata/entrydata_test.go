@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// What the writers of entries put in comes out as the same value.
+// A value that an entry's writer puts in is read back as the same value.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	exit := 3
 	for kind, written := range map[audit.Kind]any{

@@ -110,7 +110,7 @@ func (w *world) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// switcher takes the connection over and sends back what it reads.
+// switcher takes over the connection and echoes.
 func switcher(w http.ResponseWriter, r *http.Request) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

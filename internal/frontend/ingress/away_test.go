@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leaving is the traffic of a sandbox that goes just after it was found.
+// leaving is the traffic of a sandbox that ends just after it was found.
 type leaving struct {
 	*inside
 	dial, mask error

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// pause does to a sandbox what the service does: its streams are cut, and it
-// is not live until Wake brings it back.
+// pause pauses a sandbox as the service does: its streams are cut, and it is not live until Wake
+// resumes it.
 func (in *inside) pause(id string) {
 	in.mu.Lock()
 	b := in.boxes[id]

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What a client sends long after its request was answered is not taken for
-// the next request, and does not hold the connection.
+// Data that a client sends long after the response to its request is not taken for the next
+// request, and does not keep the connection open.
 func TestALateBodyIsNoRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -148,8 +148,8 @@ func (in *inside) listen(id string, port int, start func(net.Listener)) {
 	in.boxes[id].ports[port] = socket
 }
 
-// world is a proxy in front of one sandbox, whose guest and port 3000 tell
-// what reached them.
+// world is a proxy in front of one sandbox, whose guest and port 3000 report the requests that they
+// received.
 type world struct {
 	*inside
 	proxy *ingress.Proxy
@@ -177,7 +177,7 @@ func newWorld(t testing.TB) *world {
 	return &world{inside: in, proxy: p, front: front}
 }
 
-// echo answers with what it was sent.
+// echo answers with the request.
 func echo(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Reached", name)

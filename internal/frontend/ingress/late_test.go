@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// P11: once the service says that a sandbox goes, no client receives data from it,
-// even before the proxy's own loops have noticed.
+// P11: once the service reports that a sandbox is ending, no client receives data from it, even
+// before the proxy's own loops have noticed.
 func TestNothingIsPassedOnAfterTheSandboxWent(t *testing.T) {
 	gone := make(chan struct{})
 	b := &backend{gone: gone, ctx: t.Context()}

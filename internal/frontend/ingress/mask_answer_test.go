@@ -39,8 +39,8 @@ func zipped(text string) []byte {
 	return b.Bytes()
 }
 
-// A file is masked at the same length, also if it is asked for compressed or
-// in parts, and also by a guest that somebody inside has replaced.
+// A file is redacted with its length unchanged, also if it is requested compressed or in parts, and
+// also by a guest that an attacker has replaced.
 func TestDownloadsAreMasked(t *testing.T) {
 	w := newWorld(t)
 	content := strings.Repeat("x", 100_000) + sealedValue + strings.Repeat("y", 50_000) + knownToken
@@ -129,7 +129,7 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
 		}
 	}
-	// What only claims to be gzip breaks off.
+	// A response that only claims to be gzip breaks off.
 	w.serve(boxID, 3000, answer("gzip", []byte("no gzip: "+sealedValue), 200))
 	res, err := w.front.Client().Do(w.request(t, 3000, "GET", "/"))
 	if err == nil {
@@ -145,8 +145,8 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 	}
 }
 
-// Headers are masked wherever they stand: in front of an answer, ahead of it,
-// behind it, and in the one that switches the protocol.
+// Headers are redacted wherever they are: in front of a response, in an early response, in
+// trailers, and in the response that switches the protocol.
 func TestHeadersAreMasked(t *testing.T) {
 	w := newWorld(t)
 	w.serve(boxID, 3000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -238,7 +238,7 @@ func TestUpgradedConnectionsAreMasked(t *testing.T) {
 	})
 }
 
-// While it is not known what to mask, nothing passes, and nothing is asked.
+// While the values to redact are unknown, no response passes, and no request is sent.
 func TestNothingPassesWithoutItsMask(t *testing.T) {
 	w := newWorld(t)
 	w.mu.Lock()
@@ -280,8 +280,8 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 	}
 }
 
-// Patterns are looked for in what programs print and nowhere else: a file that
-// looks like a token arrives as it is, and can be asked for in parts.
+// Patterns are applied only to the output of programs: a file that looks like a token arrives
+// unchanged, and can be requested in parts.
 func TestPatternsLeaveFilesAlone(t *testing.T) {
 	w := newWorld(t)
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

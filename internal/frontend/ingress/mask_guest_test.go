@@ -45,8 +45,7 @@ func (f *finder) WatchDir(_ context.Context, _ *connect.Request[fs.WatchDirReque
 	return nil
 }
 
-// Names of files are masked in every answer of the file system, and each event
-// comes at once.
+// Names of files are redacted in every response of the file system, and each event is sent at once.
 func TestNamesAreMasked(t *testing.T) {
 	w := newWorld(t)
 	f := &finder{next: make(chan struct{})}
@@ -88,7 +87,7 @@ func TestNamesAreMasked(t *testing.T) {
 	})
 }
 
-// Lines of the interpreter are masked as what they say.
+// Lines of the interpreter are decoded before they are redacted.
 func TestInterpreterIsMasked(t *testing.T) {
 	w := newWorld(t)
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG" + sealedValue + "\x00\xff"))

@@ -49,7 +49,7 @@ func (w *world) masked(m *sandbox.Mask) {
 	w.boxes[boxID].mask = m
 }
 
-// player is a guest whose processes print what a test says.
+// player is a guest whose processes print the script of a test.
 type player struct {
 	processpbconnect.UnimplementedProcessHandler
 	script func(send func(*pb.ProcessEvent) error) error
@@ -91,7 +91,7 @@ func keepalive() *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}}
 }
 
-// heard is what a client saw of a process.
+// heard is what a client received from a process.
 type heard struct {
 	text map[string]string
 	end  *pb.ProcessEvent_EndEvent
@@ -140,7 +140,7 @@ func (a *addressed) Do(r *http.Request) (*http.Response, error) {
 	return a.client.Do(r)
 }
 
-// play runs a script and returns what a client of a protocol hears.
+// play runs a script and returns what a client of a protocol receives.
 func (w *world) play(t *testing.T, p *player, attach bool, options ...connect.ClientOption) heard {
 	t.Helper()
 	var h heard
@@ -287,8 +287,7 @@ func TestOutputNeverStalls(t *testing.T) {
 	}
 }
 
-// What is held when a stream ends in an error is told before the error, which
-// is masked too.
+// If a stream ends in an error, held output is sent before the error, which is redacted too.
 func TestErrorsOfStreamsAreMasked(t *testing.T) {
 	w := newWorld(t)
 	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
@@ -318,7 +317,7 @@ func TestErrorsOfStreamsAreMasked(t *testing.T) {
 	}
 }
 
-// Known tokens are masked in what programs print, also without any value.
+// Known tokens are redacted in the output of programs, even without any secret.
 func TestPatternsInOutput(t *testing.T) {
 	w := newWorld(t)
 	p := &player{script: func(send func(*pb.ProcessEvent) error) error {

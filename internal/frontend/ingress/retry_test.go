@@ -34,9 +34,9 @@ func (d *dozing) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return d.inside.Dial(ctx, id, port)
 }
 
-// A request of which nothing was sent when its sandbox was paused is served
-// after that has come back. One with a body may have been read from, and a call
-// to our own servers is on record: those are answered for.
+// A request that was not sent yet when its sandbox was paused is served after the sandbox has
+// resumed. A request with a body may have been read from, and a call to our own servers is in the
+// audit log: these get an error.
 func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
 	for name, c := range map[string]struct {
 		port   int

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A connection serves many sandboxes, one request after the other. One that
-// goes as its answer ends must not end the connection under the next request,
-// which is another sandbox's: that one would be told that it is unreachable,
-// and a request that gives the end of a program's input would be lost.
+// A connection serves many sandboxes, one request after the other. A sandbox that ends together
+// with its response must not end the connection under the next request, which is for another
+// sandbox: its client would get an error, and the request that ends a program's input would be
+// lost.
 func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 	w := newWorld(t)
 	var conn net.Conn
@@ -51,7 +51,7 @@ func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 			}()
 		}))
 		if got, err := ask(id, "first"); err != nil || got != "first" {
-			// It went before its answer had ended.
+			// The sandbox ended before its response had ended.
 			_ = conn.Close()
 			conn = nil
 			continue

@@ -17,9 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// BenchmarkTap is what it costs to put a command on record: one that prints
-// nothing, and one that prints 64 MiB; with a record and recordings on the
-// disk, and without.
+// BenchmarkTap measures the cost of recording a command: one that prints nothing, and one that
+// prints 64 MiB; with an audit log and recordings on the disk, and without.
 func BenchmarkTap(b *testing.B) {
 	chunk := strings.Repeat("2026-11-21 12:00:00 INFO request served in 12 ms path=/v1/items status=200\n", 500)[:32<<10]
 	const chunks = 2048

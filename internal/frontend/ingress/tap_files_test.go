@@ -29,8 +29,7 @@ func mustProto(t testing.TB, m proto.Message) string {
 	return string(data)
 }
 
-// files is a guest that keeps nothing: it reads what is put in and gives out
-// what is asked for.
+// files is a guest that stores nothing: it reads uploads and answers downloads.
 func (x *tapped) files(t testing.TB) {
 	x.serve(boxID, guestboot.Port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Query().Get("path")
@@ -57,7 +56,7 @@ func (x *tapped) files(t testing.TB) {
 	}))
 }
 
-// Each file that is put in or taken out has one entry, with what passed.
+// Each uploaded or downloaded file has one entry, with the transferred bytes.
 func TestFilesAreOnRecord(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("all", func(t *testing.T) {
@@ -183,7 +182,7 @@ func TestCellsAreOnRecord(t *testing.T) {
 		t.Errorf("%+v, %+v", b, e)
 	}
 	looked()
-	// What is no code, or a stranger's, is not on record.
+	// A request without a code, or of a stranger, is not in the audit log.
 	for _, body := range []string{"", "{}", "[", `{"code":1}`} {
 		x.post(t, guestboot.InterpreterPort, "/execute", "application/json", body, nil)
 	}

@@ -71,7 +71,7 @@ func TestHitIsOnRecord(t *testing.T) {
 	}
 }
 
-// A time limit is one, too; and so is what a cell says that it failed of.
+// A time limit counts as a limit too, and so does the reason that a cell reports.
 func TestHitOfTimeAndCells(t *testing.T) {
 	x := newTapped(t)
 	guest := &starter{}

@@ -35,7 +35,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tapped is a world whose proxy puts on record what passes.
+// tapped is a world whose proxy writes audit entries and recordings.
 type tapped struct {
 	*world
 	record     *audittest.Record
@@ -110,7 +110,7 @@ func dataOf[T any](t testing.TB, r *audittest.Record, kind audit.Kind) (list []T
 	return list
 }
 
-// replay is what the recording of a command shows.
+// replay returns the output in the recording of a command.
 func (x *tapped) replay(t testing.TB, n int) (text string, events []asciicast.Event) {
 	t.Helper()
 	f, err := x.recordings.Open(boxID, n)
@@ -141,7 +141,7 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// starter is a guest that counts what it starts.
+// starter is a guest that counts the processes that it starts.
 type starter struct {
 	player
 	mu   sync.Mutex

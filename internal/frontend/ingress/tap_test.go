@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// dialects are all ways in which a client of ours or of npm says Start.
+// dialects are all ways in which our clients or those of npm encode Start.
 var dialects = map[string][]connect.ClientOption{
 	"binary":            {},
 	"json":              {connect.WithProtoJSON()},
@@ -30,9 +30,9 @@ var dialects = map[string][]connect.ClientOption{
 	"wants all in gzip": {connect.WithAcceptCompression("gzip", nil, nil), connect.WithCompressMinBytes(1 << 20)},
 }
 
-// P35: what a command printed is kept as its caller saw it, in whatever
-// dialect, with its secrets masked; without a mask they are there. The record
-// has what it was and what came of it.
+// P35: the output of a command is recorded as its caller saw it, in whatever dialect, with its
+// secrets redacted; without a redactor they are in it. The audit log has the command and its
+// result.
 func TestCommandsAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	guest := &starter{}
@@ -98,7 +98,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 	}
 }
 
-// Terminals: their size, what changes it, and that somebody else follows.
+// Terminals: their size, its changes, and a second viewer.
 func TestTerminalsAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	next := make(chan struct{})
@@ -121,7 +121,7 @@ func TestTerminalsAreOnRecord(t *testing.T) {
 	}
 	s := run()
 	pid := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: 9}}
-	// The guest of this test has neither call; what is asked for counts.
+	// The guest of this test implements neither call; only the requests count.
 	for _, options := range dialects {
 		_, _ = x.client(options...).Update(t.Context(), connect.NewRequest(&pb.UpdateRequest{Process: pid, Pty: &pb.PTY{Size: &pb.PTY_Size{Cols: 90, Rows: 20}}}))
 	}
@@ -161,8 +161,8 @@ func TestTerminalsAreOnRecord(t *testing.T) {
 	}
 }
 
-// A command that does not run, one whose caller leaves and one whose sandbox
-// goes have an end on record, each its own.
+// A command that does not run, one whose caller leaves and one whose sandbox ends each have a
+// different end in the audit log.
 func TestEndsThatAreNone(t *testing.T) {
 	x := newTapped(t)
 	seen := make(chan struct{}, 10)
@@ -231,7 +231,7 @@ func TestF27OutputWithoutACaller(t *testing.T) {
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		err := errors.Join(send(begun(7)), send(printed("stdout", "early")))
 		<-left
-		// The first write to a caller that is gone may still succeed.
+		// The first write to a caller that has gone may still succeed.
 		for range 100 {
 			err = errors.Join(err, send(printed("stdout", "+")))
 		}
@@ -308,7 +308,7 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 			t.Errorf("%s: it did not run, so that nothing is tested: %d %q", c.name, res.StatusCode, body)
 		}
 	}
-	// What cannot be read does not get in.
+	// A request that cannot be decoded does not reach the sandbox.
 	before, on := len(guest.runs), len(x.started(t))
 	for name, body := range map[string]string{
 		"two messages": binaryStart + binaryStart, "garbage": enveloped(0, "\xff\xff"), "nothing": "", "cut short": binaryStart[:7],
@@ -321,7 +321,7 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 	}
 }
 
-// Who does not have the token can neither run nor fill the record.
+// A caller without the token can neither run commands nor fill the audit log.
 func TestStrangersLeaveNoTrace(t *testing.T) {
 	x := newTapped(t)
 	guest := &starter{}

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// drawer is a guest's file system service that does what paths say.
+// drawer is a guest's file system service whose results depend on the paths.
 type drawer struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
 	did []string
@@ -71,9 +71,8 @@ func (x *tapped) drawer() *drawer {
 	return d
 }
 
-// P33: every change of files that a caller has the guest make has one entry,
-// in whatever dialect it is asked for, with what came of it and without
-// secrets. What only looks has none.
+// P33: every change of files that a caller requests from the guest has one entry, in whatever
+// dialect, with its result and without secrets. A request that only reads has none.
 func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	x.masked(valueMask(t))
@@ -147,7 +146,7 @@ func TestChangesOfFilesFailClosed(t *testing.T) {
 	}
 }
 
-// A caller whose answer never comes leaves an entry that says so.
+// If the response never arrives, the entry states that.
 func TestChangeWithoutAnswer(t *testing.T) {
 	x := newTapped(t)
 	x.serve(boxID, guestboot.Port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
@@ -158,8 +157,8 @@ func TestChangeWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A request without the sandbox's token is audited as rejected, with what it asked
-// for, and at most a few times a minute.
+// A request without the sandbox's token is in the audit log as rejected, with its target, and at
+// most a few times a minute.
 func TestStrangersAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	d := x.drawer()
@@ -181,7 +180,7 @@ func TestStrangersAreOnRecord(t *testing.T) {
 	if n := len(x.record.Entries()); n != 10 || len(d.did) != 0 {
 		t.Errorf("%d entries of a stranger, %q went in", n, d.did)
 	}
-	// What had no entry is told as a number.
+	// Rejected requests without an entry are counted.
 	x.tap.Close()
 	all := dataOf[payload.Action](t, x.record, audit.Action)
 	if last := all[len(all)-1]; len(all) != 11 || last.Do != "refused" || last.Count != 1002-10 {
@@ -189,8 +188,8 @@ func TestStrangersAreOnRecord(t *testing.T) {
 	}
 }
 
-// So is who has not the token of a private port, without the path, which may
-// be what opens something in there.
+// A request without the token of a private port is recorded too, without the path, which may be a
+// credential of the program inside.
 func TestStrangersAtPrivatePorts(t *testing.T) {
 	x := newTapped(t)
 	x.inside.add(boxID, func(s *sandbox.Sandbox) { s.TrafficToken = "secret" })
@@ -201,7 +200,7 @@ func TestStrangersAtPrivatePorts(t *testing.T) {
 	}
 }
 
-// One that is paused is not woken by a stranger, who is on record all the same.
+// A stranger does not resume a paused sandbox, and is in the audit log all the same.
 func TestStrangersAtPausedSandboxes(t *testing.T) {
 	x := newTapped(t)
 	x.inside.add(boxID, wakeful)

@@ -38,7 +38,7 @@ func asleep(t *testing.T, change ...func(*sandbox.Sandbox)) *world {
 	return w
 }
 
-// whole answers with what it was sent when it has all of it.
+// whole answers with the request when it has received all of it.
 func whole(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -254,8 +254,8 @@ func TestAResumptionThatFails(t *testing.T) {
 		if a.StatusCode != status || kind != fault.NotFound && !strings.Contains(a.text, `"code":"`) {
 			t.Errorf("%s: a call gets %d %s", kind, a.StatusCode, a.text)
 		}
-		// What failed a moment ago is not tried again at once; a sandbox that
-		// was not there is, since it may have come back.
+		// A resumption that failed a moment ago is not repeated at once. A lookup that failed is,
+		// because the sandbox may have returned.
 		most := 1 + int(time.Since(began)/ingress.WakeRest)
 		if n := len(w.wakes()); kind == fault.NotFound && n < 4 || kind != fault.NotFound && (n < 1 || n > most) {
 			t.Errorf("%s: %d resumptions, of at most %d", kind, n, most)

@@ -141,8 +141,8 @@ func TestApprovalsAreDescribed(t *testing.T) {
 	}
 }
 
-// A3, P2: a program inside cannot approve itself with what its sandbox has,
-// and another key does not even learn of the question.
+// A3, P2: a program inside cannot approve its own request with the sandbox's tokens, and another
+// key does not even learn of the request.
 func TestNobodyElseAnswers(t *testing.T) {
 	r := newAskRig(t)
 	id := r.ask("1", 0).Approval
@@ -192,7 +192,7 @@ func TestNobodyElseAnswers(t *testing.T) {
 	}
 }
 
-// A4: what a sandbox chose reaches no client raw.
+// A4: text that a sandbox chose reaches every client made inert.
 func TestAnswersAreInert(t *testing.T) {
 	r := newAskRig(t)
 	q := r.question("\x1b[2J\u202e\u200b\n", 0)
@@ -210,7 +210,7 @@ func TestAnswersAreInert(t *testing.T) {
 	}
 }
 
-// raw is an answer as it stands; of a stream, up to the first event.
+// raw returns a response unchanged; of a stream, the part up to the first event.
 func (r *askRig) raw(path string, stream bool) string {
 	r.t.Helper()
 	srv := httptest.NewServer(r.handler)
@@ -293,7 +293,7 @@ func TestEventsResume(t *testing.T) {
 		t.Errorf("%+v", live)
 	}
 	resp.Body.Close()
-	// One is decided in between; a client that comes back hears of both.
+	// One request is decided in between; a client that reconnects gets both events.
 	if code, _ := r.call("POST", "/v1/approvals/"+first.Approval+"/deny", `{"reason":"no"}`, nil); code != 200 {
 		t.Fatal(code)
 	}

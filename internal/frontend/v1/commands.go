@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Commands runs commands in sandboxes for this server's own work, redacted and on record
-// as those of callers are.
+// Commands runs commands in sandboxes for this server's own work, such as builds. Their output is
+// redacted and recorded like that of callers' commands.
 type Commands struct{ handlers *execHandlers }
 
-// NewCommands returns what runs commands through guests.
+// NewCommands returns a Commands that uses the guests of sandboxes.
 func NewCommands(guests Guests, tap *observe.Tap) *Commands {
 	return &Commands{&execHandlers{guests: guests, tap: tap}}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// wayOut is what a sandbox was refused over its link, and the names that were
-// asked for where there is none.
+// wayOut holds a sandbox's denied requests, and, for one without a network, the names that were
+// looked up.
 type wayOut struct {
 	records []egress.Record
 	names   []string

@@ -68,7 +68,7 @@ type (
 	}
 )
 
-// statements returns what an OpenAPI document promises to clients, one field or value each.
+// statements returns the promises of an OpenAPI document to clients, one field or value each.
 func statements(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -103,7 +103,7 @@ func statements(t *testing.T, file string) map[string]bool {
 	return found
 }
 
-// walk notes a schema and what is below it, each named schema once on a way down.
+// walk visits a schema and those below it, each named schema once per path.
 func (d *description) walk(found map[string]bool, at string, s schema, seen []string, request bool) {
 	if name := strings.TrimPrefix(s.Ref, "#/components/schemas/"); name != "" {
 		if slices.Contains(seen, name) {

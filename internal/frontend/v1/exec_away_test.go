@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// deserter is a guest that goes before its commands end.
+// deserter is a guest that ends before its commands do.
 type deserter struct {
 	processpbconnect.UnimplementedProcessHandler
 }
@@ -51,8 +51,8 @@ func TestExecInASandboxThatIsChanged(t *testing.T) {
 	}
 }
 
-// What breaks between here and the guest is not for callers to read, and a
-// sandbox that lives is not said to have ended.
+// An error between the server and the guest is not shown to callers, and a running sandbox is not
+// reported as ended.
 func TestExecWhoseSandboxGoes(t *testing.T) {
 	box, r := withGuest(t, teller{})
 	box.refuse = func(int) error { return errors.New(`dial i1:1: urpc method "containerManager.PortForward" failed`) }

@@ -106,8 +106,8 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 	return box, r
 }
 
-// What a command prints is masked in the answer of exec, and so is why it did
-// not start. Without a mask nothing runs.
+// The output of a command is redacted in the response of exec, and so is the reason if it did not
+// start. Without a redactor nothing runs.
 func TestExecIsMasked(t *testing.T) {
 	box, r := withGuest(t, teller{})
 	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})

@@ -52,9 +52,8 @@ func (r *reluctant) Write(b []byte) (int, error) {
 	return r.ResponseRecorder.Write(b)
 }
 
-// Callers who do not read their answers cannot fill the server's memory with
-// what commands printed: for others there is less room, at once, until the
-// answer is written or the call ends in another way.
+// Callers that do not read their responses cannot fill the server's memory with output: the budget
+// for others shrinks at once, until the response is written or the call ends in another way.
 func TestExecHasRoom(t *testing.T) {
 	_, r := withGuest(t, talker{})
 	r.deps.Output = client.NewRoom(talk)

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// F10: what is not UTF-8 in a request is an error that names it, and never another text in its place.
+// F10: text in a request that is not UTF-8 gives an error that names it, and is never replaced.
 func TestF10WrongTextsAreNamed(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct{ path, body, want string }{

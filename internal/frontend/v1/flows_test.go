@@ -69,8 +69,8 @@ func (l *longest) Write(b []byte) (int, error) {
 	return l.ResponseRecorder.Write(b)
 }
 
-// Records come one at a time, as many as one answer may have, and a client that continues
-// after the last has all of them.
+// Records are returned in pages, and a client that continues after the last record gets all of
+// them.
 func TestFlowsComeInPieces(t *testing.T) {
 	long := strings.Repeat("<\x01", 4<<10) // each takes six bytes
 	for _, f := range []*flown{

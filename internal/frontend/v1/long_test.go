@@ -23,8 +23,8 @@ func (l *largest) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// P45: an answer is the same text as encoding/json makes, but comes in pieces, so
-// that one of output that takes six bytes for each takes no more memory.
+// P45: a response is the same text as encoding/json makes, but is written in pieces, so that output
+// that takes six bytes per character does not use more memory.
 func TestLongAnswers(t *testing.T) {
 	long := strings.Repeat("\x00\u20ac\u2028<&\"\\", 100_000)
 	lists := map[int][]api.Change{0: {}, 1: {{Path: "a"}}}
@@ -60,7 +60,7 @@ func TestLongAnswers(t *testing.T) {
 			}
 		}
 	}
-	// Control: the writer does see what is written as a whole.
+	// Control: the writer detects a response that is written as a whole.
 	var whole largest
 	if err := huma.DefaultJSONFormat.Marshal(&whole, answers[2]); err != nil || whole.n < len(long) {
 		t.Errorf("%v, %d bytes at once", err, whole.n)

@@ -27,12 +27,18 @@ type (
 	noSecrets   struct{ Secrets }
 	noRecord    struct{ recordService }
 	noRecorded  struct{ recordedService }
+	noImages    struct{ Images }
+	noTransfer  struct{ ImageTransfer }
+	noBuilds    struct{ Builds }
+	noTemplates struct{ Templates }
+	noCommits   struct{ commitService }
 
 	// An embedded interface cannot have a method of its own name.
 	snapshotService = Snapshots
 	changeService   = Changes
 	recordService   = Record
 	recordedService = Recorded
+	commitService   = Commits
 )
 
 // OpenAPI describes every operation that a server can have, as JSON. Clients in other languages are
@@ -41,6 +47,7 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
+		Images: noImages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())

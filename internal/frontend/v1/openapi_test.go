@@ -38,7 +38,7 @@ func TestOpenAPIFile(t *testing.T) {
 	if err := json.Unmarshal(got, &doc); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/v1/sandboxes/{id}", "/v1/secrets", "/v1/approvals/events", "/v1/record", "/v1/snapshots", "/v1/keys"} {
+	for _, path := range []string{"/v1/sandboxes/{id}", "/v1/secrets", "/v1/approvals/events", "/v1/record", "/v1/snapshots", "/v1/keys", "/v1/images", "/v1/builds", "/v1/templates"} {
 		if len(doc.Paths[path]) == 0 {
 			t.Errorf("%s is not described", path)
 		}

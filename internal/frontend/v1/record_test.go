@@ -21,8 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// owns are the sandboxes of the recorded rig's key; nothing else of them is
-// asked for.
+// owns are the sandboxes of the recorded rig's key; no other method of it is called.
 type owns struct {
 	ids map[string]bool
 }
@@ -186,8 +185,8 @@ func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 	}
 }
 
-// P2: following shows a key what becomes of its own sandboxes, also of those
-// that it makes while it follows, and nothing else.
+// P2: a key that follows the audit log gets the entries of its own sandboxes, also of those that it
+// creates while it follows, and no others.
 func TestFollowingTheRecord(t *testing.T) {
 	r, l, _ := recorded(t)
 	note(t, l, 0, 8)

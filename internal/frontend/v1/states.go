@@ -46,7 +46,7 @@ func (h *stateHandlers) register(r *registry) {
 	}
 	register(r, op("sandboxes-pause", "POST", "/sandboxes/{id}/pause", "Pause a sandbox: save its state and end its processes"), h.pause)
 	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Resume a paused sandbox"), h.resume)
-	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory")), h.fork)
+	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory, or only its files")), h.fork)
 	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Roll a sandbox back to a snapshot, in place"), h.rollback)
 	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its start, in place"), h.reset)
 }
@@ -137,7 +137,7 @@ func (h *stateHandlers) fork(ctx context.Context, who sandbox.Principal, in *for
 		return nil, err
 	}
 	forks, err := h.states.Fork(ctx, who, in.ID, sandbox.ForkRequest{
-		Count: max(body.Count, 1), Timeout: d, Forever: body.Forever, Ephemeral: body.Ephemeral,
+		Count: max(body.Count, 1), Timeout: d, Forever: body.Forever, Ephemeral: body.Ephemeral, FilesOnly: body.FilesOnly,
 	})
 	if err != nil {
 		return nil, err

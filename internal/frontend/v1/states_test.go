@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book keeps sandboxes and snapshots in memory, and what was asked for.
+// book keeps sandboxes and snapshots in memory, and records the requests.
 type book struct {
 	Finder
 	Lifetimes
@@ -186,8 +186,8 @@ func TestPausedSandboxIsDescribed(t *testing.T) {
 	}
 }
 
-// Each copy has its own answer, and no more of a fault of ours than any other
-// answer shows.
+// Each copy has its own result, and an internal error shows no more in it than in any other
+// response.
 func TestForksFailOneByOne(t *testing.T) {
 	r, _ := newBook(t)
 	var list api.ForkList
@@ -247,7 +247,7 @@ func TestCreateSaysWhatHappensAtTheEnd(t *testing.T) {
 	}
 }
 
-// A command is traffic: it wakes what traffic wakes, and nothing else.
+// A command is traffic: it resumes a sandbox that traffic resumes, and no other.
 func TestExecInPausedSandbox(t *testing.T) {
 	r, b := newBook(t)
 	b.sb.State = sandbox.Paused
@@ -265,7 +265,7 @@ func TestExecInPausedSandbox(t *testing.T) {
 	}
 }
 
-// Who closes the request breaks the work off.
+// If the client closes the request, the operation is canceled.
 func TestClosedRequestIsBrokenOff(t *testing.T) {
 	r, b := newBook(t)
 	b.begun, b.block = make(chan struct{}), make(chan struct{})

@@ -37,7 +37,9 @@ type Deps struct {
 	// Images lists the machine's images, and Transfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
-	Builds        Builds // may be nil
+	Builds        Builds    // may be nil
+	Templates     Templates // may be nil
+	Commits       Commits   // may be nil
 	Pruner        Pruner
 	Queue         Queue
 	Engines       *engine.Registry
@@ -90,6 +92,7 @@ func resources(d Deps) []resource {
 		&snapshotHandlers{d.Snapshots},
 		&imageHandlers{d.Images, d.ImageTransfer, d.Log},
 		&buildHandlers{d.Builds, d.Log},
+		&templateHandlers{d.Templates, d.Commits},
 		&changeHandlers{d.Changes, d.Provenance, d.Log},
 		&secretHandlers{d.Secrets},
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},

@@ -49,7 +49,7 @@ type rig struct {
 	who     sandbox.Principal
 }
 
-// secret is what the rig takes for the key of a caller.
+// secret is the key that the rig accepts.
 const secret = "right"
 
 func newRig(t *testing.T) *rig {
@@ -306,7 +306,7 @@ func TestLocalCallers(t *testing.T) {
 	}
 }
 
-// A panic is answered as internal, says nothing of its cause, and is logged.
+// A panic is answered as an internal error without its cause, and is logged.
 func TestPanicIsAnswered(t *testing.T) {
 	r := newRig(t)
 	r.deps.Finder = nil

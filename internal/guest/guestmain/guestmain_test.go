@@ -71,7 +71,7 @@ func TestSignalsDoNotEndIt(t *testing.T) {
 	if got := r.shell(`kill -TERM 1; kill -INT 1; trap '' TERM; kill -TERM $$; exit 5`); !strings.Contains(got, `"exit status 5"`) {
 		t.Errorf("got %q", got)
 	}
-	// What the guest ignores must not be ignored by its children.
+	// Signals that the guest ignores must not be ignored by its children.
 	if got := r.shell(`kill -PIPE $$; exit 5`); !strings.Contains(got, `"signal: broken pipe"`) {
 		t.Errorf("a child ignores a signal: %q", got)
 	}

@@ -20,8 +20,7 @@ const maxDepth = 200
 // of the next one.
 type tree struct {
 	root  *os.Root
-	dev   uint64 // other devices are mounts
-	dirs  []dir  // from the root
+	dirs  []dir // from the root
 	times []moment
 	gone  map[string]bool // names that an earlier entry has deleted
 }
@@ -29,6 +28,7 @@ type tree struct {
 type dir struct {
 	name string // its name in the one above
 	fd   int
+	dev  uint64 // directories in it that are on another device are mounts
 }
 
 func openTree(root string) (*tree, error) {
@@ -46,7 +46,7 @@ func openTree(root string) (*tree, error) {
 		t.close()
 		return nil, &os.PathError{Op: "stat", Path: root, Err: err}
 	}
-	t.dev = stat.Dev
+	t.dirs[0].dev = stat.Dev
 	return t, nil
 }
 
@@ -90,31 +90,31 @@ func (t *tree) parent(name string) (fd int, base string, err error) {
 	n := t.common(above)
 	t.up(n + 1)
 	for _, part := range above[n:] {
-		fd, err := openDirectory(t.dirs[len(t.dirs)-1].fd, part)
+		fd, dev, err := openDirectory(t.dirs[len(t.dirs)-1].fd, part)
 		if err != nil {
 			return -1, "", err
 		}
-		t.dirs = append(t.dirs, dir{part, fd})
+		t.dirs = append(t.dirs, dir{part, fd, dev})
 	}
 	return t.dirs[len(t.dirs)-1].fd, base, nil
 }
 
 // openDirectory opens a directory and no link to one. gVisor follows a link in spite of O_NOFOLLOW
 // if O_DIRECTORY is set too, so the opened file is compared with the one that has the name.
-func openDirectory(in int, base string) (int, error) {
+func openDirectory(in int, base string) (fd int, dev uint64, err error) {
 	named, err := look(in, base)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	if named == nil {
-		return -1, unix.ENOENT
+		return -1, 0, unix.ENOENT
 	}
 	if named.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return -1, unix.ENOTDIR
+		return -1, 0, unix.ENOTDIR
 	}
-	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err = unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	var opened unix.Stat_t
 	err = unix.Fstat(fd, &opened)
@@ -123,9 +123,9 @@ func openDirectory(in int, base string) (int, error) {
 	}
 	if err != nil {
 		_ = unix.Close(fd) // nothing is written through it
-		return -1, err
+		return -1, 0, err
 	}
-	return fd, nil
+	return fd, opened.Dev, nil
 }
 
 // look returns nil if there is nothing.

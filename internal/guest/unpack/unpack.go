@@ -149,7 +149,7 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 		return err
 	}
 	there := before != nil && before.Mode&unix.S_IFMT == unix.S_IFDIR
-	if there && before.Dev != t.dev {
+	if there && before.Dev != t.dirs[len(t.dirs)-1].dev {
 		return nil // something else is mounted there
 	}
 	if before != nil && (!there || opaque(h)) {
@@ -163,7 +163,7 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 			return err
 		}
 	}
-	fd, err := openDirectory(in, base)
+	fd, _, err := openDirectory(in, base)
 	if err != nil {
 		return err
 	}

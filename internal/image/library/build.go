@@ -29,6 +29,39 @@ func (l *Library) Hold(ctx context.Context) (release func(), err error) { return
 // may use again.
 func (l *Library) KeepBlobs(keep func() (map[v1.Hash]bool, error)) { l.keep.Store(&keep) }
 
+// Pin sets the function that returns the digests of the images that templates need. They are kept
+// whole, also if no name leads to them.
+func (l *Library) Pin(pinned func() (map[v1.Hash]bool, error)) { l.pinned.Store(&pinned) }
+
+// pins returns the digests of images that are needed without a name.
+func (l *Library) pins() (map[v1.Hash]bool, error) {
+	if pinned := l.pinned.Load(); pinned != nil {
+		return (*pinned)()
+	}
+	return map[v1.Hash]bool{}, nil
+}
+
+// Has reports whether the store has all of an image.
+func (l *Library) Has(digest v1.Hash) (bool, error) {
+	img, err := manifest.Load(l.blobs, digest)
+	if lost(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	have, err := l.blobs.List()
+	if err != nil {
+		return false, err
+	}
+	for _, d := range img.Blobs() {
+		if _, ok := have[d]; !ok {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // View is the image of a sandbox that shows a directory as its root.
 func (l *Library) View(tree string, binds ...engine.Bind) engine.Image {
 	return engine.ViewOf(tree, root.GuestTarget, append([]engine.Bind{{Source: l.o.Guest, Target: root.GuestTarget}}, binds...)...)

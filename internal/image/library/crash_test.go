@@ -156,7 +156,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 	if _, err := l.Remove(t.Context(), host+"/app:1"); err != nil && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%s: remove: %v", when, err)
 	}
-	// What is left is only what the sweep removes once it is old.
+	// Only files that the sweep removes once they are old are left.
 	long := time.Now().Add(-48 * time.Hour)
 	for _, dir := range []string{filepath.Join(dir, "roots", ".*"), filepath.Join(dir, "blobs", "drafts", "*"), filepath.Join(dir, "blobs", "sha256", ".*"), filepath.Join(dir, "names", ".*")} {
 		found, err := filepath.Glob(dir)

@@ -101,6 +101,10 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 	if err != nil {
 		return nil, err
 	}
+	pinned, err := l.pins()
+	if err != nil {
+		return nil, err
+	}
 	byImage := map[v1.Hash]*candidate{}
 	var list []*candidate
 	for _, e := range entries {
@@ -112,7 +116,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 		}
 		c.names = append(c.names, e.Name)
 		last, may := l.idle(e, used)
-		if !may || slices.Contains(keep, e.Manifest) {
+		if !may || pinned[e.Manifest] || slices.Contains(keep, e.Manifest) {
 			last = time.Time{}.AddDate(9000, 0, 0) // one name is enough to keep it
 		}
 		if last.After(c.used) {

@@ -61,6 +61,7 @@ type Library struct {
 	registry *registry.Client
 	inUse    atomic.Pointer[InUse]
 	keep     atomic.Pointer[func() (map[v1.Hash]bool, error)]
+	pinned   atomic.Pointer[func() (map[v1.Hash]bool, error)]
 }
 
 // InUse returns the paths on this host that sandboxes and snapshots need.

@@ -105,15 +105,23 @@ func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) 
 	return done, errors.Join(append(errs, l.sweep())...)
 }
 
-// named returns the blobs and trees that names need.
+// named returns the blobs and trees that names and templates need.
 func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	entries, err := l.names.list()
 	if err != nil {
 		return nil, nil, err
 	}
-	blobs, configs = map[v1.Hash]bool{}, map[v1.Hash]bool{}
+	needed, err := l.pins()
+	if err != nil {
+		return nil, nil, err
+	}
+	digests := maps.Clone(needed)
 	for _, e := range entries {
-		img, err := manifest.Load(l.blobs, e.Manifest)
+		digests[e.Manifest] = true
+	}
+	blobs, configs = map[v1.Hash]bool{}, map[v1.Hash]bool{}
+	for d := range digests {
+		img, err := manifest.Load(l.blobs, d)
 		if lost(err) {
 			continue // nothing of it can be used
 		}

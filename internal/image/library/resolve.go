@@ -56,6 +56,45 @@ func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Templ
 	return l.template(r, familiar(e.Name))
 }
 
+// ResolveDigest implements sandbox.ImageTemplates: it returns the image with the digest of a
+// manifest, and unpacks its layers if only they are there.
+func (l *Library) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
+	roots, err := l.roots.List()
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	for _, r := range roots {
+		if r.Image.String() != digest {
+			continue
+		}
+		if current, ok := l.roots.Find(r.Config); ok {
+			r = current
+		}
+		return l.template(r, digest)
+	}
+	d, err := v1.NewHash(digest)
+	if err != nil {
+		return sandbox.Template{}, sandbox.ImageMissing(digest)
+	}
+	var t sandbox.Template
+	err = l.withRoom(ctx, func() []v1.Hash { return l.blobsOf(d) }, func() error {
+		img, err := manifest.Load(l.blobs, d)
+		if lost(err) {
+			return sandbox.ImageMissing(digest)
+		}
+		if err != nil {
+			return err
+		}
+		r, err := l.unpack(ctx, img, func(Progress) {})
+		if err != nil {
+			return err
+		}
+		t, err = l.template(r, digest)
+		return err
+	})
+	return t, err
+}
+
 // Resolve implements sandbox.Templates for images. A sandbox that is resumed, and a snapshot, name
 // their image by the ID of an unpacked tree. Clients of E2B's protocol, which know only templates,
 // name an image of this machine as users do. Nothing is pulled.

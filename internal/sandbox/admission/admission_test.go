@@ -23,7 +23,7 @@ func begin(t *testing.T, q *Queue, key string) *Turn {
 	return turn
 }
 
-// served runs one start of that duration.
+// serve runs one start of that duration.
 func serve(t *testing.T, q *Queue, d time.Duration) {
 	t.Helper()
 	turn := begin(t, q, "first")

@@ -53,6 +53,7 @@ const (
 	stepNetwork = "attach the network"
 	stepEvents  = "open the file for events"
 	stepStart   = "start the instance"
+	stepServe   = "start the template's program"
 	stepClose   = "close the saved state"
 )
 
@@ -67,6 +68,7 @@ func (b *boot) steps() []steps.Step {
 		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},
 		{Name: stepEvents, Do: b.openEvents, Finally: b.closeEvents},
 		{Name: stepStart, Do: b.startBounded, Undo: b.remove},
+		{Name: stepServe, Do: b.serve},
 		{Name: stepClose, Do: func(context.Context) error { return b.state.Close() }},
 	}
 	if b.from.replace {
@@ -212,7 +214,7 @@ func (b *boot) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, most,
 		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
 	defer cancel()
-	if err := b.s.launch(ctx, b.row.Engine, b.spec, dir, b.from.replace); err != nil {
+	if err := b.runOn(ctx, dir); err != nil {
 		err = rootfs.BootError(err)
 		if late := context.Cause(ctx); late != nil {
 			err = errors.Join(canceled(late), err)

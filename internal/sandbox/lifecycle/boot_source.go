@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -31,22 +32,41 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 	return source{Source: savedstate.Source{Saved: n.SavedState()}, renew: renew, again: true}
 }
 
-// launch returns what the engine gets. dir holds saved memory, or is "".
-func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir string, replace bool) error {
-	if dir == "" && !replace {
-		e, err := s.engines.Of(name)
-		if err != nil {
-			return err
-		}
-		return e.Create(ctx, spec)
-	}
-	c, err := savedstate.Checkpointer(s.engines.Registry, name)
+// runOn makes the engine start the instance. dir holds saved memory, or is "".
+func (b *boot) runOn(ctx context.Context, dir string) error {
+	s, name := b.s, b.row.Engine
+	e, err := s.engines.Of(name)
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().Restored(name, spec)
-	if replace {
-		return c.Replace(ctx, spec, dir)
+	if dir == "" && !b.from.replace {
+		return e.Create(ctx, b.spec)
 	}
-	return c.Restore(ctx, spec, dir)
+	c, err := savedstate.Checkpointer(s.engines.Registry, name)
+	if err != nil {
+		if dir == "" {
+			return relaunch(ctx, e, b.spec)
+		}
+		return err
+	}
+	defer s.pool.Load().Restored(name, b.spec)
+	if b.from.replace {
+		return c.Replace(ctx, b.spec, dir)
+	}
+	return c.Restore(ctx, b.spec, dir)
+}
+
+// relaunch replaces an instance on an engine that restores no memory, and so has no call for it.
+// The old instance has to end first, because an ID belongs to one instance.
+func relaunch(ctx context.Context, e engine.Engine, spec engine.Spec) error {
+	// Between the two there is no instance, so a caller who goes away must not stop it there.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), archiveTimeout)
+	defer cancel()
+	if err := e.Remove(ctx, spec.ID); err != nil {
+		return err
+	}
+	if err := e.Create(ctx, spec); err != nil {
+		return fault.Wrap(err, fault.KindOf(err), codeReplaceFailed, fault.PublicText(err))
+	}
+	return nil
 }

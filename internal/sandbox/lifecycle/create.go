@@ -33,6 +33,10 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 		return sandbox.Sandbox{}, err
 	}
 	from, err := s.planner.origin(&r, template, compiled)
+	if bootInstead(template, err) {
+		req.Boots = true
+		return s.Create(ctx, who, req)
+	}
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

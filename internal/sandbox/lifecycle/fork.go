@@ -46,13 +46,14 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 	if err != nil {
 		return nil, err
 	}
-	r, draft, needs, err := s.template(ctx, who, ref)
+	r, draft, needs, err := s.template(ctx, who, ref, req.FilesOnly)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	forks := s.copyAll(ctx, r, source{Source: savedstate.Source{Dir: draft.Dir(), Needs: needs}, renew: guest.Copied, again: true}, ttl, req)
-	copied := payload.Copied{Asked: len(forks)}
+	from := savedstate.Source{Saved: sandbox.Saved{FilesOnly: req.FilesOnly}, Dir: draft.Dir(), Needs: needs}
+	forks := s.copyAll(ctx, r, source{Source: from, renew: guest.Copied, again: true}, ttl, req)
+	copied := payload.Copied{Asked: len(forks), FilesOnly: req.FilesOnly}
 	for _, f := range forks {
 		if f.Err == nil {
 			copied.Copies = append(copied.Copies, f.Sandbox.ID)
@@ -69,7 +70,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 }
 
 // template saves a running sandbox once for all its copies.
-func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
+func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
 	ctx, r, release, err := s.lockForChange(ctx, who, ref)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
@@ -78,7 +79,7 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, nil, nil, notNow(r)
 	}
-	save, _, err := s.states.Saver(ctx, r, false)
+	save, _, err := s.states.Saver(ctx, r, filesOnly)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
@@ -98,6 +99,9 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl time.Duration, req sandbox.ForkRequest) []sandbox.Fork {
 	forks := make([]sandbox.Fork, req.Count)
 	p, values, err := s.planner.ofCopies(ctx, r)
+	if err == nil && req.FilesOnly {
+		r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base)
+	}
 	if err != nil {
 		for i := range forks {
 			forks[i].Err = err

@@ -74,3 +74,19 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	}
 	return asked, nil
 }
+
+// held returns the limits as they hold on an engine. A default is lowered. A request for more than
+// the engine can hold is refused: the caller would run out of space long before.
+func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
+	hold := limits
+	hold.Limits = e.Hold(limits.Limits)
+	have, wanted := hold.Fields(), asked.Fields()
+	for i, f := range have {
+		if *wanted[i].Value > *f.Value {
+			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+				"%s is %s, and the engine %s keeps files in memory, of which at most %s can be %s here", f.Name, f.Text(*wanted[i].Value), e.Name, f.Text(*f.Value), f.Name).
+				WithHint("ask for more memory, or for less " + f.Name)
+		}
+	}
+	return hold, nil
+}

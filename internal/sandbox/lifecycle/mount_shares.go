@@ -31,7 +31,7 @@ func ParseShares(text string) (map[string]sandbox.Mount, error) {
 	return shares, nil
 }
 
-// ofHost reports whether a request names files of the host by their paths.
+// namesHost reports whether a request names files of the host by their paths.
 func namesHost(req sandbox.CreateRequest) bool {
 	for _, m := range req.Mounts {
 		if m.Name == "" {

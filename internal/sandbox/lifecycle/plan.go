@@ -32,7 +32,6 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	for _, check := range []func() error{
 		who.Check,
 		func() error { return checkLocal(who, req) },
-		func() error { return checkReferences(who, req.Access, sandbox.Access{}) },
 		func() error { return checkName(req.Name) },
 		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
@@ -53,6 +52,13 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	}
 	template, asked, err := pl.startsFrom(ctx, who, req)
 	if err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	if req, err = withDefaults(who, req, template); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	template = pl.withMemory(ctx, req, template)
+	if err := checkReferences(who, req.Access, accessOf(template)); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	if workspace, err = template.Origin.WorkspaceFor(req.Limits, workspace); err != nil {
@@ -92,6 +98,9 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template.Origin.Inherit(&limits, req.Limits)
+	if limits, err = held(limits, req.Limits, info); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	tools, err := rootfs.ResolveTools(pl.settings, req.Tools, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -120,7 +129,10 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		Access: req.Access, PolicyLevel: compiled.Level(), PolicyDigest: compiled.Digest(),
 	}}
 	if o := template.Origin; o != nil {
-		r.Template, r.Origin, r.At = o.Template, o.ID, o.ID
+		r.Origin, r.At = o.ID, o.ID
+		if template.OwnMemory() == "" {
+			r.Template = o.Template
+		}
 	}
 	if req.PrivatePorts {
 		r.TrafficToken = ids.NewToken()

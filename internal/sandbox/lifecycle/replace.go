@@ -46,7 +46,7 @@ func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref str
 		return sandbox.Sandbox{}, err
 	}
 	// Before anything is cut.
-	if _, err := savedstate.Checkpointer(s.engines.Registry, r.Engine); err != nil {
+	if err := savedstate.CanReplace(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if _, err := s.planner.compileOn(r.Engine, r.Access); err != nil {

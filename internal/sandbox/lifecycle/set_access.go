@@ -25,10 +25,15 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 
 // SetAccess changes what a running sandbox may reach. A sandbox without a network attachment stays
 // without one, because an attachment is part of its instance.
-func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, alter func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
+	}
+	change := func(a sandbox.Access) (sandbox.Access, error) {
+		next, err := alter(a)
+		next.Within = a.Within
+		return next, err
 	}
 	if r.State == sandbox.Running {
 		// Without the lock, because an approval takes time.
@@ -73,6 +78,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	next.Within = r.Access.Within // the template's documents stay
 	if err := checkReferences(who, next, r.Access); err != nil {
 		return sandbox.Sandbox{}, err
 	}

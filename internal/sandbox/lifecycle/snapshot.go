@@ -83,7 +83,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 			ID: newSnapshotID(), Name: name, Owner: r.Owner, Sandbox: r.ID, Parent: r.At, TemplateID: r.TemplateID, Template: r.Template,
 			FilesOnly: req.FilesOnly, CreatedAt: time.Now().UTC().Round(0), Format: format, Engine: r.Engine,
 		},
-		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.process.self,
+		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.process.self, KeptFor: req.KeptFor,
 	}
 	n.Access.Values, n.Access.Own = nil, "" // values belong to the sandbox alone
 	if err := s.take(ctx, r, &n, save); err != nil {

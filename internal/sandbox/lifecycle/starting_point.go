@@ -42,6 +42,9 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 // both have the name, which only an older version allowed, the template has precedence.
 func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := pl.templates.Resolve(ctx, ref)
+	if err == nil && !who.MayStart(t) {
+		err = sandbox.TemplateUnknown(ref) // as if it did not exist
+	}
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
 		return t, err
 	}
@@ -54,19 +57,24 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 	}
 	if n.FilesOnly {
 		// It boots like any other sandbox of its template.
-		if t, err = pl.templates.Resolve(ctx, sandbox.Reference{Name: n.TemplateID, Tag: sandbox.DefaultTag}); err != nil {
+		if t, err = sandbox.TemplateOf(ctx, pl.templates, n.TemplateID, n.Base); err != nil {
 			return sandbox.Template{}, fmt.Errorf("template of snapshot %s: %w", n.ID, err)
 		}
 		t.Origin = &n
 		return t, nil
 	}
+	return pl.fromMemory(ctx, n)
+}
+
+// fromMemory returns the template of a sandbox that starts from a snapshot with memory.
+func (pl *planner) fromMemory(ctx context.Context, n sandbox.Stored) (sandbox.Template, error) {
 	if err := pl.states.CheckFits(ctx, n.Engine, n.TemplateID, n.Base, n.SavedState()); err != nil {
 		return sandbox.Template{}, err
 	}
 	b := n.Base
 	return sandbox.Template{
 		ID: n.TemplateID, Name: n.Template, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
-		Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
+		Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools, Start: b.Start, Origin: &n, Older: sandbox.GuestKnows - b.Knows,
 	}, nil
 }
 

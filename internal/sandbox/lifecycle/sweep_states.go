@@ -66,7 +66,7 @@ func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	saved, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	saved, err := s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
 	if err != nil {
 		return nil, err
 	}

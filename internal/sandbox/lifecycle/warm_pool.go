@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
@@ -58,7 +59,11 @@ const stepGuest = "ask the guest to wait"
 func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string]string, error) {
 	s := w.s
 	b := s.newBoot(warm.Row, warm.Policy, warm.Spec, warm.Config, source{})
-	b.launch = func(ctx context.Context) error { return warm.Launch(ctx, b.spec, b.config) }
+	if n := warm.Template.Origin; n != nil {
+		b.from = fromSnapshot(*n, guest.Copied) // the template's memory
+	} else {
+		b.launch = func(ctx context.Context) error { return warm.Launch(ctx, b.spec, b.config) }
+	}
 	row := steps.Step{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
 		Undo: func(ctx context.Context) error {
 			// It has no owner who could ask about its programs.

@@ -240,7 +240,7 @@ func TestPoolFollowsTemplate(t *testing.T) {
 	})
 }
 
-// A request that comes while the pool is being closed takes no sandbox out of it that close would
+// A request that arrives while the pool is being closed must not acquire a sandbox that close would
 // then not end.
 func TestClosingPoolHandsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

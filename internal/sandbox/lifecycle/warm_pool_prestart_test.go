@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// warming is the fake with a record of what it is to have ready.
+// warming is the fake engine with a record of the kernels that it should keep ready.
 type warming struct {
 	*fake.Engine
 
@@ -37,7 +37,7 @@ func (w *warming) all() []engine.Spare {
 	return w.wanted
 }
 
-// kept is what is wanted of the last kind.
+// kept returns how many kernels of the last kind are wanted.
 func (w *warming) kept() (engine.Spec, int) {
 	if all := w.all(); len(all) > 0 {
 		return all[0].Spec, all[0].Count
@@ -45,7 +45,7 @@ func (w *warming) kept() (engine.Spec, int) {
 	return engine.Spec{}, 0
 }
 
-// newWarmRig returns a pool whose engine records what it is to have ready.
+// newWarmRig returns a pool whose engine records the kernels that it should keep ready.
 func newWarmRig(t *testing.T) (*poolRig, *warming) {
 	t.Helper()
 	var w *warming

@@ -53,8 +53,8 @@ func (r *rehearsing) seen() ([]guest.Config, []string) {
 	return slices.Clone(r.claims), slices.Clone(r.ran)
 }
 
-// A sandbox does its warm-up once, with nothing but what it was made with, and is then handed out
-// like any other.
+// A sandbox runs its warm-up once, with only the configuration that it was created with, and can
+// then be acquired like any other.
 func TestRehearsal(t *testing.T) {
 	r := newRehearsing(t, nil, nil)
 	r.start(plain)
@@ -80,8 +80,8 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
-// amid lets a request come during a sandbox's warm-up, and returns what the caller got and which
-// sandbox that was.
+// amid makes a request during a sandbox's warm-up, and returns the caller's result and which
+// sandbox was warmed up.
 func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb sandbox.Sandbox, id string) {
 	r.t.Helper()
 	r.start(plain)

@@ -166,7 +166,7 @@ func (w walled) Info() engine.Info {
 	return info
 }
 
-// A request that differs in what cannot change after a boot gets a new sandbox.
+// A request whose differences cannot be applied after a boot gets a new sandbox.
 func TestOtherKindsAreMadeAnew(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)

@@ -55,8 +55,8 @@ func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info e
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest,
-		Knows: sandbox.GuestKnows - t.Older,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
+		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot

@@ -2,6 +2,9 @@ package savedstate
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -21,13 +24,21 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only its own, %q", from.Format, c.Format()).
 			WithHint("a state without memory would work: save one where the sandbox runs, or use the version that saved this one")
 	}
+	if b.ImageDigest != "" {
+		if _, err := os.Stat(b.Image.View().Dir); errors.Is(err, fs.ErrNotExist) {
+			// Its files may still be there as the image's layers.
+			if _, err := sandbox.TemplateOf(ctx, s.deps.Templates, templateID, b); err != nil {
+				return err
+			}
+		}
+	}
 	return s.sameFiles(ctx, templateID, b, from.Needs)
 }
 
 // Renewed returns the base of an instance that restores no memory. It uses the current programs, of
 // which the guest is the first.
 func (s *Service) Renewed(ctx context.Context, templateID string, b sandbox.Base) (sandbox.Base, error) {
-	t, err := s.deps.Templates.Resolve(ctx, sandbox.Reference{Name: templateID, Tag: sandbox.DefaultTag})
+	t, err := sandbox.TemplateOf(ctx, s.deps.Templates, templateID, b)
 	if err != nil {
 		return sandbox.Base{}, err
 	}

@@ -82,7 +82,7 @@ func (h hostFiles) prune(ctx context.Context) (freed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	saved, err := h.rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	saved, err := h.rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
 	if err != nil {
 		return 0, err
 	}

@@ -59,7 +59,7 @@ func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
 
 // dropUnfinished removes the rows of snapshots whose processes died while writing them.
 func (s *Service) dropUnfinished(ctx context.Context) error {
-	unfinished, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Unfinished: true})
+	unfinished, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true, Unfinished: true})
 	if err != nil {
 		return err
 	}

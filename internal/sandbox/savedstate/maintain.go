@@ -101,7 +101,7 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 	if err != nil {
 		return nil, nil, err
 	}
-	kept, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true})
+	kept, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
 	if err != nil {
 		return nil, nil, err
 	}

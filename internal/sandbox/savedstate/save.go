@@ -30,7 +30,7 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 		if err != nil {
 			return nil, "", err
 		}
-		if _, tells := c.(engine.Binder); !tells {
+		if _, binds := c.(engine.Binder); !binds {
 			// A state that could never be restored is refused before anything is done.
 			if err := s.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
 				return nil, "", err

@@ -86,9 +86,23 @@ func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) 
 	}
 	c, ok := one.(engine.Checkpointer)
 	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", name)
+		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves and copies no memory and no processes", name)
+		if _, ok := one.(engine.Archiver); ok {
+			err = err.WithHint("leave them out: --files-only, or files_only in the API; or use an engine with the capability checkpointer")
+		}
+		return nil, err
 	}
 	return c, nil
+}
+
+// CanReplace returns an error if the instance of an engine's sandbox cannot be replaced by one with
+// saved files.
+func CanReplace(r *engine.Registry, name string) error {
+	if _, err := archiver(r, name); err == nil {
+		return nil
+	}
+	_, err := Checkpointer(r, name)
+	return err
 }
 
 // archiver returns an engine's ability to write files alone.

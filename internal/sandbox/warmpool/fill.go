@@ -64,6 +64,7 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	r.EndAt = r.StartedAt.Add(waitFor)
 	r.State, r.TemplateID, r.Template, r.Limits = sandbox.Waiting, k.template.ID, k.asked, k.limits
 	r.Engine, r.Boundary, r.Enforced = info.Name, info.Boundary, info.Enforces
+	r.Origin, r.At = k.template.OwnMemory(), k.template.OwnMemory()
 	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Settled(), closed.Level(), closed.Digest()
 	spec, config := rootfs.ComposeCovered(&r, k.template, closed, info, k.covered, k.noRoot, r.ID)
 	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}

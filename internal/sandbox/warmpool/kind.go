@@ -110,7 +110,9 @@ func keyOf(plan Plan) (string, error) {
 		Linked         bool
 		Engine         string
 		Name, Revision string
-	}{spec, config, plan.Row.Access.Linked(), plan.Row.Engine, plan.Template.Name, plan.Template.Revision})
+		Start          *sandbox.Start `json:",omitempty"`
+		Memory         string         `json:",omitempty"`
+	}{spec, config, plan.Row.Access.Linked(), plan.Row.Engine, plan.Template.Name, plan.Template.Revision, plan.Template.Start, plan.Row.Origin})
 	if err != nil {
 		return "", err
 	}

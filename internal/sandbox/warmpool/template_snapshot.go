@@ -91,7 +91,8 @@ func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config 
 // makeSnapshot makes the template snapshot of a kind that should have one, if possible. It is
 // removed with this process, like each draft.
 func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
-	if len(k.loadedBefore()) == 0 || k.snapshot != nil || p.deps.Drafts == nil || time.Now().Before(k.bootUntil) {
+	// The program of a template would be started a second time.
+	if k.template.Start != nil || len(k.loadedBefore()) == 0 || k.snapshot != nil || p.deps.Drafts == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
 	c, ok := k.engine.(engine.Checkpointer)

@@ -15,7 +15,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// heldAt is what this process has open of a directory.
+// heldAt returns the files of a directory that this process has open.
 func heldAt(t *testing.T, dir string) (list []File) {
 	t.Helper()
 	open, err := OpenBy(os.Getpid(), dir)
@@ -33,8 +33,8 @@ func heldAt(t *testing.T, dir string) (list []File) {
 	return list
 }
 
-// F24: what a list has is told from what it has become, whichever way it was
-// changed, and only by its content.
+// F24: a listed file is distinguished from its later versions, whichever way it was changed, and
+// only by its content.
 func TestF24ListOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	held, other := filepath.Join(dir, "held"), filepath.Join(dir, "other")
@@ -64,7 +64,7 @@ func TestF24ListOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("") // replaced by the same
-	// What is mapped is not what is at the path, and is listed as what it is.
+	// A mapped file that is no longer at its path is listed as the file that it is.
 	if now := heldAt(t, dir); len(now) != 1 || now[0].Path != held || now[0].Sum != list[0].Sum {
 		t.Errorf("after its replacement: %+v", now)
 	}

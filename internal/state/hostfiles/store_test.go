@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// F24: a copy is of the very file that is open, is found by what it holds, and goes
-// when nothing has referred to it for a time.
+// F24: a copy is made of exactly the open file, is found by its content, and is removed when
+// nothing has referred to it for a time.
 func TestF24Store(t *testing.T) {
 	dir, place := t.TempDir(), filepath.Join(t.TempDir(), "copies")
 	s, err := OpenStore(place)
@@ -102,7 +102,7 @@ func TestF24Store(t *testing.T) {
 	}
 }
 
-// F24: a copy that is not what it was is none, and a disk is not filled.
+// F24: a damaged copy is not used, and a full disk is not filled further.
 func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenStore(filepath.Join(dir, "copies"))
@@ -128,7 +128,7 @@ func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 		t.Errorf("more than it may take: %+v, %v", more, err)
 	}
 	s.Most = 0
-	// What changed since it was listed is not kept as what it was.
+	// A file that has changed since it was listed is not copied.
 	write(t, list[1].Path, "OTHER")
 	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
 		t.Errorf("of a file that has changed: %+v, %v", more, err)
@@ -196,7 +196,7 @@ func TestF24Moved(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved("replaced", since, false)
-	// With another name of its own it cannot be said which is meant.
+	// With a second file name, it would be undefined which one is meant.
 	write(t, filepath.Join(dir, "last"), "three")
 	g, err := os.Open(filepath.Join(dir, "last"))
 	if err != nil {
@@ -215,7 +215,7 @@ func TestF24Moved(t *testing.T) {
 	}
 }
 
-// later waits until the file system's clock has gone on, and returns its time.
+// later waits until the file system's clock has advanced, and returns its time.
 func later(t *testing.T, dir string) time.Time {
 	t.Helper()
 	stamp := func() time.Time {
@@ -233,7 +233,7 @@ func later(t *testing.T, dir string) time.Time {
 	first := stamp()
 	for {
 		if now := stamp(); now.After(first) {
-			// What is changed from here on has this time or a later one.
+			// Later changes have this time or a later one.
 			return now.Add(-time.Nanosecond)
 		}
 	}

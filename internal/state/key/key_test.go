@@ -209,8 +209,8 @@ func TestNoKeyUnrecorded(t *testing.T) {
 	}
 }
 
-// P39: a key for the tools of agents opens nothing else, whatever it is shown
-// at, and what was never said to open anything opens nothing.
+// P39: a key for MCP gives access to nothing else, wherever it is used, and a key without a
+// recorded use gives access to nothing.
 func TestAgentKeys(t *testing.T) {
 	ring, _ := newRing(t)
 	ctx := t.Context()

@@ -57,7 +57,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A sandbox that is gone answers as it did when its changes were kept.
+// The retained changes of an ended sandbox answer as they did when they were retained.
 func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 	s := retained.New(filepath.Join(t.TempDir(), "changes"))
 	keep(t, s, id, time.Now())
@@ -117,8 +117,8 @@ func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 	}
 }
 
-// What expires is not found any more, and the next sweep drops it; so do
-// drafts of dead processes, and what is too much.
+// Expired changes are no longer found, and the next sweep removes them; it also removes drafts of
+// dead processes, and the oldest changes above the limit.
 func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "changes")
 	s := retained.New(dir)
@@ -223,8 +223,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// A copy is needed by what was kept of its own sandbox or of another one, until
-// that is dropped.
+// A copy is needed by retained changes of its own sandbox or of another one, until these are
+// removed.
 func TestNeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "changes")
 	s := retained.New(dir)
@@ -248,7 +248,7 @@ func TestNeeds(t *testing.T) {
 	if err := s.Remove(heir); err != nil || s.Needs(of) {
 		t.Errorf("dropped: %v", err)
 	}
-	// What is damaged may need any copy, until it is swept.
+	// Damaged changes may need any copy, until the sweep removes them.
 	keep(t, s, heir, time.Now())
 	if err := os.WriteFile(filepath.Join(dir, heir, "meta.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func TestTheBudgetEnds(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 {
 		t.Errorf("drafts left: %v", left)
 	}
-	// Another process counts the same, and what is removed is free again.
+	// Another process counts the same, and removed bytes are free again.
 	full := open(t, dir, Options{Budget: 2 * one})
 	_, err = full.Begin("c")
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
@@ -123,7 +123,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	werr := os.WriteFile(filepath.Join(d.Dir(), PagesFile), make([]byte, 32<<20), 0o600)
 	wantCode(t, d.Fault(werr), fault.Exhausted, "disk_full")
 	wantCode(t, d.Fault(errors.New("engine: write: no space left on device")), fault.Exhausted, "disk_full")
-	// Here nothing tells it but the manifest that does not fit.
+	// Here only the manifest, which does not fit, shows it.
 	_, err = d.Commit(t.Context(), "a", memoryParts)
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 || s.has(imagePath("b")) {

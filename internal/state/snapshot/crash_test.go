@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rows is what a caller keeps of its images.
+// rows are the IDs that a caller stores about its images.
 type rows map[string]string
 
 func (r rows) find(_ context.Context, id string) (string, error) { return r[id], nil }
 
-// lineage is what the images of the crash test hold.
+// lineage are the images of the crash test and their contents.
 func lineage() (a, b []byte) {
 	a = noise(1, 700)
 	clear(a[600*pageBytes : 650*pageBytes])
@@ -48,7 +48,7 @@ func lineage() (a, b []byte) {
 	return a, b
 }
 
-// live takes two images through their whole life and notes what it was told.
+// live takes two images through all operations and records the results.
 func live(dir string) error {
 	left, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
@@ -115,7 +115,7 @@ func live(dir string) error {
 	return err
 }
 
-// P28: a crash at any step leaves whole images, and nothing of what was under way.
+// P28: a crash at any step leaves whole images, and no unfinished operation.
 func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
 	a, b := lineage()
 	n := 1
@@ -180,7 +180,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 			x, err := s.readIndex(img.ID)
 			needed = needed || err == nil && slices.Contains(x.packs, strings.TrimSuffix(filepath.Base(p), ".pages"))
 		}
-		// One of an image that was committed and never told is not.
+		// The space of an image that was committed but never reported is not counted.
 		if ids, _ := s.list(); !needed && len(ids) <= len(told) {
 			t.Errorf("step %d: no image needs %s", n, p)
 		}
@@ -214,7 +214,7 @@ func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
 	if _, err := os.Stat(d.Dir()); err != nil {
 		t.Fatal("a draft was taken from under its maker")
 	}
-	// The descriptor is what a dead process has no more.
+	// A dead process has lost its descriptor.
 	d.dir.Close()
 	open(t, s.dir, Options{Budget: 1 << 30})
 	if _, err := os.Stat(d.Dir()); err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// descriptors counts what this process has open below a directory.
+// descriptors counts the files below a directory that this process has open.
 func descriptors(t *testing.T, dir string) (open []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -134,7 +134,7 @@ func TestACrowd(t *testing.T) {
 	}
 }
 
-// Errors close what they opened, too.
+// Errors close the opened files, too.
 func TestRefusalsLeaveNothingOpen(t *testing.T) {
 	s, images, _ := pair(t)
 	settle(t, s)

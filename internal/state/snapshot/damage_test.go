@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// harms are the ways in which a file stops being what it was. Each leaves the
-// modification time as it was, as somebody who hides would.
+// harms are the ways in which a file can be damaged. Each keeps the modification time, as an
+// attacker would.
 var harms = map[string]func(t *testing.T, path, other string){
 	"one bit": func(t *testing.T, path, _ string) {
 		b := contents(t, path)
@@ -116,7 +116,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						s, images, pages := pair(t)
 						prepare(t, s)
 						if seen {
-							// What was verified before does not stay so.
+							// An image that was verified before can be damaged later.
 							wantPages(t, s, images[1], pages[1])
 						} else {
 							s = open(t, s.dir, Options{Budget: 1 << 30})
@@ -191,8 +191,8 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 	}
 }
 
-// An attacker who can write to the directory cannot make up an image: not with a
-// wrong sum, a whole other image, or an older manifest.
+// An attacker who can write to the directory cannot forge an image: not with a wrong checksum,
+// another image, or an older manifest.
 func TestAnImageIsProvedByItsSum(t *testing.T) {
 	s, images, pages := pair(t)
 	old := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
@@ -203,7 +203,7 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 	settle(t, s)
 	settled := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
-	// The old manifest goes with the file that it has seen, in the same state.
+	// The old manifest is used with the file that it was written for, in the same state.
 	path := filepath.Join(s.dir, imagePath("b", PagesFile))
 	harm(t, "one bit", path, "")
 	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), old)
@@ -228,7 +228,7 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
 }
 
-// What was read and found to be one image's file is not another's for that.
+// A file that was verified for one image is not valid for another.
 func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 	s, images, pages := pair(t)
 	settle(t, s)
@@ -248,7 +248,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 	}
 }
 
-// Without a sync it is unknown what a loss of power left.
+// Without a sync, the content after a power failure is unknown.
 func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
 	s := shelf(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))
@@ -265,8 +265,7 @@ func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
 	}
 }
 
-// The server dies between Commit and Settle: the next one settles with what
-// the rows say.
+// The server dies between Commit and Settle: the next one settles according to the rows.
 func TestAnotherProcessSettlesWithTheSumFromTheRow(t *testing.T) {
 	s := shelf(t)
 	img := commit(t, s, "a", "", noise(1, 4))

@@ -129,7 +129,7 @@ func FuzzIndex(f *testing.F) {
 		f.Add(data[:len(data)-sha256.Size])
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		// The checksum is right: who changes an index can make one.
+		// The checksum is correct, because an attacker who changes an index can compute it.
 		sum := sha256.Sum256(body)
 		data := append(bytes.Clone(body), sum[:]...)
 		x, err := decodeIndex(data)

@@ -17,8 +17,8 @@ func rebooted(t *testing.T, s *Images) *Images {
 	return next
 }
 
-// What a process that was short has committed is whole after a reboot, without
-// a pack, which is for those that stay.
+// An image that a short-lived process has committed is whole after a reboot, without a pack: only
+// long-lived processes pack.
 func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	s := shelf(t)
 	pages := noise(1, 200)
@@ -37,7 +37,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
 	wantPages(t, next, b, noise(2, 300))
-	// Who stays does the rest.
+	// A long-lived process does the rest.
 	settle(t, next)
 	if len(packs(t, next)) == 0 {
 		t.Error("no packs of what was persisted")

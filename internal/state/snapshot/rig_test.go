@@ -19,7 +19,7 @@ const (
 	FilesFile = "files.tar"
 )
 
-// What a writer of memory declares, and one of files.
+// The parts that a writer of memory declares, and those of a writer of files.
 var (
 	memoryParts = []Part{{StateFile, Small}, {MetaFile, Small}, {PagesFile, Pages}}
 	filesParts  = []Part{{FilesFile, Blob}}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// written begins a draft and writes what an engine would.
+// written begins a draft and writes the files of an engine.
 func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
 	t.Helper()
 	d, err := s.Begin(id)
@@ -35,8 +35,8 @@ func wantRoom(t *testing.T, s *Images) {
 	}
 }
 
-// Of two that are committed at once, for one of which there is room, one is
-// refused, and what it was promised is free again.
+// If two images are committed at once and only one fits, the other is refused, and its reservation
+// is released.
 func TestTwoCommitsAtOnce(t *testing.T) {
 	const one = 200 * pageBytes
 	var meanwhile func()
@@ -55,7 +55,7 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRoom(t, s)
-	// A commit that fails for another reason gives back what it was promised.
+	// A commit that fails for another reason releases its reservation.
 	c := written(t, s, "c", noise(3, 10))
 	if err := os.Mkdir(filepath.Join(s.dir, imagePath("c")), 0o700); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 	wantRoom(t, s)
 }
 
-// What is counted is what is there, also if it is measured while it changes.
+// The counted size is the real size, also if it is measured during changes.
 func TestMeasuredWhileItChanges(t *testing.T) {
 	s := shelf(t)
 	commit(t, s, "a", "", noise(1, 10))
@@ -102,8 +102,8 @@ func TestMeasuredWhileItChanges(t *testing.T) {
 	}
 }
 
-// What only a removed image had gives its room to the next, also where a pack
-// holds it together with pages that are needed, and before any copy goes.
+// Space that only a removed image used is given to the next, also if a pack has it together with
+// pages that are needed, and before any copy is removed.
 func TestRemovedPagesMakeWay(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 320 * pageBytes})
 	pages := noise(1, 200)
@@ -125,7 +125,7 @@ func TestRemovedPagesMakeWay(t *testing.T) {
 	wantRoom(t, s)
 }
 
-// Who is refused learns how much there would have had to be.
+// The error of a refused commit contains the space that would have been needed.
 func TestARefusalSaysWhatIsMissing(t *testing.T) {
 	const mib = 1 << 20 / pageBytes
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 4 << 20})
@@ -186,7 +186,7 @@ func TestDeadDraftsMakeWay(t *testing.T) {
 	}
 }
 
-// What is being removed lies among drafts and counts for nothing.
+// Files that are being removed are among the drafts and do not count.
 func TestWhatIsRemovedDoesNotCount(t *testing.T) {
 	goOn := make(chan bool)
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30, step: func(name string) {
@@ -227,8 +227,7 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 	}
 }
 
-// Who saves a sandbox where the budget is used up does not wait for as long as
-// somebody settles images.
+// A save with a used-up budget does not wait for as long as another process settles images.
 func TestRoomDoesNotWaitForWhoSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})

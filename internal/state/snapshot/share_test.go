@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// chain commits n images, each of which changes some pages of the one before.
+// chain commits n images, each of which changes some pages of the previous one.
 func chain(t *testing.T, s *Images, n, pages, change int) ([]Image, [][]byte) {
 	t.Helper()
 	var images []Image
@@ -114,7 +114,7 @@ func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
 					wantPages(t, s, images[i], pages[i])
 				}
 			}
-			// What is left is what they need, and little more.
+			// The remaining size is that of the needed pages, and little more.
 			dropCopies(t, s)
 			need := map[string]bool{}
 			for i := range images {
@@ -153,7 +153,7 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	if freed, err := s.Prune(t.Context(), func(string) bool { return true }); err != nil || freed == 0 {
 		t.Fatalf("freed %d: %v", freed, err)
 	}
-	// It has again what only the removed one had.
+	// It contains again the pages that only the removed one had.
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	settle(t, s)
 	dropCopies(t, s)
@@ -198,7 +198,7 @@ func TestWhatIsReadIsNotThinned(t *testing.T) {
 func TestPackingAndPruningAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	other := open(t, dir, Options{Budget: 1 << 30})
-	// Who packs has the pages open now, which keeps a prune away. Here nothing does.
+	// A process that packs has the pages open, which prevents a prune. Here no process does.
 	other.read = func(*os.File) (bool, error) { return false, nil }
 	pruned := int64(0)
 	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {

@@ -80,7 +80,7 @@ func TestManifestsOfCopiesPart(t *testing.T) {
 	if err := m.Amend("box3", now[:1]); err != nil {
 		t.Fatal(err)
 	}
-	// What a crash leaves is removed, and what another process writes is not.
+	// Files that a crash left are removed, and files that another process is writing are not.
 	for name, age := range map[string]time.Duration{".new-1": 2 * writeTime, ".new-2": 0} {
 		if err := os.WriteFile(filepath.Join(m.path, name), nil, 0o600); err != nil {
 			t.Fatal(err)

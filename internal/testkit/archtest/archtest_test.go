@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -21,7 +20,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the table in docs/internals/architecture.md")
+var update = flag.Bool("update", false, "rewrite the list of folders in docs/internals/architecture.md")
 
 const module = "github.com/crannog/crannog"
 
@@ -246,7 +245,7 @@ func TestPromisesAreTested(t *testing.T) {
 	proved := provedPromises(t)
 	count := 0
 	for lines := bufio.NewScanner(doc); lines.Scan(); {
-		m := regexp.MustCompile(`^\| (P\d+) \|`).FindStringSubmatch(lines.Text())
+		m := regexp.MustCompile(`^- \*\*(P\d+)\*\*:`).FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
@@ -302,22 +301,21 @@ func TestArchitectureDocument(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s has no %s … %s", path, begin, end)
 	}
-	want := before + begin + "\n" + table(packages(t)) + end + after
+	want := before + begin + "\n" + folders(packages(t)) + end + after
 	if want == string(data) {
 		return
 	}
 	if !*update {
-		t.Fatalf("the table in %s is stale; run: go test ./internal/testkit/archtest -update", path)
+		t.Fatalf("the list of folders in %s is stale; run: go test ./internal/testkit/archtest -update", path)
 	}
 	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// table lists the folders and their packages, highest folder first.
-func table(all []listed) string {
+// folders lists the folders and their packages, highest folder first.
+func folders(all []listed) string {
 	var b strings.Builder
-	b.WriteString("| folder | owns | packages |\n|---|---|---|\n")
 	for i, f := range Folders {
 		var names []string
 		for _, p := range all {
@@ -332,9 +330,33 @@ func table(all []listed) string {
 		if f.Path == "" {
 			name = "`crannog` (the root)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, f.Owns, strings.Join(names, ", "))
+		entry := "- " + name + ": " + f.Owns + "."
+		if len(names) > 0 {
+			entry += " Packages: " + strings.Join(names, ", ") + "."
+		}
+		wrap(&b, entry)
 	}
 	return b.String()
+}
+
+// wrap writes an entry of a list in lines of at most 100 columns.
+func wrap(b *strings.Builder, entry string) {
+	const widest = 100
+	width := 0
+	for i, word := range strings.Split(entry, " ") {
+		switch {
+		case i == 0:
+		case width+1+len(word) > widest:
+			b.WriteString("\n  ")
+			width = 2
+		default:
+			b.WriteByte(' ')
+			width++
+		}
+		b.WriteString(word)
+		width += len(word)
+	}
+	b.WriteByte('\n')
 }
 
 func generated(data []byte) bool {

@@ -15,8 +15,7 @@ test("a file is edited, its difference shown, and it is downloaded as bytes", as
     .poll(async () => (await server.exec(made.id, "cat /workspace/notes.txt")).stdout)
     .toContain("three");
 
-  // The page hears of it after the file has it, and holds on to what it takes
-  // for unsaved until then.
+  // The page is notified after the file has changed, and treats its text as unsaved until then.
   await expect(admin.getByRole("button", { name: "Edit" })).toBeVisible();
   await admin.getByRole("link", { name: /changes|diff/i }).or(admin.getByRole("tab", { name: /changes|diff/i })).first().click();
   await expect(admin.getByText("notes.txt").first()).toBeVisible();

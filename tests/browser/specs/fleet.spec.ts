@@ -7,7 +7,7 @@ import { slowness } from "../slowness";
 const program = process.env["CRANNOG_FLEET"];
 const seconds = Number(process.env["CRANNOG_FLEET_SECONDS"] ?? "20");
 
-/** What a tab holds, after a collection of garbage. */
+/** The memory of a tab, after a garbage collection. */
 async function held(cdp: CDPSession): Promise<{ heap: number; nodes: number; listeners: number }> {
   await cdp.send("HeapProfiler.collectGarbage");
   const { metrics } = await cdp.send("Performance.getMetrics");
@@ -52,16 +52,16 @@ test("a thousand sandboxes that move each second are one stream, few rows and no
       `a tab with 1,000 sandboxes for ${seconds} s: ${(share * 100).toFixed(1)} % of a processor, heap ${(before.heap / 1e6).toFixed(1)} to ${(after.heap / 1e6).toFixed(1)} MB, nodes ${before.nodes} to ${after.nodes}, ${streams.length} stream`,
     );
     expect(streams).toHaveLength(1);
-    // Rows out of sight are not there, and nothing is kept of what was drawn.
+    // Rows out of view are not in the document, and nothing of their rendering is kept.
     expect(after.nodes).toBeLessThan(6000);
     expect(after.nodes).toBeLessThan(before.nodes * 1.5);
     expect(after.listeners).toBeLessThan(before.listeners * 1.5 + 50);
     expect(after.heap).toBeLessThan(before.heap * 1.5 + 5e6);
 
-    // All thousand can be got at.
+    // All thousand can be reached.
     await page.getByRole("searchbox", { name: "Filter" }).click();
-    // Each letter by itself, and the first ones last: the address follows what
-    // is typed, and neither a letter nor the place of the caret may be lost.
+    // The letters are typed one by one, and the first ones last: the address changes with the
+    // input, and neither a letter nor the position of the caret may be lost.
     await page.keyboard.type("0777");
     await page.keyboard.press("Home");
     await page.keyboard.type("box-");

@@ -1,8 +1,8 @@
 import type { Page } from "@playwright/test";
 import { control, expect, test } from "../fixtures";
 
-// What a box can choose: names, output, paths, metadata. Each would run,
-// forge or hide something in a page that believed it.
+// Texts that a sandbox can choose: names, output, paths, metadata. Each would run code, forge or
+// hide something in a page that trusted it.
 const script = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
 const marks = "\u202egnp.exe\u200b\u2066\u001b[31mred\u001b]8;;http://evil.example\u0007link\u001b]8;;\u0007";
 
@@ -32,7 +32,7 @@ test("what a box prints, names or returns is inert on every page", async ({ admi
   for (const path of ["", `s/${made.id}/live`, `s/${made.id}/files?path=/workspace`, `s/${made.id}/processes`, `s/${made.id}/record`, "record"]) {
     await admin.goto(`${server.base}/console/${path}`);
     await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
-    // The control: the box's text is there, as text.
+    // Control: the sandbox's text is shown, as text.
     await expect(admin.getByText("window.pwned=1").filter({ visible: true }).first()).toBeVisible();
     await inert(admin);
   }

@@ -32,8 +32,8 @@ test("a verdict becomes a rule from its row", async ({ admin, server }) => {
   await expect(dialog.getByRole("region", { name: "Draft" })).toContainText(upstream);
   await dialog.getByRole("button", { name: "Allow host" }).click();
   await expect(dialog).toHaveCount(0);
-  // A look-up of a name says no port, so the rule is for TLS: what the row
-  // says is what is opened, and nothing else.
+  // A lookup has no port, so the rule is for TLS: exactly what the row names is allowed, and
+  // nothing else.
   const { document } = (await server.request("GET", `/v1/sandboxes/${made.id}/policy`)) as { document: string };
   expect(document).toContain(upstream);
 });
@@ -45,7 +45,7 @@ test("what a command printed is replayed", async ({ admin, server }) => {
   await admin.getByRole("list", { name: "Recordings" }).getByText(/said-before/).first().click();
   await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("said-before");
   await expect(admin.getByRole("slider", { name: "Position" })).toBeVisible();
-  // Also when the sandbox was stopped, which forgets nothing of it.
+  // This also holds after the sandbox was stopped, which deletes no records.
   await admin.getByRole("button", { name: "Stop", exact: true }).click();
   await admin.getByRole("alertdialog").getByRole("button", { name: "Stop" }).click();
   await expect(admin.getByRole("alertdialog")).toHaveCount(0);
@@ -78,7 +78,7 @@ test("everything is reached by keyboard, and an entry by its address", async ({ 
   const made = await server.create({ name: "by-keyboard" });
   await server.exec(made.id, "echo for-the-record");
   await admin.goto(`${server.base}/console/`);
-  // Keys do nothing before the page is there.
+  // Keys have no effect before the page is loaded.
   await expect(admin.getByRole("row", { name: /by-keyboard/ }).or(admin.getByText("by-keyboard")).first()).toBeVisible();
   await admin.keyboard.press("Control+k");
   await admin.getByRole("dialog").getByRole("combobox").or(admin.getByRole("dialog").getByRole("textbox")).first().fill("by-keyboard");
@@ -87,7 +87,7 @@ test("everything is reached by keyboard, and an entry by its address", async ({ 
   await expect(admin).toHaveURL(new RegExp(`/console/s/${made.id}`));
   await expect(admin.getByRole("heading", { level: 1 })).toContainText("by-keyboard");
   await admin.keyboard.press("Escape");
-  // The second key counts within a time of the first.
+  // The second key must follow within a certain time.
   await insist(
     async () => {
       await admin.keyboard.press("g");

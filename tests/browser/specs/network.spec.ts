@@ -6,8 +6,8 @@ import { slowness } from "../slowness";
 const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "utf8");
 
 /**
- * Sends a request that is asked about; what it returns waits for the answer.
- * One without a decision for 20 s is told to come again, which spends the answer.
+ * Sends a request that needs an approval; the returned promise waits for its result. A request
+ * without a decision for 20 s is told to try again, which uses up the approval.
  */
 function send(server: Server, id: string, path: string): (said: string) => Promise<void> {
   const once = async () => (await server.exec(id, `curl -s -m 60 -X POST -d x "http://${upstream}${path}"`)).stdout;
@@ -24,7 +24,7 @@ test("a denied request appears with its rule", async ({ admin, server }) => {
   const row = admin.getByRole("row", { name: /elsewhere\.example\.test/ }).first();
   await expect(row).toBeVisible();
   await expect(row).toContainText(/denied|deny/i);
-  // The control: what is allowed says so, and the host outside was asked.
+  // Control: an allowed request is shown as such, and the outside host received it.
   expect((await server.exec(made.id, `curl -s -m 20 http://${upstream}/allowed`)).stdout).toContain("hello");
   await expect(admin.getByRole("row", { name: new RegExp(upstream) }).first()).toContainText(/allow/i);
   expect(await asked()).toContain("GET /allowed");
@@ -83,12 +83,12 @@ test("a question is shown on the desktop while the page is not visible, with wor
   await server.signIn(page, "operator");
   const made = await server.create({ name: "notifies", access: { net: "policy", policy: asking } });
   await page.goto(`${server.base}/console/approvals`);
-  // What was asked before the page heard of any question is not new to it.
+  // A request from before the page had loaded is not new to it.
   await expect(page.getByText("Live", { exact: true })).toBeVisible();
   await page.getByRole("switch", { name: /desktop notifications/i }).or(page.getByLabel(/desktop notifications/i)).first().click();
   const held = send(server, made.id, "/noted");
   await expect.poll(() => page.evaluate(() => (window as unknown as { shown: { title: string; body: string }[] }).shown.map((n) => `${n.title} ${n.body}`).join("\n"))).toContain("noted");
-  // The page is not visible, so nothing here may decide: another client does.
+  // The page is not visible, so it may not decide: another client does.
   const { approvals } = (await server.request("GET", "/v1/approvals")) as { approvals: { id: string; summary: string }[] };
   const asked = approvals.find((a) => a.summary.includes("noted"));
   await server.request("POST", `/v1/approvals/${asked?.id}/approve`, {});

@@ -7,8 +7,8 @@ import { slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
 
-// The pictures of the README: what a day looks like. Each is looked at for
-// what it is there to show before it is taken.
+// The pictures of the README, which show a typical day. Each picture is checked for its subject
+// before it is taken.
 test("pictures of a fleet at work", async ({ page: admin }) => {
   test.setTimeout(900_000 * slowness);
   const server = await Server.start(); // with these sandboxes and no others
@@ -69,6 +69,6 @@ async function take(admin: Page, server: Server): Promise<void> {
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
-  // The first was told to come again, if it was not decided for so long.
+  // The first request was told to try again, if it was pending for too long.
   if (!(await held).stdout.includes("hello")) expect((await send()).stdout).toContain("hello");
 }

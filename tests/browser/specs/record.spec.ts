@@ -2,7 +2,7 @@ import { open, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, Server, test } from "../fixtures";
 
-/** Changes one byte in the middle of the record's first file. */
+/** Changes one byte in the middle of the audit log's first file. */
 async function flip(server: Server): Promise<void> {
   const dir = join(server.state, "record");
   const name = (await readdir(dir)).filter((n) => n.endsWith(".jsonl")).sort()[0];

@@ -12,8 +12,7 @@ test("a page continues when its server was killed and started again", async ({ p
     await server.crash();
     await expect(page.getByText(/reconnecting|offline/i).first()).toBeVisible();
     await server.begin();
-    // The sandbox was adopted, the session still counts, and nothing is
-    // missing or doubled in between.
+    // The sandbox was adopted, the session is still valid, and no event is missing or doubled.
     await server.exec(made.id, "echo second-command");
     await expect(page.getByText(/second-command/).first()).toBeVisible();
     await expect(page.getByText(/reconnecting|offline/i)).toHaveCount(0);

@@ -19,7 +19,7 @@ test("the cookie is strict, unreadable, and opens nothing but the console", asyn
   const cookie = cookies.find((c) => c.name === "crannog_console");
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict", path: "/console/" });
   expect(await admin.evaluate(() => document.cookie)).toBe("");
-  // The control: the same request is answered below /console/.
+  // Control: the same request gets a response below /console/.
   const head = { Cookie: `crannog_console=${cookie?.value ?? ""}` };
   expect((await fetch(`${server.base}/console/api/v1/sandboxes`, { headers: head })).status).toBe(200);
   expect((await fetch(`${server.base}/v1/sandboxes`, { headers: head })).status).toBe(401);
@@ -37,7 +37,7 @@ test("another site can neither act nor read in the name of who is signed in", as
   for (const head of [{ Origin: "https://evil.example" }, { Origin: "null" }, { "Sec-Fetch-Site": "cross-site" }]) {
     expect((await create(head)).status, JSON.stringify(head)).toBe(403);
   }
-  // The control: the console's own page gets to the template, which there is not.
+  // Control: from the console's own page, the request reaches the template, which does not exist.
   expect((await create({ Origin: server.base, "Sec-Fetch-Site": "same-origin" })).status).toBe(404);
   const html = await fetch(`${server.base}/console/`);
   expect(html.headers.get("content-security-policy")).toContain("default-src 'none'");
@@ -54,7 +54,7 @@ test("a viewer sees and cannot act", async ({ page, server }) => {
     const button = page.getByRole("button", { name, exact: true });
     expect((await button.count()) === 0 || (await button.isDisabled()), name).toBe(true);
   }
-  // A request to the server past the page is refused there.
+  // A request to the server that does not come from the page is refused.
   const status = await page.evaluate(
     async (id) => (await fetch(`/console/api/v1/sandboxes/${id}`, { method: "DELETE" })).status,
     made.id,

@@ -1,7 +1,7 @@
 import type { Page } from "@playwright/test";
 import { control, expect, test } from "../fixtures";
 
-/** What a terminal shows, as a screen reader hears it. */
+/** The content of a terminal, as a screen reader reads it. */
 const screen = (page: Page) => page.locator(".xterm-rows, .xterm-accessibility-tree").first();
 
 test("two pages see one terminal, and one of them types", async ({ admin, server, browser }) => {
@@ -11,7 +11,7 @@ test("two pages see one terminal, and one of them types", async ({ admin, server
   await admin.keyboard.type("echo $((6*7))-answer\n");
   await expect(screen(admin)).toContainText("42-answer");
 
-  // The second page comes later, sees what was printed, and cannot type.
+  // The second page opens later, shows the earlier output, and cannot type.
   const context = await browser.newContext();
   const second = await context.newPage();
   await server.signIn(second, "operator");
@@ -25,7 +25,7 @@ test("two pages see one terminal, and one of them types", async ({ admin, server
   await expect(screen(second)).toContainText("still-mine");
   await expect(screen(second)).not.toContainText("sneaked-in");
 
-  // Taking control is explicit, takes it from the first, and is on record.
+  // Taking control is explicit, takes it from the first page, and is in the audit log.
   await control(second, true);
   await expect(admin.getByRole("button", { name: "Take control" })).toBeVisible();
   await second.keyboard.type("echo now-second\n");

@@ -58,7 +58,7 @@ withSdk('auto-pause and auto-resume', (sdk) => {
     assert.equal(info.state, 'running')
     assert.ok(info.endAt - asked > 299_000, `it was woken until ${info.endAt}`)
 
-    // The SDK's own calls, all at once, share one resumption.
+    // Concurrent calls of the SDK share one resumption.
     await sandbox.pause()
     const outputs = await Promise.all(Array.from({ length: 10 }, (_, i) => sandbox.commands.run(`echo ${i}`)))
     assert.deepEqual(outputs.map((o) => o.stdout), Array.from({ length: 10 }, (_, i) => `${i}\n`))

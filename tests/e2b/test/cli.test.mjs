@@ -1,4 +1,4 @@
-// E2B's own command line, unmodified, as a user types it.
+// E2B's own command line, unmodified, used as a user would.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -14,7 +14,7 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
   let home // it reads ~/.e2b
   let id
 
-  // e2b returns what a command of the CLI printed, without colours, and its exit code.
+  // e2b returns the output of a CLI command, without colours, and its exit code.
   function e2b(...args) {
     return new Promise((done) => {
       const env = { PATH: process.env.PATH, HOME: home, NO_COLOR: '1' }

@@ -29,7 +29,7 @@ withSandbox('commands', (sdk, shared) => {
   })
 
   test('streaming', async () => {
-    // The command continues when the first part of its output is there.
+    // The command continues when the first part of its output has arrived.
     const seen = []
     let answered
     await shared.sandbox.commands.run('rm -f heard; echo 1; until test -e heard; do sleep 0.05; done; echo 2', {

@@ -4,11 +4,11 @@ import { after, test } from 'node:test'
 import { held, hold, stateOf } from './state.mjs'
 import { eventually, withSdk, port, slowness } from './support.mjs'
 
-// writer sends numbers until it is stopped, and keeps those that were
-// acknowledged. What gets no answer is not sent again.
+// writer sends numbers until it is stopped, and records those that were acknowledged. A number
+// without a response is not sent again.
 function writer(sandbox) {
   const acknowledged = []
-  // How many requests failed with each status, or kind of error.
+  // The number of failed requests for each status, or kind of error.
   const failures = new Map()
   let stopped = false
   const loop = async (lane) => {
@@ -40,7 +40,7 @@ function writer(sandbox) {
   }
 }
 
-// grows waits until more than five lines more than so many are acknowledged.
+// grows waits until at least six more lines than before are acknowledged.
 async function grows(load, seen) {
   try {
     await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
@@ -50,7 +50,7 @@ async function grows(load, seen) {
   }
 }
 
-// lost are the acknowledged lines that the file does not have.
+// lost returns the acknowledged lines that are missing in the file.
 async function lost(sandbox, acknowledged) {
   const { stdout } = await sandbox.commands.run('sha256sum acknowledged > /dev/null && cat acknowledged', { timeoutMs: 120_000 * slowness })
   const there = new Set(stdout.split('\n'))
@@ -95,7 +95,7 @@ withSdk('what was written stays', (sdk) => {
       await grows(load, seen)
       const before = (await sandbox.getInfo()).endAt
       await sandbox.setTimeout(1_000)
-      // It was paused and woken if it ends later than it was told to.
+      // If it ends later than the new timeout, it was paused and resumed.
       await eventually('it was paused and woken', async () => {
         const info = await sandbox.getInfo()
         return info.state === 'running' && info.endAt - Date.now() > 100_000 && info.endAt > before - 200_000

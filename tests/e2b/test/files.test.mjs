@@ -30,7 +30,7 @@ withSandbox('files', (sdk, shared) => {
     assert.deepEqual(new Uint8Array(Buffer.concat(chunks)), bytes)
   })
 
-  // Large enough to fill every buffer on the way many times over.
+  // Large enough to fill every buffer on the way many times.
   test('a large file, there and back', async () => {
     const { files, commands } = shared.sandbox
     const data = new Uint8Array(randomBytes(48 << 20))
@@ -117,7 +117,7 @@ withSandbox('files', (sdk, shared) => {
     await rejects(files.read('a.txt', { user: 'no-such-user' }), sdk.AuthenticationError)
   })
 
-  // E2B makes them as root and gives them to the user, and agents write there.
+  // E2B creates them as root and gives them to the user, and agents write there.
   test('F21: outside of the home', async () => {
     const { files, commands } = shared.sandbox
     assert.equal((await files.write('/app/src/main.py', 'print(1)')).path, '/app/src/main.py')
@@ -131,7 +131,7 @@ withSandbox('files', (sdk, shared) => {
     const { stdout } = await commands.run('cd /app/src && python3 main.py && touch /app/new /data/a/new /opt/x/new && stat -c "%U:%G %n" /app /app/src/main.py /data /data/a/b /code/f21 /srv/x/one /opt/x/two /etc/f21.conf /etc')
     assert.equal(stdout, ['2', 'user:user /app', 'user:user /app/src/main.py', 'user:user /data', 'user:user /data/a/b', 'user:user /code/f21',
       'user:user /srv/x/one', 'user:user /opt/x/two', 'user:user /etc/f21.conf', 'root:root /etc', ''].join('\n'))
-    // Nothing that exists changes its owner, and no link leads root anywhere.
+    // No existing file changes its owner, and no link redirects root.
     await commands.run('ln -s /etc/shells shells; ln -s /etc/made made-by-link; ln -s /usr usr')
     for (const path of ['/etc/hosts', 'shells', 'made-by-link', 'usr/made'])
       await rejects(files.write(path, 'evil'), sdk.SandboxError, /permission|denied|403/i)
@@ -160,7 +160,7 @@ withSandbox('files', (sdk, shared) => {
     await files.write('plain', 'x')
     await rejects(files.list('plain'), sdk.InvalidArgumentError)
     await rejects(files.makeDir('plain'), sdk.InvalidArgumentError)
-    // Traversal ends at the sandbox's own root, which holds nothing of ours.
+    // A path traversal ends at the sandbox's own root, which has none of the host's files.
     await rejects(files.read('../../../../../../proc/1/environ'), Error)
     await rejects(files.read('/var/lib/crannog/crannog.db', { user: 'root' }), sdk.FileNotFoundError)
     await rejects(files.write('/usr/bin/env', 'x'), sdk.SandboxError, /permission denied/)

@@ -5,7 +5,7 @@ import { Sandbox } from '@e2b/code-interpreter'
 
 import { limit } from './support.mjs'
 
-// A variable, a large array and an open file, and what they look like.
+// A variable, a large array and an open file, and their output.
 const keep = `
 import hashlib, os, tempfile
 secret = os.urandom(16).hex()

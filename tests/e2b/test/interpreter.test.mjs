@@ -28,7 +28,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   })
 
   test('output, streamed', async () => {
-    // The code continues when the first part of its output is there.
+    // The code continues when the first part of its output has arrived.
     const seen = []
     let answered
     const execution = await sandbox.runCode(
@@ -83,8 +83,8 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     assert.deepEqual([both.isMainResult, both.text, both.html, both.latex], [true, 'both', '<i>x</i>', '$x$'])
   })
 
-  // The host template shows the host's own Python, so the host needs the
-  // Debian package python3-matplotlib.
+  // The host template uses the host's Python, so the host needs the Debian package
+  // python3-matplotlib.
   test('charts', async () => {
     const execution = await sandbox.runCode([
       'import matplotlib.pyplot as plt',
@@ -156,7 +156,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
 
   test('two contexts at once', async () => {
     const [a, b] = await Promise.all([sandbox.createCodeContext(), sandbox.createCodeContext()])
-    // Each ends when it has seen the other.
+    // Each ends after it has seen the other.
     const results = await Promise.all([a, b].map((context, i) => sandbox.runCode(
       `import os, time\nopen("/tmp/here-${i}", "w").close()\nwhile not os.path.exists("/tmp/here-${1 - i}"):\n    time.sleep(0.05)\n${i}`,
       { context })))
@@ -176,7 +176,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   test('a time limit, and the context afterwards', async () => {
     await sandbox.runCode('kept = "kept"')
     await rejects(sandbox.runCode('import time\nwhile True:\n    time.sleep(0.1)', { timeoutMs: 1500 }), TimeoutError)
-    // The client's end interrupts what runs; its state stays.
+    // When the client disconnects, the running code is interrupted, and its state stays.
     const execution = await eventually('the context is free', () =>
       sandbox.runCode('kept', { timeoutMs: 15_000 * slowness }).catch(() => undefined))
     assert.equal(execution.text, 'kept')

@@ -98,7 +98,7 @@ withSdk('ends', (sdk) => {
   })
 
   test('its time runs out', async () => {
-    // It counts from before the boot, which takes its time on a busy machine.
+    // The lifetime counts from before the boot, which is slow on a busy machine.
     const sandbox = await sdk.Sandbox.create({ timeoutMs: 20_000 * slowness })
     assert.equal(await sandbox.isRunning(), true)
     await eventually('it ends', async () => !(await sandbox.isRunning()))

@@ -1,4 +1,4 @@
-// What @mastra/e2b 0.8.0 sends when it is told which template to use.
+// The requests of @mastra/e2b 0.8.0 when a template is given.
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
@@ -21,7 +21,7 @@ withSdk('@mastra/e2b', (sdk) => {
       assert.equal((await again.commands.run('cat /tmp/k')).stdout, 'kept\n')
       assert.ok((await again.commands.list()).some((p) => p.args.join(' ').includes('sleep 3000')), 'what ran in the background is gone')
 
-      // The same again, by a client that knows the label alone.
+      // The same again, from a client that knows only the label.
       await sdk.Sandbox.pause(again.sandboxId)
       assert.equal((await find())[0].state, 'paused')
       const other = await sdk.Sandbox.connect((await find())[0].sandboxId)

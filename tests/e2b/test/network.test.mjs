@@ -1,5 +1,5 @@
-// What needs no host outside. What reaches one is tried in tests/causeway,
-// where the world is made of servers of the test.
+// Network options that can be tested without an outside host. tests/causeway tests the others, with
+// servers of its own.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
@@ -9,14 +9,14 @@ import { control, withSdk, rejects } from './support.mjs'
 
 const everything = '0.0.0.0/0'
 
-// A name that the policy lets be reached has an address inside; another has
-// none. Nothing leaves the box for that.
+// A name that the policy allows has an address inside; other names have none. Neither sends
+// anything to the outside.
 async function resolves(sandbox, name) {
   const found = await sandbox.commands.run(`getent ahostsv4 ${name} || echo none`)
   return found.stdout.trim() !== 'none'
 }
 
-// open reports whether a connection is taken, and how long the answer takes.
+// open reports whether a connection is accepted, and how long that takes.
 async function open(sandbox, address, port) {
   const program = `import socket
 s = socket.socket()
@@ -67,7 +67,7 @@ withSdk('network', (sdk) => {
       assert.deepEqual(info.network.denyOut, [everything])
       assert.equal(info.allowInternetAccess, false)
 
-      // What is left out is cleared.
+      // Options that are left out are cleared.
       await Sandbox.updateNetwork(sandbox.sandboxId, { allowOut: ['example.net'], allowInternetAccess: false })
       assert.equal(await resolves(sandbox, 'example.com'), false)
       assert.equal(await resolves(sandbox, 'example.net'), true)
@@ -90,7 +90,7 @@ withSdk('network', (sdk) => {
       assert.deepEqual({ ...network.rules['api.example.com'][0].transform.headers }, { 'X-Team': '[sealed]' })
     })
     await within({ network: { denyOut: ['8.8.8.0/24'] } }, async (sandbox) => {
-      // An attempt is judged before anything is dialled.
+      // A connection is judged before anything is dialled.
       assert.equal(await open(sandbox, '8.8.8.8', 80), false)
       assert.equal(await open(sandbox, '8.8.4.4', 80), true)
       assert.equal(await resolves(sandbox, 'example.com'), true)
@@ -150,7 +150,7 @@ withSdk('network', (sdk) => {
         assert.ok(!inside.stdout.includes('canary'), 'the box has a value')
         const listed = await (await control('GET', '/secrets')).json()
         assert.deepEqual(listed.map((s) => s.name).filter((n) => n.startsWith('own')), [], 'values of a sandbox are listed')
-        // Again with the same, which seals anew.
+        // The same values again, which are sealed again.
         await sandbox.updateNetwork({ rules })
         await sandbox.updateNetwork({})
       })

@@ -65,7 +65,7 @@ withSdk('pause and resume', (sdk) => {
     await eventually('it answers', () => process.stdout === '1 one\n')
     await sandbox.pause()
     const cut = await process.wait().then(() => undefined, (error) => error)
-    // Its stream broke off: an orderly end would be told in other words.
+    // The stream was cut: an orderly end would be a different message.
     assert.ok(cut instanceof sdk.TimeoutError, `${cut?.constructor.name}: ${cut?.message}`)
     assert.match(cut.message, /sandbox was killed or reached its end of life/)
     await sandbox.connect()
@@ -85,7 +85,7 @@ withSdk('pause and resume', (sdk) => {
     assert.equal(await stateOf(sdk, sandbox), 'paused')
     await sandbox.connect({ onResume: 'reboot' })
     assert.notEqual(await bootId(sandbox), boot)
-    // Times are kept to the second.
+    // Times are saved with a precision of one second.
     const rounded = (text) => text.replace(/ (\d+\.\d+) /g, (_, time) => ` ${Math.round(time)} `)
     assert.equal(rounded(await tree(sandbox)), rounded(files))
     assert.deepEqual(await sandbox.commands.list(), [])
@@ -94,7 +94,7 @@ withSdk('pause and resume', (sdk) => {
     assert.match((await response.json()).message, /port is not open/)
   })
 
-  // The older SDK does not know the option.
+  // The older SDK does not have the option.
   const reboots = {
     ...(sdk === newest && { 'onResume: reboot': (sandbox) => sandbox.connect({ onResume: 'reboot' }) }),
     connect: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/connect`, { body: { timeout: 300, memory: false } }),
@@ -113,18 +113,18 @@ withSdk('pause and resume', (sdk) => {
         assert.equal(response.status, 201)
         assert.equal((await response.json()).sandboxID, sandbox.sandboxId)
       }
-      // The object from before the pause has the token that still opens it.
+      // The object from before the pause has the token, which is still valid.
       const another = await bootId(sandbox)
       assert.notEqual(another, boot)
       const rounded = (text) => text.replace(/ (\d+\.\d+) /g, (_, time) => ` ${Math.round(time)} `)
       assert.equal(rounded(await tree(sandbox)), rounded(files))
       assert.deepEqual(await sandbox.commands.list(), [])
       assert.equal((await port(sandbox, 8000)).status, 502)
-      // One that runs continues.
+      // A running sandbox continues.
       const again = await reboot(sandbox)
       if (again.status) assert.equal(again.status, name === 'resume' ? 409 : 200)
       assert.equal(await bootId(sandbox), another)
-      // And what it keeps from now on is its own again.
+      // From now on, it can be saved and resumed as usual.
       await sandbox.files.write('later', 'later')
       await sandbox.pause()
       await sandbox.connect()

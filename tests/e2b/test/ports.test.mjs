@@ -7,8 +7,8 @@ import { WebSocket } from 'undici'
 
 import { eventually, withSdk, withSandbox, port, sandboxUrl } from './support.mjs'
 
-// A server that tells what reached it, and one that echoes what a WebSocket
-// sends, both with nothing but Python's standard library.
+// One server returns the request that it received, and one echoes a WebSocket's messages. Both use
+// only Python's standard library.
 const tell = `
 import http.server, json
 class Tell(http.server.BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ while True:
         break
 `
 
-// slow takes its time over what it is sent, and answers with a digest of it.
+// slow reads the request slowly, and returns its digest.
 const slow = `
 import hashlib, http.server, time
 class Slow(http.server.BaseHTTPRequestHandler):
@@ -88,7 +88,7 @@ import os; os.chdir("/etc")
 V6(("::", 8012), http.server.SimpleHTTPRequestHandler).serve_forever()
 `
 
-// byHost sends a request with a Host of its own, which fetch cannot.
+// byHost sends a request with a Host header of its own, which fetch cannot.
 function byHost(host, path = '/', headers = {}) {
   return new Promise((done, fail) => {
     const url = new URL(path, sandboxUrl)
@@ -106,7 +106,7 @@ withSandbox('ports', (sdk, shared) => {
     const { sandbox } = shared
     await sandbox.files.write('site/index.html', '<h1>inside</h1>')
     await sandbox.commands.run('python3 -m http.server 8080 --directory site --bind 127.0.0.1', { background: true })
-    // At once: the server may not listen yet, and the proxy tries again.
+    // Sent at once: the server may not listen yet, and the proxy tries again.
     const response = await eventually('the page', async () => {
       const got = await port(sandbox, 8080, '/index.html')
       return got.status === 200 && got

@@ -31,8 +31,8 @@ withSandbox('terminals', (sdk, shared) => {
 
   test('control-C interrupts', async () => {
     const terminal = await open()
-    // The program says itself that it runs: before that the terminal is still
-    // bash's, and a bash that is about to start a program forgets an interrupt.
+    // The program reports that it runs. Before that the terminal belongs to bash, and a bash that
+    // is about to start a program drops an interrupt.
     await terminal.type(`sh -c 'echo rea""dy; exec sleep 300'; echo code=$?\n`)
     await terminal.shows('ready')
     await terminal.type('\x03')

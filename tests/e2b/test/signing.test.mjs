@@ -63,7 +63,8 @@ withSandbox('signed file URLs', (sdk, shared) => {
     await refused(() => {}, { method: 'POST', body: new FormData() })
   })
 
-  // Who overheard a URL has what it is for, until it ends, and nothing more.
+  // A person who intercepted a URL can use it for its purpose until it expires, and for nothing
+  // else.
   test('replayed at another sandbox, and after the end of its own', async () => {
     const owner = await sdk.Sandbox.create({ timeoutMs: 300_000 })
     let copies = []
@@ -78,7 +79,7 @@ withSandbox('signed file URLs', (sdk, shared) => {
         return { method: 'POST', body: form }
       }
       const at = (sandbox) => ({ headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '49983' } })
-      // As a control, the owner serves both, with its name and without.
+      // Control: the owner serves both, with and without its name.
       for (const init of [{}, at(owner)]) {
         assert.equal(await (await fetch(read, init)).text(), 'of the owner')
         assert.equal((await fetch(write, { ...body(), ...init })).status, 200)
@@ -94,7 +95,7 @@ withSandbox('signed file URLs', (sdk, shared) => {
         assert.equal((await fetch(write, { ...body(), ...at(other) })).status, 401, `write to ${other.sandboxId}`)
       }
       assert.equal(await shared.sandbox.files.exists('replayed.txt'), false)
-      // A reading URL does not write, list or move, nor does it open another service.
+      // A URL for reading does not write, list or move, nor does it open another service.
       assert.equal((await fetch(read, body())).status, 401)
       const { search } = new URL(read)
       for (const path of ['/filesystem.Filesystem/ListDir', '/process.Process/List', '/files/compose']) {

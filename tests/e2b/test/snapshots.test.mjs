@@ -32,7 +32,7 @@ withSdk('snapshots', (sdk) => {
     assert.ok(snapshot.snapshotId)
     assert.deepEqual(snapshot.names, [])
 
-    // The source continues, and what it does now is its own.
+    // The source continues, and its later changes are its own.
     const on = await held(source)
     sameMemory(before, on)
     await source.files.write('/home/user/later', 'of the source')
@@ -49,7 +49,7 @@ withSdk('snapshots', (sdk) => {
     if (before.machine) assert.notEqual(there.machine, before.machine)
     await rightTime(copy, before)
 
-    // Neither's token opens the other.
+    // Neither's token is valid for the other.
     const token = (sandbox) => ({ headers: { 'X-Access-Token': sandbox.envdAccessToken ?? '' } })
     const info = (sandbox) => control('GET', `/sandboxes/${sandbox.sandboxId}`).then((r) => r.json())
     const [a, b] = [await info(source), await info(copy)]
@@ -60,7 +60,7 @@ withSdk('snapshots', (sdk) => {
     assert.equal(await envs(source, b.envdAccessToken), 401)
     assert.equal(await envs(copy, a.envdAccessToken), 401)
 
-    // It outlives what it was taken of.
+    // A snapshot outlives its source.
     await source.kill()
     sameMemory(before, await held(await create(snapshot.snapshotId)))
     assert.equal(await sdk.Sandbox.deleteSnapshot(snapshot.snapshotId), true)

@@ -1,11 +1,11 @@
-// What a sandbox's state is compared by, before and after.
+// Functions that compare a sandbox's state before and after.
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 
 import { eventually, port } from './support.mjs'
 
-// A server that holds a counter and a large array, writes down what it is
-// told before it answers, and reports on what machine it runs.
+// A server that holds a counter and a large array, stores each message before it answers, and
+// reports which machine it runs on.
 const holder = `
 import hashlib, http.server, json, os, sys, threading, time
 big = bytearray(os.urandom(1 << 20)) * 24
@@ -55,8 +55,8 @@ export async function hold(sandbox) {
   return process
 }
 
-// held asks the server what it holds. It adds between when it was answered, by
-// the clock here, in seconds.
+// held requests the server's state. It adds the times between which the answer was made, by this
+// machine's clock, in seconds.
 export async function held(sandbox) {
   const from = Date.now() / 1000
   const response = await port(sandbox, 8000)
@@ -65,9 +65,9 @@ export async function held(sandbox) {
   return { ...(await response.json()), from, to }
 }
 
-// How long a state lies before a clock is looked at in what continues from it,
-// and how far that may be off: less, so that one that stood still is seen. An
-// answer that takes longer than quick says too little about the time.
+// How long a state is stored before the clocks in the restored sandbox are checked, and the
+// permitted error. The error is smaller, so that a clock that stood still is detected. An answer
+// that takes longer than quick is too imprecise.
 const lain = Math.min(5 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), 60)
 const slack = 1
 const quick = (lain - slack) / 2
@@ -77,7 +77,7 @@ export function letTimePass() {
   return new Promise((resolve) => setTimeout(resolve, lain * 1000))
 }
 
-// heldQuickly asks again until the answer says enough about the time.
+// heldQuickly repeats the request until the answer is precise enough.
 export async function heldQuickly(sandbox) {
   let now
   await eventually('the time is told quickly', async () => {
@@ -87,12 +87,12 @@ export async function heldQuickly(sandbox) {
   return now
 }
 
-// rightTime checks that the clocks inside went on while a state lay there.
-// What was held before has to be of heldQuickly.
+// rightTime checks that the clocks inside include the time for which the state was stored. The
+// earlier answer must come from heldQuickly.
 export async function rightTime(sandbox, before) {
   const now = await heldQuickly(sandbox)
   assert.deepEqual(wrongClocks(before, now), [])
-  // The control: had one of them stood still, that would be seen.
+  // Control: a clock that stood still would be detected.
   for (const clock of ['clock', 'monotonic']) {
     assert.deepEqual(wrongClocks(before, { ...now, [clock]: now[clock] - lain }).map((w) => w[0]), [clock])
   }
@@ -106,7 +106,7 @@ function wrongClocks(before, now) {
   ].filter(([, said, least, most]) => said < least - slack || said > most + slack)
 }
 
-// sameMemory checks that the process went on as it was.
+// sameMemory checks that the process continued unchanged.
 export function sameMemory(before, after) {
   assert.equal(after.sum, before.sum)
   assert.equal(after.pid, before.pid)
@@ -114,7 +114,7 @@ export function sameMemory(before, after) {
   assert.notEqual(after.random, before.random)
 }
 
-// furnish makes files of many kinds.
+// furnish creates files of many kinds.
 export async function furnish(sandbox) {
   const blob = Buffer.alloc(3 << 20)
   for (let i = 0; i < blob.length; i += 32) createHash('sha256').update(String(i)).digest().copy(blob, i)
@@ -129,8 +129,8 @@ export async function furnish(sandbox) {
   assert.equal(createHash('sha256').update(blob).digest('hex'), (await sandbox.commands.run('sha256sum < /home/user/kept/blob')).stdout.slice(0, 64))
 }
 
-// tree describes all files of a sandbox's own: kind, mode, owner, size, times
-// and targets, and a digest of each file's bytes.
+// tree describes all of a sandbox's own files: kind, mode, owner, size, times and targets, and a
+// digest of each file's content.
 export async function tree(sandbox) {
   const { stdout } = await sandbox.commands.run([
     'cd / && find home/user tmp/t ! -name acknowledged -printf "%y %m %U:%G %n %s %T@ %p -> %l\\n" | sort',
@@ -141,12 +141,12 @@ export async function tree(sandbox) {
   return stdout
 }
 
-// bootId is what a machine that was started anew has another of.
+// bootId returns an ID that is different after a boot.
 export async function bootId(sandbox) {
   return (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout.trim()
 }
 
-// stateOf asks the control plane, which wakes no sandbox.
+// stateOf queries the control plane, which resumes no sandbox.
 export async function stateOf(sdk, sandbox) {
   return (await sdk.Sandbox.getInfo(sandbox.sandboxId)).state
 }

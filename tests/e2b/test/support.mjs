@@ -1,4 +1,4 @@
-// What the tests share: the generation of the SDK, and waiting.
+// Functions that the tests share: the generation of the SDK, and waiting.
 import assert from 'node:assert/strict'
 import { after, before, describe } from 'node:test'
 
@@ -17,25 +17,25 @@ export const apiKey = process.env.E2B_API_KEY
 
 export { newest }
 
-// The older generation has a run of its own, in make test-full.
+// The older generation is tested separately, in make test-full.
 const { name, sdk } = process.env.CRANNOG_TEST_SDK === 'old' ? { name: 'e2b 2.45.0', sdk: older } : { name: 'e2b 2.51.0', sdk: newest }
 
 // slowness is the measured factor of this machine: see internal/testkit/hosttest.
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
 if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
 
-// limit is when a group of tests hangs.
+// limit is the time after which a group of tests is taken to hang.
 export const limit = 900_000 * slowness
 
-// life only ends a sandbox that a failed test forgets.
+// life only ends a sandbox that a failed test leaves behind.
 export const life = 3600_000
 
-// withSdk describes a subject for the generation of this run.
+// withSdk defines a group of tests for the SDK generation of this run.
 export function withSdk(subject, body) {
   describe(`${subject} (${name})`, { timeout: limit }, () => body(sdk))
 }
 
-// withSandbox does so with a sandbox that the tests share.
+// withSandbox defines a group of tests that share a sandbox.
 export function withSandbox(subject, body, opts = {}) {
   withSdk(subject, (sdk) => {
     const shared = { sandbox: undefined }
@@ -49,7 +49,7 @@ export function withSandbox(subject, body, opts = {}) {
   })
 }
 
-// eventually polls until the condition gives something true, or it hangs.
+// eventually polls until the condition returns a true value, or the limit is reached.
 export async function eventually(what, condition, withinMs = 120_000 * slowness) {
   const end = Date.now() + withinMs
   for (;;) {
@@ -69,7 +69,7 @@ export function control(method, path, { body, key = apiKey, headers = {} } = {})
   })
 }
 
-// port calls a port of a sandbox by headers.
+// port calls a port of a sandbox with headers.
 export function port(sandbox, number, path = '/', init = {}) {
   return fetch(new URL(path, sandboxUrl), {
     ...init,

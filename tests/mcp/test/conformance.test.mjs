@@ -1,5 +1,5 @@
-// npm's conformance suite against our server, and against a fixture that is
-// built on the same layer and has the tools that the other scenarios call.
+// Runs npm's conformance suite against our server, and against a fixture that uses the same code
+// and has the tools that the other scenarios call.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import http from 'node:http'
@@ -14,11 +14,11 @@ const versions = ['2025-06-18', '2025-11-25', '2026-07-28']
 const ours = ['server-initialize', 'server-session-lifecycle', 'ping', 'tools-list', 'resources-list', 'prompts-list',
   'dns-rebinding-protection', 'server-sse-multiple-streams', 'caching', 'http-header-validation', 'sep-2164-resource-not-found']
 
-// Scenarios that are for extensions of the protocol which we do not have.
+// Scenarios for extensions of the protocol that the server does not have.
 const extensions = [/^tasks-/, /^sep-2640-skills-/]
 
-// scenarios lists what the suite has for a version. Nothing but extensions is
-// left out, so that what a new suite adds is run.
+// scenarios lists the suite's scenarios for a version. Only extensions are left out, so that new
+// scenarios are run.
 async function scenarios(version) {
   const { stdout } = await run(suite, ['list', '--server'])
   const all = [...stdout.matchAll(/^ +- (\S+) \[(.*)\]$/gm)].map(([, name, of]) => ({ name, of: of.split(',') }))
@@ -30,7 +30,7 @@ async function scenarios(version) {
 
 const suite = join(here, 'node_modules/.bin/conformance')
 
-// keyed is a way to the server that adds the key, which the suite cannot.
+// keyed is a proxy to the server that adds the key, which the suite cannot.
 function keyed(t) {
   const target = new URL(url)
   const proxy = http.createServer((req, res) => {

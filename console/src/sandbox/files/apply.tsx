@@ -6,7 +6,7 @@ import { DialogFooter, useDeed } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
 import { Flags } from "./changes";
 
-/** Shows what would be applied to the host's directory, and applies exactly that. */
+/** Shows the changes for the host's directory, and applies exactly those. */
 export function ApplyDialog({ close }: { close: () => void }) {
   const sandbox = useSandbox();
   const refresh = useRefresh();
@@ -21,7 +21,7 @@ export function ApplyDialog({ close }: { close: () => void }) {
   });
   const apply = useDeed(async () => {
     if (!draft.data) return;
-    // Exactly what is listed here comes out, or nothing.
+    // Exactly the listed changes are applied, or none.
     const done = await unwrap(api.POST("/v1/sandboxes/{id}/apply", { params, body: { ...body, digest: draft.data.digest } }));
     await refresh("changes");
     toast(`${(done.applied ?? []).length} changes were brought out.`, { tone: "ok" });

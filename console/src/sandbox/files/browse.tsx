@@ -53,7 +53,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
     if (!open.has(path)) setOpen(new Set([...open, path]));
   }
   const at = rows.find((row) => row.path === focused);
-  // New things go where the focus is.
+  // New files and directories are created where the focus is.
   const here = at?.type === "dir" ? at.path : at ? parentOf(at.path) : path ? parentOf(path) : first;
 
   const toggle = (dir: string) => setOpen((before) => new Set(before.has(dir) ? [...before].filter((one) => one !== dir) : [...before, dir]));

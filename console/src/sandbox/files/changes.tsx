@@ -41,8 +41,8 @@ export function Changes() {
   ];
   const flagged = all.some((one) => (one.flags ?? []).length > 0);
   const download = async (kind: "tar" | "patch", withFlagged: boolean) => {
-    // What is listed is what comes out; where some of it stays inside, it has
-    // another digest, which was not shown.
+    // The listed changes are exactly those that are applied. If some stay inside, the digest
+    // differs from the one that was shown.
     const exact = changes.data && (withFlagged || !flagged) ? { digest: changes.data.digest } : {};
     const search = new URLSearchParams({ format: kind, since, ...(filters.dir ? { dir: filters.dir } : {}), ...exact, ...(withFlagged ? { protected: "true" } : {}) });
     const response = await fetch(`${base}/v1/sandboxes/${encodeURIComponent(sandbox.id)}/export?${search}`, { credentials: "same-origin" });

@@ -2,13 +2,13 @@ import { useMemo, useState } from "react";
 import { Button, Inert, inertLine } from "../../parts";
 import { type Hunk, type Line, parseUnified } from "./unified";
 
-/** Most lines that are drawn unasked. */
+/** The most lines that are drawn without a click. */
 const most = 1500;
 
 const signs: Record<Line["kind"], string> = { added: "+", removed: "−", same: " ", note: "" };
 const words: Record<Line["kind"], string> = { added: "added: ", removed: "removed: ", same: "", note: "" };
 
-/** A unified diff with the numbers of its lines. */
+/** A unified diff with line numbers. */
 export function DiffText({ text, path }: { text: string; path: string }) {
   const hunks = useMemo(() => parseUnified(text), [text]);
   const [all, setAll] = useState(false);

@@ -8,14 +8,14 @@ export interface EditorProps {
   text: string;
   label: string;
   writable: boolean;
-  /** The text as it is now is read from here. */
+  /** Returns the current text. */
   view: RefObject<EditorView | null>;
   onChange: (changed: boolean) => void;
   onSave: () => void;
 }
 
-// What a reader would not see is shown as a sign: marks that turn the order of
-// what is read, and letters of no width, hide what a line really says.
+// Invisible characters are shown as signs: marks that change the reading order, and characters
+// without width, hide what a line really means.
 const special = /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 const look = EditorView.theme({
@@ -33,15 +33,14 @@ const look = EditorView.theme({
   ".cm-button": { backgroundImage: "none", backgroundColor: "var(--bg)", border: "1px solid var(--line-strong)" },
 });
 
-/** A file's text, to read or to change. */
+/** The text of a file, read-only or editable. */
 export function Editor({ text, label, writable, view, onChange, onSave }: EditorProps) {
   const box = useRef<HTMLDivElement>(null);
   const calls = useRef({ onChange, onSave });
   calls.current = { onChange, onSave };
   useEffect(() => {
     if (!box.current) return;
-    // Only one kind of line end counts as one, so that the others come out as
-    // they went in.
+    // Only one kind of line end is treated as one, so that the others are saved unchanged.
     const ends = /\r\n/.test(text) && !/(^|[^\r])\n/.test(text) ? "\r\n" : "\n";
     const state = EditorState.create({
       doc: text,
@@ -49,7 +48,7 @@ export function Editor({ text, label, writable, view, onChange, onSave }: Editor
         EditorState.lineSeparator.of(ends), EditorState.readOnly.of(!writable), lineNumbers(), history(), search({ top: true }), highlightSelectionMatches(), look,
         highlightSpecialChars({ addSpecialChars: special }), EditorView.lineWrapping,
         EditorView.contentAttributes.of({ "aria-label": label, ...(writable ? {} : { "aria-readonly": "true", tabindex: "0" }) }),
-        // Tab leaves the editor, as it leaves everything else.
+        // Tab leaves the editor, as in every other field.
         keymap.of([{ key: "Mod-s", preventDefault: true, run: () => (calls.current.onSave(), true) }, ...defaultKeymap, ...historyKeymap, ...searchKeymap]),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) calls.current.onChange(!update.state.doc.eq(state.doc));

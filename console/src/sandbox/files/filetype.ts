@@ -1,7 +1,7 @@
-/** Most that is shown of one file. */
+/** The most bytes of a file that are shown. */
 export const maxShown = 1 << 20;
 
-/** Most that is shown of one image. */
+/** The most bytes of an image that are shown. */
 export const maxImage = 8 << 20;
 
 export type Shown =
@@ -16,9 +16,8 @@ const images: readonly [type: string, magic: readonly number[]][] = [
 ];
 
 /**
- * Says how a file is shown, by its bytes: a name is chosen by the sandbox. Only
- * pictures of four kinds are drawn. SVG and HTML can hold scripts, so they are
- * text like all else.
+ * Decides from a file's bytes how it is shown, because the sandbox chooses its name. Only images of
+ * four kinds are drawn. SVG and HTML can contain scripts, so they are shown as text.
  */
 export function shownAs(bytes: Uint8Array): Shown {
   const type = imageType(bytes);

@@ -16,14 +16,14 @@ export class Files {
     return list.entries ?? [];
   }
 
-  /** The first bytes of a file, as many as are ever shown. */
+  /** The first bytes of a file, as many as the page can show. */
   async read(path: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
     const response = await fetch(this.url(path), { credentials: "same-origin", ...(signal ? { signal } : {}) });
     if (!response.ok || !response.body) return read<never>(response);
     const reader = response.body.getReader();
     const parts: Uint8Array[] = [];
     let size = 0;
-    // A box may have a file without an end, such as one that grows while it is read.
+    // A file may be endless, such as one that grows while it is read.
     while (size <= maxImage) {
       const { done, value } = await reader.read();
       if (done) break;
@@ -57,7 +57,7 @@ export class Files {
     return call("DELETE", this.#path("file", path));
   }
 
-  /** Where a browser downloads a file: the server always sends it as one to keep. */
+  /** The URL from which a browser downloads a file. The server always sends it as an attachment. */
   url(path: string): string {
     return base + this.#path("file", path);
   }

@@ -11,16 +11,16 @@ export interface FileEntry {
 export interface Node extends FileEntry {
   level: number;
   open: boolean;
-  /** Its entries are on their way. */
+  /** Its entries are being loaded. */
   loading: boolean;
   index: number;
   siblings: number;
 }
 
-/** Entries of the directories that were read so far, by path. */
+/** Entries of the directories that have been read, by path. */
 export type Listings = ReadonlyMap<string, readonly FileEntry[]>;
 
-/** The rows of a tree, from the top to the bottom, as far as it is open. */
+/** The visible rows of a tree, from top to bottom. */
 export function rowsOf(root: string, listings: Listings, open: ReadonlySet<string>): Node[] {
   const out: Node[] = [];
   const add = (dir: string, level: number) => {
@@ -28,7 +28,7 @@ export function rowsOf(root: string, listings: Listings, open: ReadonlySet<strin
     entries.forEach((entry, i) => {
       const isOpen = entry.type === "dir" && open.has(entry.path);
       out.push({ ...entry, level, open: isOpen, loading: isOpen && !listings.has(entry.path), index: i + 1, siblings: entries.length });
-      // A directory below itself would be a fault of the server; it ends here.
+      // A directory below itself would be an error of the server. The recursion ends here.
       if (isOpen && level < 64) add(entry.path, level + 1);
     });
   };
@@ -41,7 +41,7 @@ function order(a: FileEntry, b: FileEntry): number {
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 
-/** What a key does in a tree: to which row it goes, and what it opens or closes. */
+/** The effect of a key in a tree: the row to move to, and what it opens or closes. */
 export function keyed(key: string, rows: readonly Node[], at: string): { to?: string; toggle?: string; choose?: string } {
   const i = rows.findIndex((row) => row.path === at);
   const row = rows[i];
@@ -89,7 +89,7 @@ export function above(root: string, path: string): string[] {
   return out;
 }
 
-/** What is wrong with a name for a new file or directory, or nothing. */
+/** Why a name for a new file or directory is not valid, or nothing. */
 export function wrongName(name: string): string {
   if (name === "" || name === "." || name === "..") return "Give it a name.";
   if (name.includes("/") || name.includes("\0")) return "A name has no slash in it.";

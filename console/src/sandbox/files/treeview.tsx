@@ -14,7 +14,7 @@ export interface TreeProps {
   onChoose: (node: Node) => void;
 }
 
-/** Files and directories; arrows, Enter and Space do what they do in every tree. */
+/** A tree of files and directories, with the usual keys: arrows, Enter and Space. */
 export function TreeView({ rows, selected, focused, onFocus, onToggle, onChoose }: TreeProps) {
   const frame = useRef<HTMLDivElement>(null);
   const moved = useRef(false);

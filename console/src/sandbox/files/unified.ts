@@ -11,7 +11,7 @@ export interface Hunk {
   lines: Line[];
 }
 
-/** Reads a unified diff of one file. Its header lines are left out. */
+/** Parses a unified diff of one file. Its header lines are left out. */
 export function parseUnified(source: string): Hunk[] {
   const hunks: Hunk[] = [];
   let hunk: Hunk | undefined;
@@ -22,8 +22,8 @@ export function parseUnified(source: string): Hunk[] {
   if (lines.at(-1) === "") lines.pop();
   for (const line of lines) {
     const head = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@/.exec(line);
-    // Inside of a hunk its counts say what is content: a removed line may look
-    // like a header.
+    // Within a hunk, its counts determine which lines are content: a removed line may look like a
+    // header.
     if (head && left.before <= 0 && left.after <= 0) {
       before = Number(head[1]);
       after = Number(head[3]);

@@ -9,7 +9,7 @@ import type { FileEntry } from "./tree";
 import { Viewer } from "./viewer";
 
 vi.mock("../../api/session", () => ({ useCan: () => true }));
-// An editor whose keys are buttons: it shows what it was given.
+// An editor with buttons instead of keys; it shows the text that it is given.
 vi.mock("./editor", () => ({
   Editor: ({ text, writable, view, onChange, onSave }: EditorProps) => {
     view.current = { state: { sliceDoc: () => `${text} and more` } } as never;
@@ -83,7 +83,7 @@ describe("a file", () => {
     await click("Edit");
     await click("type");
     inside = { text: "two", at: "second" };
-    // The stream has come back: everything is read again, the tree too.
+    // The stream is connected again: everything is read again, including the tree.
     await act(() => queries.invalidateQueries());
     again();
     expect(screen.getByText("edits one")).toBeDefined();

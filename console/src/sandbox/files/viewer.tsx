@@ -17,11 +17,11 @@ export interface ViewerProps {
   entry: FileEntry | undefined;
   rename: () => void;
   remove: () => void;
-  /** Told while there is something that is not saved. */
+  /** Called when unsaved changes appear or disappear. */
   onDirty: (dirty: boolean) => void;
 }
 
-/** One file: its text, its picture, or that it is neither. */
+/** One file: its text, its image, or a note that it is neither. */
 export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerProps) {
   const sandbox = useSandbox();
   const can = useCan("operator");
@@ -34,12 +34,12 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
   const file = useQuery({
     queryKey: ["file", sandbox.id, path],
     queryFn: async ({ signal }) => {
-      // Looked at before it is read: what is written after that is a clash.
+      // The version is read before the content: a write after that is a conflict.
       const seen = (await files.list(parentOf(path), signal)).find((one) => one.path === path);
       const bytes = await files.read(path, signal);
       return { bytes, seen, shown: shownAs(bytes) };
     },
-    // Who edits keeps the text: it may have become another inside.
+    // A person who edits keeps the text, even if the file has changed inside.
     enabled: can && !editing, retry: false, staleTime: Number.POSITIVE_INFINITY, gcTime: 0,
   });
   useEffect(() => onDirty(dirty), [dirty, onDirty]);
@@ -47,13 +47,13 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
 
   const save = async (anyway: boolean) => {
     const editor = view.current;
-    // The key for saving is there for viewers too. What is shown of a
-    // long file is its beginning, and writing that would cost the rest.
+    // Viewers have the key for saving too. The shown part of a long file is only its beginning, and
+    // saving that would delete the rest.
     if (!editor || busy || !editing || !dirty) return;
     setBusy(true);
     try {
       const now = (await files.list(parentOf(path))).find((one) => one.path === path);
-      // A program may have written in the meantime; saving would throw that away.
+      // A program may have written the file since, and saving would undo that.
       const seen = file.data?.seen;
       if (!anyway && now && (now.modified_at !== seen?.modified_at || now.size !== seen?.size)) {
         setClash(true);

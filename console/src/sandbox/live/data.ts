@@ -1,7 +1,6 @@
 /**
- * Reads fields of an entry's data. What is in an entry came from a box or went
- * through one: a field of another type than expected counts as absent, and
- * nothing of it is ever taken for markup.
+ * Reads fields of an entry's data. A sandbox chose or could change the data: a field of an
+ * unexpected type counts as absent, and no text is treated as markup.
  */
 export type Data = Readonly<Record<string, unknown>>;
 
@@ -24,7 +23,7 @@ export function texts(data: Data, name: string): string[] {
   return Array.isArray(value) ? value.filter((one): one is string => typeof one === "string") : [];
 }
 
-/** A command as a shell would take it, for people to read. */
+/** A command in the syntax of a shell, for people to read. */
 export function commandLine(argv: readonly string[]): string {
   const [shell, flag, script] = argv;
   if (argv.length === 3 && shell !== undefined && /(^|\/)(ba|da|z|a)?sh$/.test(shell) && (flag === "-c" || flag === "-lc")) return script ?? "";

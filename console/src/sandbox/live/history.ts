@@ -4,10 +4,13 @@ import { api, call, unwrap } from "../../api/client";
 import type { Entry, FlowRecord } from "../../api/console";
 import { useEntries, useFlows, useLiveState } from "../../live";
 
-/** How many entries and requests one page keeps. */
+/** The number of entries and requests that one page keeps. */
 const most = 2000;
 
-/** Reads anew what may have been missed: between reading and listening, after a gap, after a break. */
+/**
+ * Reads again what may have been missed: between reading and listening, after a gap, or after a
+ * break.
+ */
 function useCaughtUp(key: string, id: string, gap: string | null) {
   const client = useQueryClient();
   const state = useLiveState();
@@ -17,7 +20,7 @@ function useCaughtUp(key: string, id: string, gap: string | null) {
   }, [client, key, id, gap, state]);
 }
 
-/** The newest entries of a sandbox, and those that come. */
+/** The newest entries of a sandbox, with live ones added. */
 export function useStory(id: string) {
   const live = useEntries(id, { limit: most });
   useCaughtUp("entries", id, live.gap);
@@ -44,7 +47,7 @@ interface FlowList {
   asked?: string[];
 }
 
-/** The requests of a sandbox, and those that come. */
+/** The requests of a sandbox, with live ones added. */
 export function useTraffic(id: string) {
   const live = useFlows(id, { limit: most });
   useCaughtUp("flows", id, live.gap);

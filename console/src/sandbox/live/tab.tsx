@@ -129,7 +129,7 @@ function Row({ item, id }: { item: Item; id: string }) {
   );
 }
 
-/** Who did it, shortened: sessions and keys have long names. */
+/** The actor, shortened: sessions and keys have long names. */
 function Actor({ name }: { name: string }) {
   const session = useSession();
   const mine = session !== undefined && name === `console:${session.id}`;
@@ -142,7 +142,7 @@ function Actor({ name }: { name: string }) {
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 
-/** The time of day; what is older than a day has its date on hover, like all. */
+/** The time of day. As everywhere, the date is shown on hover. */
 export function Clock({ time }: { time: string }) {
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return <span className="sb-clock quiet">–</span>;
@@ -153,7 +153,10 @@ export function Clock({ time }: { time: string }) {
   );
 }
 
-/** Reports now and then how much came, so that a screen reader does not read every line. */
+/**
+ * Reports from time to time how many events arrived, so that a screen reader does not read every
+ * line.
+ */
 function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean }) {
   const [text, setText] = useState("");
   const newest = useRef(items);

@@ -1,6 +1,6 @@
 import { asData, commandLine, number, text, texts, type Data } from "./data";
 
-/** What an item of the timeline is about. It is also the filter's word. */
+/** The kind of an item of the timeline. It is also the value of the filter. */
 export const kinds = ["commands", "files", "network", "approvals", "lifecycle", "people"] as const;
 export type Kind = (typeof kinds)[number];
 
@@ -28,13 +28,13 @@ export interface FlowLike {
 
 export type Tone = "ok" | "warn" | "bad" | "info" | "quiet";
 
-/** One row. Title and detail hold text that a box chose. */
+/** One row. Title and detail contain text that a sandbox chose. */
 export interface Item {
   key: string;
   kind: Kind;
   at: number;
   time: string;
-  /** The entry of the record that it is, if it is there yet. */
+  /** The audit entry of the item, if it exists yet. */
   seq?: number;
   label: string;
   title: string;
@@ -43,17 +43,17 @@ export interface Item {
   /** Allow, deny or ask, of requests. */
   effect?: string;
   actor?: string;
-  /** Of a request that was not allowed: the reason. */
+  /** For a request that was not allowed: the reason. */
   why?: string;
-  /** Of files that became other at once: what there is beside the title. */
+  /** For files that changed together: what is shown beside the title. */
   more?: string[];
   nested?: boolean;
   recording?: number;
 }
 
 /**
- * Makes one line of time of the entries and of flows that are not on record
- * yet. A flow that has its entry is shown once, as that entry.
+ * Merges the entries, and the flows that are not in the audit log yet, into one timeline. A flow
+ * with an entry is shown once, as that entry.
  */
 export function merge(entries: readonly EntryLike[], flows: readonly FlowLike[]): Item[] {
   const items = new Map<string, Item>();
@@ -134,7 +134,10 @@ function started(entry: EntryLike, data: Data, open: Map<string, Item>): Item {
   return item;
 }
 
-/** Adds the end of a command to its beginning. Without one it stands alone. */
+/**
+ * Joins the end of a command with its beginning. Without a beginning, the end is an item of its
+ * own.
+ */
 function ended(entry: EntryLike, began: Item | undefined, data: Data, exit: number | undefined, ms: number | undefined): Item | undefined {
   const how = text(data, "error") || (data["lost"] === true ? "lost" : data["timed_out"] === true ? "timed out" : exit === undefined ? "ended" : `exit ${exit}`);
   const detail = ms === undefined ? how : `${how} · ${duration(ms)}`;
@@ -188,13 +191,13 @@ function ofFlow(flow: FlowLike): Item {
   };
 }
 
-/** Where a request was to go, in one line. */
+/** The destination of a request, on one line. */
 export function endpoint(flow: Pick<FlowLike, "method" | "host" | "port" | "path">): string {
   const usual = flow.port === undefined || flow.port === 443 || flow.port === 0;
   return [flow.method, `${flow.host ?? ""}${usual ? "" : `:${flow.port}`}${flow.path ?? ""}`].filter(Boolean).join(" ");
 }
 
-/** Makes one row of files that became other together, and of one name's look-ups. */
+/** Joins files that changed together, and lookups of one name, into one row. */
 function folded(items: Item[]): Item[] {
   const out: Item[] = [];
   for (const item of items) {
@@ -210,13 +213,13 @@ function folded(items: Item[]): Item[] {
   return out;
 }
 
-/** Whether two rows are look-ups of one name for its two kinds of addresses. */
+/** Reports whether two rows are lookups of one name for its two kinds of addresses. */
 function sameName(a: Item, b: Item): boolean {
   const [method = "", host = ""] = b.title.split(" ");
   return a.label === "dns" && b.label === "dns" && a.effect === b.effect && b.at - a.at < 2000 && a.title.endsWith(` ${host}`) && !a.title.split(/,? /).includes(method);
 }
 
-/** Keeps what a filter names; an empty filter is everything. */
+/** Keeps the kinds that a filter names; an empty filter keeps all. */
 export function filtered(items: readonly Item[], only: readonly Kind[], programs: boolean): Item[] {
   return items.filter((item) => (only.length === 0 || only.includes(item.kind)) && (programs || !item.nested));
 }

@@ -14,7 +14,7 @@ export interface Layer {
   document: string;
 }
 
-/** A rule for one host, as somebody wants it from a row of the network log. */
+/** A rule for one host, as a person requests it from a row of the network log. */
 export interface Wish {
   effect: "allow" | "deny";
   host: string;
@@ -26,9 +26,9 @@ export class CannotEdit extends Error {}
 const closed = "policy: v1\nname: net/none\nnetwork:\n    unlisted: deny\n";
 
 /**
- * Says again what a sandbox was made with, from the layers of its policy. The
- * answer to a change replaces everything, so whatever cannot be said again
- * exactly is refused: a part that is left out could open what it closed.
+ * Reconstructs the access that a sandbox was created with from the layers of its policy. A change
+ * replaces all of it, so access that cannot be reconstructed exactly is refused: a missing part
+ * could open what it closed.
  */
 export function accessOf(net: string, layers: readonly Layer[]): Access {
   if (net !== "dev" && net !== "open" && net !== "policy") {
@@ -66,7 +66,7 @@ export function withRule(access: Access, wish: Wish): Access {
   const allow = (access.allow ?? []).filter((one) => one !== endpoint && !(wish.port === 443 && one === wish.host));
   if (wish.effect === "allow") {
     const wider: Access = { ...access, allow: [...allow, endpoint] };
-    // A denial that was made here would win over the list.
+    // A denial that was added here would override the list.
     if (access.policy !== undefined) wider.policy = withoutDenied(access.policy, wish);
     return wider;
   }
@@ -85,8 +85,8 @@ function withDenied(document: string, wish: Wish): string {
     const at = lines.indexOf("          rules:", found.from);
     let end = at + 1;
     while (/^ {12}/.test(lines[end] ?? "")) end++;
-    // Beside a rule that denies everything no other would ever be reached,
-    // which the server refuses.
+    // Beside a rule that denies everything, no other rule would ever be reached, which the server
+    // refuses.
     return [...lines.slice(0, at + 1), ...denial, ...lines.slice(end), ""].join("\n");
   }
   const block = [`        - host: ${quoted(wish.host)}`, "          ports:", `            - ${wish.port}`, "          rules:", ...denial];
@@ -103,7 +103,7 @@ function withoutDenied(document: string, wish: Wish): string {
   const found = blockOf(lines, wish);
   if (!found?.denied) return document;
   lines.splice(found.from, found.to - found.from);
-  // A name that says nothing any more is an error.
+  // A block without rules and settings is an error.
   for (const name of ["    hosts:", "network:"]) {
     const at = lines.indexOf(name);
     const indent = name.length - name.trimStart().length;
@@ -118,11 +118,11 @@ interface Block {
   to: number;
   ports: string[];
   rules: Fields[];
-  /** It only denies, because somebody said so here. */
+  /** It only denies, because a person added that here. */
   denied: boolean;
 }
 
-/** The block that governs a host at a port. */
+/** The block that applies to a host at a port. */
 function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
   const wanted = asList(asFields(read(lines.join("\n"))["network"])["hosts"]).map(asFields);
   const head = `        - host: ${quoted(wish.host)}`;
@@ -135,7 +135,7 @@ function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
     while (/^ {10}/.test(lines[to] ?? "")) to++;
     const ports = block["ports"] === undefined ? ["443"] : asList(block["ports"]).map(String);
     const rules = asList(block["rules"]).map(asFields);
-    // A range may have it too, and is left to the editor of the document.
+    // A range may include it too; only the document's editor changes that.
     if (ports.includes(String(wish.port)) || ports.some((port) => port.includes("-"))) {
       return { from: at, to, ports, rules, denied: rules.length === 1 && rules[0]?.["id"] === "console-deny" };
     }
@@ -144,7 +144,7 @@ function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
   return undefined;
 }
 
-/** Says in the document itself what a second one said: all else is denied. */
+/** Adds to the document itself what a second one would add: everything else is denied. */
 function withUnlistedDenied(document: string): string {
   const lines = document.replace(/\n+$/, "").split("\n");
   const top = lines.indexOf("network:");
@@ -178,7 +178,7 @@ function quoted(host: string): string {
   return host.startsWith("*") ? `'${host}'` : host;
 }
 
-/** How an access reads to people, line by line. */
+/** An access for people, line by line. */
 export function accessLines(access: Access): string[] {
   return [
     `network: ${access.net ?? ""}`,
@@ -194,7 +194,7 @@ export interface DraftLine {
   text: string;
 }
 
-/** The lines of two texts, with what is only in one of them marked. */
+/** The lines of two texts, with those that only one of them has marked. */
 export function compared(before: readonly string[], after: readonly string[]): DraftLine[] {
   let head = 0;
   while (head < before.length && head < after.length && before[head] === after[head]) head++;
@@ -211,7 +211,7 @@ export function compared(before: readonly string[], after: readonly string[]): D
 }
 
 function middle(a: readonly string[], b: readonly string[]): DraftLine[] {
-  // The longest common lines, by the table of their lengths.
+  // The longest common subsequence of lines, by the table of lengths.
   const longest = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   const at = (i: number, j: number) => longest[i]?.[j] ?? 0;
   for (let i = a.length - 1; i >= 0; i--) {

@@ -12,7 +12,7 @@ interface Draft {
   after: Access;
 }
 
-/** Shows what a rule from a row would make of what the sandbox may reach, and sets it. */
+/** Shows how a rule for a row's host would change the access of the sandbox, and sets it. */
 export function RuleDialog({ wish, close }: { wish: Wish; close: () => void }) {
   const sandbox = useSandbox();
   const refresh = useRefresh();
@@ -33,7 +33,7 @@ export function RuleDialog({ wish, close }: { wish: Wish; close: () => void }) {
   const set = useDeed(async () => {
     if (!draft || draft instanceof CannotEdit || !policy.data) return;
     const params = { path: { id: sandbox.id } };
-    // What was shown must be what is replaced: somebody may have changed it.
+    // The replaced access must be the one that was shown: another person may have changed it.
     const now = await unwrap(api.GET("/v1/sandboxes/{id}/policy", { params }));
     if (now.digest !== policy.data.digest) throw new Error("The policy was changed in the meantime. Close this, and look again.");
     await unwrap(api.PUT("/v1/sandboxes/{id}/access", { params, body: draft.after }));

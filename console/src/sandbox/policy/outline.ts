@@ -1,4 +1,4 @@
-/** What a document in our server's own form of YAML says. */
+/** The content of a document in the server's own form of YAML. */
 export type Value = string | Value[] | { [name: string]: Value };
 
 export type Fields = { [name: string]: Value };
@@ -9,9 +9,9 @@ interface Line {
 }
 
 /**
- * Reads YAML as our server writes it: nested names and lists, one a line. It
- * is no parser of YAML. Anything else is refused, so that nothing is ever
- * understood in another way than the server meant it.
+ * Parses YAML as our server writes it: nested names and lists, one per line. It is no general
+ * parser of YAML. Anything else is refused, so that it is never understood differently from what
+ * the server meant.
  */
 export function outline(source: string): Fields {
   const lines = source.split("\n").filter((line) => line.trim() !== "").map((line) => ({ indent: line.length - line.trimStart().length, text: line.trim() }));
@@ -56,7 +56,7 @@ function fields(lines: Line[], at: { n: number }, indent: number): Fields {
   return out;
 }
 
-/** Takes "name: rest" apart. */
+/** Splits "name: rest". */
 function split(text: string): [name: string, rest: string] | undefined {
   const found = /^([A-Za-z0-9_.-]+|"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'):(?: (.*))?$/.exec(text);
   return found ? [scalar(found[1] ?? ""), found[2] ?? ""] : undefined;

@@ -9,7 +9,7 @@ interface Port {
   command?: string;
 }
 
-/** What programs in a sandbox listen on, and how it looks. */
+/** The ports on which programs in a sandbox listen, with a preview. */
 export function PortsTab() {
   const sandbox = useSandbox();
   return (
@@ -71,8 +71,8 @@ function Listening() {
 }
 
 /**
- * Only an address of another origin is ever framed: on the console's own, the
- * box's page could act as its viewer.
+ * Only a page of another origin is shown in a frame: with the console's own origin, the sandbox's
+ * page could act as the signed-in user.
  */
 function isPreview(url: string | undefined): url is string {
   if (!url) return false;
@@ -88,8 +88,8 @@ function Frame({ url, port }: { url: string; port: number }) {
   return (
     <iframe
       title={`Port ${port}`} src={url} referrerPolicy="no-referrer" loading="lazy"
-      // It keeps its own origin, which is not ours, so that its storage works.
-      // It may neither lead this page elsewhere, nor open windows or dialogs.
+      // The page keeps its own origin, so that its storage works. It cannot navigate this page, or
+      // open windows or dialogs.
       sandbox="allow-scripts allow-forms allow-same-origin" allow=""
     />
   );

@@ -29,7 +29,7 @@ const what: Record<Signal, string> = {
   KILL: "It ends at once, and can neither tidy up nor refuse.",
 };
 
-/** What runs in a sandbox. */
+/** The processes of a sandbox. */
 export function ProcessesTab() {
   const sandbox = useSandbox();
   return (

@@ -10,7 +10,7 @@ export interface Placed<P extends ProcessLike> {
   level: number;
 }
 
-/** Processes below who started them, in the order of their numbers. */
+/** Processes below their parents, in the order of their numbers. */
 export function nested<P extends ProcessLike>(processes: readonly P[]): Placed<P>[] {
   const known = new Set(processes.map((one) => one.pid));
   const below = new Map<number, P[]>();
@@ -29,7 +29,7 @@ export function nested<P extends ProcessLike>(processes: readonly P[]): Placed<P
     }
   };
   add(-1, 0);
-  // A ring would be a lie of the box; its members are shown all the same.
+  // Only a lying sandbox can report a cycle; its members are shown nevertheless.
   for (const process of processes) if (!seen.has(process.pid)) out.push({ process, level: 0 });
   return out;
 }

@@ -43,7 +43,7 @@ export function SnapshotsTab() {
   );
 }
 
-/** One snapshot, and below it what came from it. */
+/** One snapshot, and below it the snapshots and sandboxes that were made from it. */
 function Below({ branch }: { branch: Branch<Snapshot> }) {
   const name = branch.snapshot ? branch.snapshot.name || branch.snapshot.id : "Start";
   return (

@@ -8,19 +8,22 @@ export interface SnapshotLike {
 }
 
 export interface Branch<S extends SnapshotLike> {
-  /** The root has none: it is the template or, of a copy, what is not kept. */
+  /** The root has none: it is the template or, for a copy, a state that is not stored. */
   snapshot: S | undefined;
   level: number;
   children: Branch<S>[];
-  /** The sandbox is here: it came from this last, or was taken here. */
+  /**
+   * The sandbox's position: the snapshot that it was last restored from or that was last taken of
+   * it.
+   */
   here: boolean;
-  /** It was made of this one. */
+  /** The sandbox was created from this snapshot. */
   origin: boolean;
 }
 
 /**
- * What a sandbox came from and what was taken of it, as a tree. Parents that
- * are not there any more leave their children at the root.
+ * The ancestors and snapshots of a sandbox, as a tree. Children of removed snapshots are at the
+ * root.
  */
 export function branches<S extends SnapshotLike>(snapshots: readonly S[], origin: string | undefined, here: string | undefined): Branch<S> {
   const known = new Map(snapshots.map((one) => [one.id, one]));
@@ -41,12 +44,12 @@ export function branches<S extends SnapshotLike>(snapshots: readonly S[], origin
   return branch(undefined, 0);
 }
 
-/** The branches from the top to the bottom. */
+/** The branches from top to bottom. */
 export function flat<S extends SnapshotLike>(root: Branch<S>): Branch<S>[] {
   return [root, ...root.children.flatMap(flat)];
 }
 
-/** Which snapshots of the list belong to a sandbox: its own and those before. */
+/** The snapshots that belong to a sandbox: its own and its ancestors'. */
 export function lineage<S extends SnapshotLike>(all: readonly S[], sandbox: string, origin: string | undefined): S[] {
   const known = new Map(all.map((one) => [one.id, one]));
   const kept = new Map<string, S>();

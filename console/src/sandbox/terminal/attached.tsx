@@ -23,7 +23,7 @@ function address(id: string, pid: number): string {
   return url.href;
 }
 
-/** A terminal of the sandbox: read only, until somebody takes control. */
+/** A terminal of the sandbox. It is read-only until the user takes control. */
 export function Attached({ pid, viewers, small = false }: { pid: number; viewers: number | undefined; small?: boolean }) {
   const sandbox = useSandbox();
   const can = useCan("operator");
@@ -73,7 +73,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
       client.current = null;
       screen.current = null;
     };
-    // Another terminal, or another try, is another connection.
+    // Another terminal, or another try, uses another connection.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [sandbox.id, pid, tries]);
 

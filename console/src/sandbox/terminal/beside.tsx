@@ -4,12 +4,12 @@ import { useInside } from "../queries";
 import { Attached, type TerminalInfo } from "./attached";
 import { OpenTerminal } from "./open";
 
-/** The terminal that was the newest, beside what happens, as long as it is there. */
+/** The newest terminal, beside the timeline, as long as it exists. */
 export function Beside() {
   const list = useInside<{ terminals: TerminalInfo[] | null }>("terminals", { every: 5000 });
   const open = [...(list.data?.terminals ?? [])].sort((a, b) => Date.parse(b.started_at) - Date.parse(a.started_at));
   const [first, setFirst] = useState<number>();
-  // A program that opens another one does not replace a terminal in use.
+  // A new terminal of a program does not replace the one in use.
   const newest = open.find((one) => one.pid === first) ?? open[0];
   if (newest && newest.pid !== first) setFirst(newest.pid);
   return (

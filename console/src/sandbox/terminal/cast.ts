@@ -1,4 +1,4 @@
-/** One thing that happened in a recording, with its time from the start in seconds. */
+/** One event of a recording, with its time from the start in seconds. */
 export interface CastEvent {
   at: number;
   code: "o" | "r" | "m" | "x";
@@ -9,7 +9,7 @@ export interface Cast {
   cols: number;
   rows: number;
   command: string;
-  /** When it was made, in milliseconds, if it says so. */
+  /** When it was made, in milliseconds, if the recording states it. */
   startedAt: number | undefined;
   events: CastEvent[];
   duration: number;
@@ -17,13 +17,13 @@ export interface Cast {
   cut: boolean;
 }
 
-/** A recording is bounded by the server; this only keeps a tab from harm. */
+/** The server bounds a recording; this only protects the tab. */
 const maxEvents = 500_000;
 const maxSide = 1000;
 
 /**
- * Reads a recording, of version 2 or 3. What was typed is never in ours, and is
- * left out of others'.
+ * Parses a recording of version 2 or 3. Typed input is never in our recordings, and is left out of
+ * others.
  */
 export function parseCast(source: string): Cast {
   const lines = source.split("\n");
@@ -53,7 +53,7 @@ export function parseCast(source: string): Cast {
   return cast;
 }
 
-/** Shortens times in which nothing happened to limit seconds. */
+/** Shortens pauses without output to limit seconds. */
 export function shortened(cast: Cast, limit: number): Cast {
   let before = 0;
   let now = 0;
@@ -65,7 +65,7 @@ export function shortened(cast: Cast, limit: number): Cast {
   return { ...cast, events, duration: now + Math.min(limit, cast.duration - before) };
 }
 
-/** The size that "COLSxROWS" says, or nothing. */
+/** The size in "COLSxROWS", or nothing. */
 export function sizeOf(data: string): { cols: number; rows: number } | undefined {
   const found = /^(\d{1,5})x(\d{1,5})$/.exec(data);
   return found ? { cols: side(Number(found[1]), 80), rows: side(Number(found[2]), 24) } : undefined;

@@ -65,7 +65,7 @@ describe("TerminalClient", () => {
     expect(wire().sent).toEqual([]);
     client.take();
     expect(wire().sent).toEqual(['{"type":"take"}']);
-    // Asking is not having.
+    // A request for control does not give control.
     expect(client.input("x")).toBe(false);
     wire().say({ type: "control", controller: "anna", mine: true });
     expect(client.input("ls\r")).toBe(true);

@@ -1,13 +1,13 @@
-/** What a page shows of a terminal that it is attached to. */
+/** The state of an attached terminal, as a page shows it. */
 export interface Attachment {
   phase: "connecting" | "attached" | "lost" | "ended" | "refused";
-  /** Name of the session that types, or nothing. */
+  /** Name of the session that has control, or nothing. */
   controller: string | null;
   mine: boolean;
   cols: number;
   rows: number;
   exit: number | undefined;
-  /** Why it was refused, or what was not done. */
+  /** Why the connection was refused, or what failed. */
   problem: string;
 }
 
@@ -25,23 +25,23 @@ export interface Socket {
 export interface Options {
   open: () => Socket;
   bytes: (data: Uint8Array) => void;
-  /** Called when the whole screen comes anew. */
+  /** Called when the whole screen is sent again. */
   anew: () => void;
   changed: (state: Attachment) => void;
 }
 
 const start: Attachment = { phase: "connecting", controller: null, mine: false, cols: 80, rows: 24, exit: undefined, problem: "" };
 
-/** Waits between tries to come back, in milliseconds. */
+/** Pauses between attempts to reconnect, in milliseconds. */
 const waits = [500, 1000, 2000, 4000, 8000, 15000];
 
-/** Pieces in which a paste goes out: a server may bound a message. */
+/** The size of the pieces in which a paste is sent: a server may bound a message. */
 const piece = 16 << 10;
 
 /**
- * Attaches to a terminal, and comes back when the connection breaks. It sees
- * and does not type until the user takes control, and after a break no viewer has
- * it: control is only ever taken on purpose.
+ * Attaches to a terminal, and reconnects when the connection breaks. The user sees output, and
+ * types only after taking control. After a break no viewer has control, so that it is never taken
+ * by accident.
  */
 export class TerminalClient {
   readonly #options: Options;
@@ -68,12 +68,12 @@ export class TerminalClient {
     this.#say({ type: "release" });
   }
 
-  /** Sets the program's size. Only who has control may. */
+  /** Sets the program's size. Only the viewer in control may do so. */
   resize(cols: number, rows: number): void {
     if (this.#state.mine && (cols !== this.#state.cols || rows !== this.#state.rows)) this.#say({ type: "resize", cols, rows });
   }
 
-  /** Types. Without control nothing goes out. */
+  /** Sends typed text. Without control nothing is sent. */
   input(text: string): boolean {
     if (!this.#state.mine || this.#socket?.readyState !== 1) return false;
     const bytes = new TextEncoder().encode(text);
@@ -106,7 +106,7 @@ export class TerminalClient {
     socket.onclose = () => {
       if (socket !== this.#socket || this.#closed) return;
       if (this.#state.phase === "ended" || this.#state.phase === "refused") return;
-      // A first try that got no answer is tried again too, but not for ever.
+      // A first attempt without a response is repeated too, but not for ever.
       const wait = waits[this.#tries++];
       if (wait === undefined) {
         this.#set({ phase: "refused", mine: false, controller: null, problem: greeted ? "The connection was lost." : "The terminal cannot be reached." });

@@ -1,10 +1,9 @@
 import type { IDisposable, ITerminalOptions, Terminal } from "@xterm/xterm";
 
 /**
- * What operating system commands a terminal here takes: none. A box could set
- * the title of the page or its colours so that it passes for another one,
- * write to the clipboard what somebody then pastes into a shell of theirs (52),
- * or put a link behind an innocent word (8).
+ * No operating system command is accepted. With them, a sandbox could set the title of the page or
+ * its colours to impersonate another one, write text to the clipboard that a person then pastes
+ * into a shell (52), or hide a link behind an innocent word (8).
  */
 const commands = [
   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 46, 50, 51, 52, 60, 66, 99, 104, 105, 106, 110, 111, 112, 113, 114,
@@ -13,7 +12,7 @@ const commands = [
 
 /** Settings that every terminal here has. */
 export const guarded: ITerminalOptions = {
-  // A link is shown as its text, and goes nowhere.
+  // A link is shown as its text, and cannot be followed.
   linkHandler: { activate: () => undefined, hover: () => undefined, leave: () => undefined },
   windowOptions: {},
   allowProposedApi: false,
@@ -21,17 +20,16 @@ export const guarded: ITerminalOptions = {
 };
 
 /**
- * Keeps what a box prints from doing anything but print. With answers false it
- * also keeps the terminal from answering and from following the mouse, which
- * suits who only watches: an answer would be typed.
+ * Restricts a sandbox's output to printing. With answers false, the terminal also sends no replies
+ * and does not report the mouse, which a read-only viewer needs: a reply would be typed.
  */
 export function guard(terminal: Terminal, answers: boolean): IDisposable {
   const parser = terminal.parser;
   const swallow = () => true;
   const held: IDisposable[] = commands.map((command) => parser.registerOscHandler(command, swallow));
-  // Window reports: the title that a box set would be typed back as a command.
+  // Window reports: the title that a sandbox set would be typed back as a command.
   held.push(parser.registerCsiHandler({ final: "t" }, swallow));
-  // Requests for settings and capabilities, and what would be drawn as images.
+  // Requests for settings and capabilities, and images.
   for (const intermediates of ["$", "+"]) held.push(parser.registerDcsHandler({ intermediates, final: "q" }, swallow));
   held.push(parser.registerDcsHandler({ final: "q" }, swallow));
   if (!answers) {
@@ -46,15 +44,14 @@ export function guard(terminal: Terminal, answers: boolean): IDisposable {
   return { dispose: () => held.forEach((one) => one.dispose()) };
 }
 
-/** Modes in which the mouse is reported: a click would go to the box. */
+/** Modes that report the mouse: a click would be sent to the sandbox. */
 function mouse(mode: number | number[]): boolean {
   return typeof mode === "number" && (mode === 9 || (mode >= 1000 && mode <= 1016 && mode !== 1007));
 }
 
 /**
- * Makes text from the clipboard safe to type: an escape in it could end a
- * bracketed paste early, and what follows would run. Lines end as a keyboard
- * ends them.
+ * Makes text from the clipboard safe to type: an escape sequence in it could end a bracketed paste
+ * early, and the rest would be executed. Line ends become those of the Enter key.
  */
 export function pasteable(text: string): string {
   // eslint-disable-next-line no-control-regex

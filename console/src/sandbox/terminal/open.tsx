@@ -6,7 +6,7 @@ import { Button, Can, toast } from "../../parts";
 import { inside, useRefresh, useSandbox } from "../queries";
 import type { TerminalInfo } from "./attached";
 
-/** Begins a shell on a terminal, and goes there. */
+/** Starts a shell on a terminal, and opens it. */
 export function OpenTerminal() {
   const sandbox = useSandbox();
   const navigate = useNavigate();

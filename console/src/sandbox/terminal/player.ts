@@ -1,6 +1,6 @@
 import { sizeOf, type Cast } from "./cast";
 
-/** What a recording is shown on. */
+/** The screen that a recording is played on. */
 export interface Screen {
   reset(cols: number, rows: number): void;
   write(text: string): void;
@@ -11,14 +11,14 @@ export interface PlayerState {
   at: number;
   playing: boolean;
   speed: number;
-  /** The exit code, once it was reached. */
+  /** The exit code, once it is known. */
   exit: string | undefined;
 }
 
-/** Bounds how much is handed to the screen at once. */
+/** Bounds how much is written to the screen at once. */
 const slice = 64 << 10;
 
-/** Plays a recording on a screen. Its clock is the browser's. */
+/** Plays a recording on a screen, by the browser's clock. */
 export class Player {
   #cast: Cast;
   readonly #screen: Screen;
@@ -58,7 +58,7 @@ export class Player {
     this.#tell();
   }
 
-  /** Goes to a time. What was printed before it is on the screen then. */
+  /** Goes to a time, with all earlier output on the screen. */
   seek(at: number): void {
     const to = Math.min(Math.max(0, at), this.#cast.duration);
     if (to < this.#at) this.#rewind();
@@ -106,7 +106,7 @@ export class Player {
     }
     this.#tell();
     const due = (this.#cast.events[this.#next]?.at ?? this.#cast.duration) - now;
-    // The position moves on between events, so it is reported ten times a second.
+    // The position moves between events too, so it is reported ten times a second.
     this.#timer = setTimeout(() => this.#tick(), Math.min(100, Math.max(8, (due / this.#speed) * 1000)));
   }
 

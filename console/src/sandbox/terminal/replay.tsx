@@ -9,10 +9,10 @@ import { XTerm } from "./xterm";
 
 const speeds = ["0.5", "1", "2", "4", "8", "16"].map((value) => ({ value, label: `${value}×` }));
 
-/** Longest time without output that is shown when idle times are skipped. */
+/** The longest pause without output when idle times are skipped. */
 const idle = 1;
 
-/** What a command printed, at its original pace. */
+/** The output of a command, at its original pace. */
 export function Replay({ id, n, tty }: { id: string; n: number; tty: boolean }) {
   const path = `${base}/v1/sandboxes/${encodeURIComponent(id)}/recordings/${n}`;
   const recording = useQuery({
@@ -59,7 +59,7 @@ function Shown({ cast, plain, n, again }: { cast: Cast; plain: boolean; n: numbe
     );
     player.current = made;
     term.onBox(() => term.show(size.cols, size.rows));
-    // All of it, until somebody wants to see how it came about.
+    // All output is shown until the user plays the recording.
     made.seek(used.duration);
     return () => {
       made.close();

@@ -8,7 +8,7 @@ import { Attached, type TerminalInfo } from "./attached";
 import { OpenTerminal } from "./open";
 import { Replay } from "./replay";
 
-/** The terminals of a sandbox, and what its commands printed. */
+/** The terminals of a sandbox, and the recordings of its commands. */
 export function TerminalTab() {
   const sandbox = useSandbox();
   const running = isLive(sandbox);

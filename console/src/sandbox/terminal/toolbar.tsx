@@ -2,7 +2,7 @@ import { type RefObject, useState } from "react";
 import { IconButton, Kbd, Toggle } from "../../parts";
 import type { XTerm } from "./xterm";
 
-/** Search, and what makes a terminal usable with a screen reader. */
+/** The search, and the controls that make a terminal usable with a screen reader. */
 export function TerminalTools({ screen }: { screen: RefObject<XTerm | null> }) {
   const [text, setText] = useState("");
   const [none, setNone] = useState(false);

@@ -6,19 +6,19 @@ import { guard, guarded, pasteable } from "./guard";
 
 const usual = 13;
 const least = 9;
-/** Width of a letter of the mono fonts that are used, for a size of 1. */
+/** Width of a character in the monospaced fonts, relative to the font size. */
 const ratio = 0.605;
 
 export interface Options {
-  /** Somebody may type here. Otherwise it answers nothing and takes no keys. */
+  /** The user may type here. Otherwise the terminal sends no replies and accepts no keys. */
   typed?: (text: string) => void;
-  /** Output of a program without a terminal: its lines end with a line feed alone. */
+  /** Output of a program without a terminal: its lines end with a line feed only. */
   plain?: boolean;
-  /** Where the focus goes when somebody leaves by the keyboard. */
+  /** The element that gets the focus when the user leaves with the keyboard. */
   leave: () => void;
 }
 
-/** A terminal on the page, guarded against what is printed on it. */
+/** A terminal on the page, protected against its output. */
 export class XTerm {
   readonly terminal: Terminal;
   readonly #box: HTMLElement;
@@ -40,11 +40,11 @@ export class XTerm {
     this.terminal.textarea?.setAttribute("aria-label", label);
     this.terminal.attachCustomKeyEventHandler((event) => {
       if (event.ctrlKey && event.shiftKey && event.key === "F6") {
-        // The way out: a terminal takes Tab and Escape for itself.
+        // The key that leaves the terminal, because it takes Tab and Escape for itself.
         if (event.type === "keydown") options.leave();
         return false;
       }
-      // Without control the keys are the page's, so that Tab moves the focus.
+      // Without control the page gets the keys, so that Tab moves the focus.
       return !this.terminal.options.disableStdin;
     });
     const typed = options.typed;
@@ -71,7 +71,7 @@ export class XTerm {
     this.#ends.push(() => look.disconnect(), () => preference.removeEventListener("change", changed), () => held.dispose());
   }
 
-  /** Has the size that its box has room for, and says which that is. */
+  /** Takes the size that fits its element, and returns it. */
   fill(): { cols: number; rows: number } | undefined {
     if (this.#box.clientWidth === 0) return undefined;
     this.terminal.options.fontSize = usual;
@@ -79,14 +79,14 @@ export class XTerm {
     return { cols: this.terminal.cols, rows: this.terminal.rows };
   }
 
-  /** Has a size that somebody else chose, with letters small enough for the box. */
+  /** Takes a size that another viewer chose, with characters small enough to fit. */
   show(cols: number, rows: number): void {
     this.terminal.resize(cols, rows);
     const size = Math.floor((this.#box.clientWidth - 24) / (cols * ratio));
     this.terminal.options.fontSize = Math.max(least, Math.min(usual, size || usual));
   }
 
-  /** Finds text; an empty one clears what was found. */
+  /** Searches for text; an empty text clears the result. */
   find(text: string, back = false): boolean {
     if (text === "") {
       this.terminal.clearSelection();
@@ -95,7 +95,7 @@ export class XTerm {
     return back ? this.#search.findPrevious(text) : this.#search.findNext(text);
   }
 
-  /** Calls back when the box has another size. */
+  /** Calls back when the element's size changes. */
   onBox(changed: () => void): void {
     const observer = new ResizeObserver(() => requestAnimationFrame(changed));
     observer.observe(this.#box);

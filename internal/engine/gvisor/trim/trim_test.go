@@ -11,7 +11,7 @@ import (
 
 const page = hostarch.PageSize
 
-// memory is a file like gVisor's, of some pages of which a few hold something.
+// memory is a file like gVisor's, with some pages, few of which have content.
 func memory(t *testing.T, pages int, touched ...int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)

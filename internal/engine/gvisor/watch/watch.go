@@ -1,6 +1,6 @@
 // Package watch owns the events that the kernel of a sandbox records of the programs in it: it runs
 // in gVisor's kernel process, attaches to gVisor's trace points and system calls, and adds lines of
-// package witness to a file that it was handed. No program inside takes part in that, so none can
+// package events to a file that it was handed. No program inside takes part in that, so none can
 // forge it.
 package watch
 

@@ -64,6 +64,7 @@ func (b *builder) cover() error {
 // sandbox's overlay: nothing of it is then left to uncover.
 func (b *builder) hide(t rootpath.Place, absent bool) error {
 	if absent {
+		b.layers.Absent = append(b.layers.Absent, strings.TrimPrefix(t.Inside, "/"))
 		return os.RemoveAll(filepath.Join(b.root, t.Inside))
 	}
 	empty := "empty"

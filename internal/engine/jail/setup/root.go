@@ -26,6 +26,8 @@ type builder struct {
 	base string // the file system that takes what the sandbox writes
 	root string // where the root is put together
 	n    int    // overlays so far
+
+	layers Layers
 }
 
 // build makes the root the process's own.
@@ -60,6 +62,9 @@ func (r *Request) build(trees []int) (refused bool, err error) {
 		return true, err
 	}
 	if err := b.system(); err != nil {
+		return false, err
+	}
+	if err := b.keepLayers(); err != nil {
 		return false, err
 	}
 	return false, b.enter()
@@ -206,6 +211,7 @@ func (b *builder) overlay(fd int, target string) error {
 	if err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
+	b.describe(upper, target)
 	return nil
 }
 
@@ -258,7 +264,11 @@ func (b *builder) copyFile(path, target string) error {
 	if b.r.Users {
 		err = errors.Join(err, to.Chown(engine.UserID, engine.UserID))
 	}
-	return errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close(), os.Chtimes(target, info.ModTime(), info.ModTime()))
+	err = errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close(), os.Chtimes(target, info.ModTime(), info.ModTime()))
+	if err != nil {
+		return err
+	}
+	return b.describeCopy(target)
 }
 
 func (b *builder) link(l engine.Link) error {

@@ -52,8 +52,8 @@ func TestOwnUnified(t *testing.T) {
 	}
 }
 
-// hierarchy is a directory that stands for a mounted version 2: the kernel
-// makes a group's files with its directory, so the test does.
+// hierarchy is a directory that replaces a mounted version 2: the kernel makes a group's files with
+// its directory, so the test does.
 func hierarchy(t *testing.T, controllers string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -62,7 +62,7 @@ func shell(t *testing.T, g *Group, script string) (string, error) {
 
 const hungry = `/usr/bin/python3 -c 'x = b"x" * (100 << 20); print(len(x) >> 20)'`
 
-// P6: the kernel ends what takes more memory than its group has, and counts.
+// P6: the kernel kills a program that uses more memory than its group has, and counts that.
 func TestMemoryIsBounded(t *testing.T) {
 	wide := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
 	if out, err := shell(t, wide, hungry); out != "100\n" || err != nil || wide.OOMKills() != 0 {
@@ -92,7 +92,7 @@ func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 	}
 }
 
-// P6: two programs that want a processor each share what their group has.
+// P6: two programs that each want a processor share the one of their group.
 func TestProcessorsAreBounded(t *testing.T) {
 	const loops = `busy() { timeout 2 sh -c 'while :; do :; done'; }; busy & busy; wait; exit 0`
 	share := func(milli int64) (used float64, throttled int64) {

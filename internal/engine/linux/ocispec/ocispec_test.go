@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What covers a path can be neither written nor removed.
+// The mount that masks a path can be neither written nor removed.
 func TestCoversAreReadOnly(t *testing.T) {
 	for _, m := range []specs.Mount{ocispec.Cover("/workspace/rules.md", "/state/run/.root/workspace/rules.md"), ocispec.Blank("/workspace/secrets")} {
 		for _, option := range []string{"ro", "nosuid", "nodev"} {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// passed passes lines of the interpreter's to a page. It returns what the page
-// is shown, and what was taken of memory for it.
+// passed passes lines of the interpreter to a page. It returns what the page shows, and the memory
+// that was used for it.
 func passed(t *testing.T, answer string) (lines []map[string]any, end cellEnd, taken uint64) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -35,8 +35,8 @@ func passed(t *testing.T, answer string) (lines []map[string]any, end cellEnd, t
 	return lines, end, after.TotalAlloc - before.TotalAlloc
 }
 
-// What a cell shows is in memory a few times and not dozens of times, whatever
-// letters it is of, and what is too large is said to be.
+// The output of a cell is in memory a few times and not dozens of times, whatever its characters
+// are, and output that is too large is reported as such.
 func TestLargeResults(t *testing.T) {
 	const behind = `{"type":"stdout","text":"later"}` + "\n" + `{"type":"number_of_executions","execution_count":4}` + "\n" + `{"type":"end_of_execution"}` + "\n"
 	letters := strings.Repeat("<", 6<<20)
@@ -86,7 +86,7 @@ func TestLargeResults(t *testing.T) {
 	}
 }
 
-// Texts that are passed on as they came are texts.
+// Texts that are passed on unchanged are still valid texts.
 func TestLinesOfOtherForms(t *testing.T) {
 	lines, _, _ := passed(t, `{"type":"stdout","text":{"a":1}}
 {"type":"stdout","text":null}

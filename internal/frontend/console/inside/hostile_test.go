@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// files asks for a list, of a guest whose place somebody has taken, and who
-// answers so.
+// files requests a list from a guest that an attacker has replaced, and that answers with the given
+// data.
 func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	t.Helper()
 	l := &memory{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -64,7 +64,7 @@ func TestHostileLists(t *testing.T) {
 			t.Errorf("%d: %d, %d are shown", n, w.Code, shown)
 		}
 	}
-	// What comes behind those is not read, so that it need not be one.
+	// Data after the limit is not read, so it need not be valid.
 	if w := files(t, append(bytes.Repeat(entry, maxEntries+1), "\x0a\x02\x0a\x01\x0a\x01\xff"...)); w.Code != http.StatusOK {
 		t.Errorf("what is left out is read: %d %s", w.Code, w.Body)
 	}

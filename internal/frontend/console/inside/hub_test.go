@@ -207,8 +207,7 @@ func TestSlowViewer(t *testing.T) {
 	h.mu.Unlock()
 }
 
-// A viewer that comes later sees what was printed last, from the beginning of a line,
-// and how it ended.
+// A viewer that attaches later gets the last output, from the beginning of a line, and the exit.
 func TestReplayAndEnd(t *testing.T) {
 	h, s, _ := newHub(t)
 	first := newViewer(t, h, "first")
@@ -275,8 +274,8 @@ func TestOthersTerminalIsLetGo(t *testing.T) {
 	}
 }
 
-// A viewer that comes while the last one leaves gets a new stream of the same
-// terminal, however long letting go takes.
+// A viewer that attaches while the last one leaves gets a new stream of the same terminal, however
+// long the detachment takes.
 func TestComingWhileLettingGo(t *testing.T) {
 	h, _, _ := newHub(t)
 	h.mu.Lock()
@@ -355,7 +354,7 @@ func TestAttachment(t *testing.T) {
 	}
 }
 
-// Lines of the interpreter become lines of ours, or nothing.
+// Lines of the interpreter are converted to lines of the console, or dropped.
 func FuzzReadLine(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"stdout","text":"x\n"}`, `{"type":"result","is_main_result":true,"text":"1","png":"AAAA","html":null,"evil":"x"}`, `{"type":"end_of_execution"}`,

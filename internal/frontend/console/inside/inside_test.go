@@ -25,8 +25,8 @@ type listing struct {
 	Entries []inside.Entry
 }
 
-// Files are listed, put in, taken out, moved and removed, and each of it is on
-// record with who did it.
+// Files are listed, uploaded, downloaded, moved and removed, and each action is in the audit log
+// with its actor.
 func TestFiles(t *testing.T) {
 	s := newStack(t)
 	at := func(name string) string { return "?path=" + url.QueryEscape(filepath.Join(s.home, name)) }
@@ -95,7 +95,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A long path is told as it is: what a page does to a file goes by it.
+// A long path is sent in full, because the page uses it for actions on the file.
 func TestLongPaths(t *testing.T) {
 	s := newStack(t)
 	dir := filepath.Join(s.home, strings.Repeat(strings.Repeat("d", 200)+"/", 8))
@@ -161,8 +161,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// What runs is listed, with what it uses as a rate, and can be ended; the end
-// is on record.
+// Processes are listed, with their use as a rate, and can be ended. The end is in the audit log.
 func TestProcesses(t *testing.T) {
 	s := newStack(t)
 	child := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done", "x\x1b]0;evil\x07")
@@ -185,8 +184,8 @@ func TestProcesses(t *testing.T) {
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		p := find()
-		// At first it is not long enough since the first look, and where others
-		// keep the processors busy a single rate says little.
+		// At first too little time has passed since the first measurement; and on a busy machine a
+		// single rate is imprecise.
 		if p.CPU == nil || *p.CPU <= 0.01 || *p.CPU > 1.5 {
 			return fmt.Errorf("a busy loop is %+v", p)
 		}
@@ -231,7 +230,7 @@ func TestPorts(t *testing.T) {
 	if !slices.Contains(list.Ports, want) {
 		t.Errorf("%+v is not among %+v", want, list.Ports)
 	}
-	// A page that came through a proxy with TLS shows nothing without.
+	// A page that was loaded over a proxy with TLS shows no preview without TLS.
 	s.header = http.Header{"X-Forwarded-Proto": {"https"}}
 	s.ask("bob/viewer", "GET", "/ports", "", &list)
 	want.PreviewURL = strings.Replace(want.PreviewURL, "http:", "https:", 1)
@@ -240,8 +239,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// A cell's output comes as lines of JSON that end with how long it took, and
-// the code is on record.
+// The output of a cell is sent as lines of JSON, which end with its duration. The code is in the
+// audit log.
 func TestCell(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Fatal("the test needs python3")

@@ -118,7 +118,7 @@ func (s *stack) do(who, method, path, body string) (*http.Response, string) {
 	return res, string(text)
 }
 
-// ask is do for what succeeds and answers with JSON.
+// ask is do for requests that succeed and are answered with JSON.
 func (s *stack) ask(who, method, path, body string, into any) {
 	s.t.Helper()
 	res, text := s.do(who, method, path, body)

@@ -26,9 +26,8 @@ func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, err
 	return sandbox.Sandbox{ID: "box", State: sandbox.Running}, nil
 }
 
-// An attacker who is root inside may take the guest's place, and never answer. A page
-// is not kept waiting for ever: its browser has few connections, and the whole
-// console would stand still.
+// An attacker who is root inside may replace the guest and never answer. A page must not wait for
+// ever: its browser has few connections, and the whole console would stop.
 func TestSilentGuest(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
@@ -83,8 +82,7 @@ func (m *memory) Accept() (net.Conn, error) {
 func (m *memory) Close() error   { close(m.done); return nil }
 func (m *memory) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
 
-// A page whose program takes its time with what was pasted is not taken for
-// one that has gone.
+// A page whose program is slow to read a paste is not treated as gone.
 func TestSlowProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, s, _ := newHub(t)

@@ -39,8 +39,8 @@ func (s *stack) attach(t *testing.T, who string, pid int, query string) *screen 
 	return &screen{t: t, conn: conn, ctx: ctx}
 }
 
-// until reads until a message of the type comes, or with "" until the output
-// has the text.
+// until reads until a message of the given type arrives, or, for "", until the output contains the
+// text.
 func (s *screen) until(kind, text string) map[string]any {
 	s.t.Helper()
 	for {
@@ -79,9 +79,8 @@ func (s *screen) write(text string) {
 	}
 }
 
-// Two people look at one terminal: only the one with control types, and both see the output.
-// The other one takes control from the first, and a viewer that comes later sees what was
-// printed before.
+// Two people watch one terminal: only the one with control can type, and both see the output. The
+// other one takes control, and a viewer that attaches later gets the earlier output.
 func TestTerminal(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
@@ -200,7 +199,7 @@ func TestOthersTerminal(t *testing.T) {
 	}
 	transport.CloseIdleConnections()
 	s.client.CloseIdleConnections()
-	// What served them ends by itself, within the time of idle connections.
+	// The goroutines that served them end by themselves, within the timeout of idle connections.
 	hosttest.NoMore(t, "goroutines", before+20, runtime.NumGoroutine)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// still are sandboxes of which nothing changes but what the record says.
+// still are sandboxes that do not change, except by audit entries.
 type still []sandbox.Sandbox
 
 func (s still) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
@@ -59,8 +59,8 @@ func (nothing) Usage(context.Context, string) (engine.Usage, error) {
 	return engine.Usage{At: now, CPUTime: time.Duration(now.UnixNano()) / 4}, nil
 }
 
-// BenchmarkSecond is one second of a fleet in which every sandbox runs a
-// command, as that many pages see it: what it costs is the share of a processor.
+// BenchmarkSecond measures one second of a fleet in which every sandbox runs a command, with many
+// pages watching. Its time is the share of a processor that is used.
 func BenchmarkSecond(b *testing.B) {
 	for _, pages := range []int{1, 5} {
 		b.Run(fmt.Sprintf("boxes=1000/pages=%d", pages), func(b *testing.B) { second1000(b, pages) })
@@ -115,8 +115,8 @@ func second1000(b *testing.B, pages int) {
 	b.ReportMetric(float64(bytes)/float64(b.N)/float64(pages), "bytes/page")
 }
 
-// Streams that are at the same version share one frame; one that is behind
-// gets what it has not had, and one that is too far behind gets all.
+// Streams at the same version share one frame. A stream that is behind gets what it misses, and one
+// that is too far behind gets everything.
 func TestChangesOfVersions(t *testing.T) {
 	f := newFleet()
 	now := time.Now()
@@ -148,7 +148,7 @@ func TestChangesOfVersions(t *testing.T) {
 	}
 }
 
-// What is at hand is bounded by number and by bytes.
+// Buffered data is bounded by number and by bytes.
 func TestLinesAreBounded(t *testing.T) {
 	n := newLines()
 	for i := range int64(3 * maxLines) {

@@ -35,8 +35,8 @@ func fleetOf(t *testing.T, e event) fleetEvent {
 
 func every([]byte) bool { return true }
 
-// A page gets all rows first, and then those that change: a sandbox that comes,
-// what is run in it, what it is refused, and that it goes.
+// A page gets all rows first, and then changed rows: a new sandbox, its commands, its denied
+// requests, and its end.
 func TestFleet(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
@@ -91,8 +91,8 @@ func flow(id string, seq uint64, effect egress.Effect) audit.Draft {
 	}}
 }
 
-// Of a sandbox whose network is followed, a refused request comes with its
-// rule; of another nothing comes.
+// For a sandbox whose network is followed, a denied request is sent with its rule; for others
+// nothing is sent.
 func TestFlows(t *testing.T) {
 	r := newRig(t)
 	p := r.open("topics=network:aaa", "")
@@ -111,8 +111,8 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// Questions come as a list first, then as they are asked and answered, and the
-// sandbox's row says so.
+// Approval requests are first sent as a list, then as they are made and decided, and the sandbox's
+// row has their number.
 func TestApprovals(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
@@ -132,8 +132,7 @@ func TestApprovals(t *testing.T) {
 	f.until("fleet", has(`"pending":1`))
 }
 
-// Sandboxes are measured once a second, those that a page watches, and what
-// they use of the processor is a rate.
+// Watched sandboxes are measured once a second, and their use of the processor is a rate.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
@@ -148,8 +147,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// What a page follows is changed while the stream lives, by its own session
-// alone.
+// A page's topics can be changed while the stream is open, only by its own session.
 func TestChange(t *testing.T) {
 	r := newRig(t)
 	r.note(audit.Draft{Kind: audit.ServerStarted})
@@ -175,8 +173,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// A page that was cut off continues where it was, also at a server that was started
-// in between: no entry is lost and none comes twice.
+// A page whose stream broke continues where it was, also with a server that was restarted: no entry
+// is lost or repeated.
 func TestResume(t *testing.T) {
 	dir, b := filepath.Join(t.TempDir(), "record"), &boxes{}
 	r := newRigOn(t, openRecord(t, dir), b)
@@ -226,8 +224,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A page that was away for longer than a page can show is told so, and gets
-// the newest.
+// A page that was away for too long is notified of the gap, and gets the newest entries.
 func TestFarBehind(t *testing.T) {
 	r := newRig(t)
 	const n = 21_000
@@ -274,8 +271,7 @@ func TestBeat(t *testing.T) {
 	}
 }
 
-// What a sandbox chose is data: nothing in it ends a line, begins another
-// event or is not text.
+// Text that a sandbox chose is data: it cannot end a line, begin another event or be invalid text.
 func TestHostileText(t *testing.T) {
 	r := newRig(t)
 	evil := box("aaa")

@@ -83,7 +83,7 @@ func (b *boxes) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox
 	return sandbox.Sandbox{}, sandbox.Unknown(ref)
 }
 
-// questions are approvals that a test asks.
+// questions are the approval requests of a test.
 type questions struct {
 	mu   sync.Mutex
 	open []approval.Approval

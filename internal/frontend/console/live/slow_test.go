@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A page that does not read holds up no other, and the server keeps nothing for
-// it: what it has not read comes from the audit log when it reads again.
+// A page that does not read does not delay others, and the server buffers nothing for it: when it
+// reads again, it gets the missed entries from the audit log.
 func TestSlowReader(t *testing.T) {
 	r := newRig(t)
 	slow, fast := r.open("topics=record:aaa", ""), r.open("topics=record:aaa", "")
@@ -59,8 +59,7 @@ func (f *flaky) Read(ctx context.Context, filter audit.Filter, follow bool, yiel
 	return f.Log.Read(ctx, filter, follow, yield)
 }
 
-// A page is told when the record cannot be read, and gets what it missed when
-// it can.
+// A page is notified when the audit log cannot be read, and gets the missed entries when it can.
 func TestRecordThatFails(t *testing.T) {
 	log := &flaky{Log: openRecord(t, filepath.Join(t.TempDir(), "record"))}
 	log.fails.Store(1)
@@ -97,8 +96,8 @@ func (s *shut) Read(ctx context.Context, filter audit.Filter, follow bool, yield
 	return s.Log.Read(ctx, filter, follow, yield)
 }
 
-// While the end of the audit log is unknown, no page is told that it is another log, and no page
-// gets all of it again when it can be read.
+// While the end of the audit log is unknown, no page is notified of another log, and no page gets
+// everything again once it can be read.
 func TestRecordThatIsUnknown(t *testing.T) {
 	log := &shut{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
@@ -132,7 +131,7 @@ func TestRecordThatIsUnknown(t *testing.T) {
 	}
 }
 
-// Pages come and go at once; nothing of them is left.
+// Pages connect and disconnect concurrently, and leave nothing.
 func TestNothingIsLeft(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What strangers send has one form: two texts never mean the same secret.
+// A secret has exactly one form: two texts never mean the same secret.
 func FuzzSecret(f *testing.F) {
 	good, _ := newSecret()
 	for _, seed := range []string{good, "", good + "=", good[:42], good + "A", "\n" + good, good[:20] + "\r\n" + good[20:], strings.Repeat("/", 43), strings.Repeat("é", 22)} {

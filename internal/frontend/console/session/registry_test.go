@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book keeps what is recorded, or refuses it.
+// book records entries, or refuses them.
 type book struct {
 	audit.Recorder
 	mu   sync.Mutex
@@ -133,8 +133,8 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// P42: who is signed in survives the process; what is recorded nowhere does
-// not happen, and ends all the same.
+// P42: a session survives the process. A sign-in that cannot be recorded does not happen; a
+// sign-out does.
 func TestSessionsLast(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	d := open(t, dir)
@@ -198,7 +198,7 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// P42: guesses are bounded, per address, and with them what they cost.
+// P42: the number of guesses per address is bounded, and with it their cost.
 func TestTries(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestTries(t *testing.T) {
 	})
 }
 
-// S11: a stranger at the same address, such as behind one proxy, cannot lock out
-// who has a valid link, however many links of theirs are not.
+// S11: a stranger at the same address, such as behind one proxy, cannot lock out a person with a
+// valid link, however many invalid links the stranger tries.
 func TestS11FailuresLockOutNoValidLink(t *testing.T) {
 	d := open(t, t.TempDir())
 	for range 50 {

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// recorded passes an answer of the interpreter's by a tap, in pieces, and
-// returns what is on record, in the recording, and was taken of memory for it.
+// recorded passes a response of the interpreter through a tap, in pieces. It returns the audit
+// entries, the recording, and the memory that was used.
 func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
 	t.Helper()
 	r := &audittest.Record{}
@@ -65,8 +65,8 @@ func recorded(t *testing.T, step int, answer string) (e Ended, shown string, tak
 	return lastEnd(t, r), shown, after.TotalAlloc - before.TotalAlloc
 }
 
-// P45: a line of many MiB, which plain code can make, is not held: what a recording
-// keeps of it is at its beginning. What comes behind it is read as always.
+// P45: a line of many MiB, which simple code can print, is not buffered: the recording keeps its
+// beginning. Lines after it are processed as usual.
 func TestLongLinesAreNotHeld(t *testing.T) {
 	long := strings.Repeat("A", 12<<20)
 	const end = `{"type":"stdout","text":"later\n"}` + "\n" + `{"type":"end_of_execution"}` + "\n"

@@ -91,7 +91,7 @@ func TestF9CopiesAreOnRecord(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", way.method, got, want)
 		}
 	}
-	// Without the token nothing goes in, and nothing is watched.
+	// Without the token nothing is uploaded, and nothing is observed.
 	req := httptest.NewRequest(http.MethodGet, "/copy?path=/", nil)
 	req.Header.Set(tokenHeader, "wrong")
 	if _, ok := tp.Admit(httptest.NewRecorder(), req, Call{Sandbox: "box", Port: guestboot.Port, Token: "right"}); !ok || req.Header.Get(tokenHeader) != "" {
@@ -99,7 +99,7 @@ func TestF9CopiesAreOnRecord(t *testing.T) {
 	}
 }
 
-// What the record does not take does not come out.
+// If the audit log does not accept the entry, nothing is downloaded.
 func TestCopiesWithoutARecord(t *testing.T) {
 	tp, r := newTap(t, nil)
 	req := httptest.NewRequest(http.MethodGet, "/copy?path=/home/t", nil)

@@ -50,8 +50,8 @@ func marshal(t *testing.T, kind string, m proto.Message) []byte {
 	return data
 }
 
-// Arguments of no length, of which a request could bring a million in two bytes
-// each, are counted before they are made. What a kernel runs passes.
+// A request could contain a million empty arguments in two bytes each, so they are counted before
+// they are decoded. A number that a kernel accepts passes.
 func TestPartsAreCounted(t *testing.T) {
 	tp, r := newTap(t, nil)
 	many := make([]string, 70_000)
@@ -108,8 +108,8 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A request that says it is of 4 GiB is not read to its end, all of which
-// would be kept. A smaller one that is larger than any kernel takes is refused.
+// A request that announces 4 GiB is not read to its end, because all of it would be buffered. A
+// smaller one that still exceeds what any kernel accepts is refused.
 func TestLargeRequestsAreNotRead(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	for _, size := range []uint32{1<<32 - 1, maxRequest + 1} {

@@ -71,9 +71,8 @@ func event(t testing.TB, e *pb.ProcessEvent) []byte {
 	return framed(0, data)
 }
 
-// FuzzEvents lets a sandbox answer whatever it likes. However the answer is cut
-// into pieces, what is put on record of it is the same, and no more is printed
-// than came.
+// FuzzEvents passes arbitrary responses of a sandbox. However a response is cut into pieces, the
+// audit entries are the same, and no more output is recorded than was received.
 func FuzzEvents(f *testing.F) {
 	start := event(f, &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}})
 	out := event(f, &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stderr{Stderr: []byte("text")}}}})
@@ -128,7 +127,7 @@ func text(t testing.TB, e Ended) string {
 	return string(data)
 }
 
-// Large output is the same in whatever pieces it comes.
+// Large output is the same, whatever pieces it arrives in.
 func TestLargeOutputInPieces(t *testing.T) {
 	tp, r := newTap(t, nil)
 	large := strings.Repeat("0123456789abcdef", 5000)
@@ -247,8 +246,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The transport of callers in this process does the same, and says with a
-// fault why nothing was run.
+// The transport for callers in this process does the same, and its error states why nothing was
+// run.
 func TestTransport(t *testing.T) {
 	tp, r := newTap(t, nil)
 	reached := 0
@@ -297,7 +296,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// What is kept of a command is bounded, and cut at letters.
+// The stored part of a command is bounded, and cut between characters.
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("é", most)
 	for _, c := range []struct {
@@ -311,8 +310,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkCommand is what one command costs that prints a line, between its
-// request and its answer, with a record and recordings on the disk.
+// BenchmarkCommand measures one command that prints a line, from its request to its response, with
+// an audit log and recordings on the disk.
 func BenchmarkCommand(b *testing.B) {
 	dir := b.TempDir()
 	log := slog.New(slog.DiscardHandler)
@@ -389,8 +388,8 @@ func TestStrangersAreBounded(t *testing.T) {
 	})
 }
 
-// FuzzVerdict lets a sandbox say what it likes of a change: it is one of the words
-// of ours, whatever that is.
+// FuzzVerdict passes arbitrary results of a change: the audit log gets one of its known words,
+// whatever the sandbox sends.
 func FuzzVerdict(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})
 	f.Add(404, "application/json", []byte(`{"code":"not_found","message":"m"}`))

@@ -66,7 +66,7 @@ func TestF9CopiesAreMasked(t *testing.T) {
 	if string(files["g"]) != "end" || strings.Contains(link.Name, plain) || strings.Contains(link.Target, sealedValue) || !strings.HasPrefix(link.Target, "/x/") {
 		t.Errorf("got %q and %+v", files["g"], link)
 	}
-	// What is cut short stays cut short, and an error inside is masked too.
+	// A truncated stream stays truncated, and an error inside is redacted too.
 	if _, err := io.ReadAll(newCopies(bytes.NewReader(in.Bytes()[:in.Len()-1]), mask.Bytes)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("cut short: %v", err)
 	}

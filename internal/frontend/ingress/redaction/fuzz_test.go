@@ -82,8 +82,8 @@ func message(t testing.TB, asJSON bool, from output, data string) []byte {
 	return w.out
 }
 
-// FuzzEvents lets a sandbox write whatever it likes where a process's events
-// should be. What comes out is masked, and is what came in but for that.
+// FuzzEvents passes arbitrary data in place of a process's events. The output is redacted, and
+// otherwise equal to the input.
 func FuzzEvents(f *testing.F) {
 	for _, asJSON := range []bool{true, false} {
 		var whole []byte
@@ -176,7 +176,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzJSON: what was JSON stays JSON, and says nothing that is masked.
+// FuzzJSON: valid JSON stays valid, and contains no secret.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":"` + sealedValue + `"}`, `["\u0074k-Zr8qP2mW\/Lx4vB9+cd",12345678901]`, `{"png":"dGstWnI4cVAybVcvTHg0dkI5K2Nk"}`,

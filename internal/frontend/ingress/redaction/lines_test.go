@@ -44,8 +44,8 @@ func TestLargeResultsTakeLittle(t *testing.T) {
 	}
 }
 
-// Room for a large line is given back when it was read, and does not contain what is read into
-// it afterwards.
+// The budget for a large line is released after the line was read, and does not include later
+// lines.
 func TestRoomOfLargeLines(t *testing.T) {
 	const short = "k7-Zr8qP" // its mask is longer
 	m := testMask(t, sealedValue, short)
@@ -67,7 +67,7 @@ func TestRoomOfLargeLines(t *testing.T) {
 	}
 }
 
-// Strings that are quoted in pieces say what they said, wherever they are cut.
+// Strings that are escaped in pieces keep their meaning, wherever they are cut.
 func TestQuotedInPieces(t *testing.T) {
 	for _, letter := range []string{"a", "é", "€", "\U0001F600", `"`, "\\", "\n", "<", "\u2028", "\xff", "\xe2\x82", "\x80"} {
 		for shift := range 5 {
@@ -88,7 +88,7 @@ func TestQuotedInPieces(t *testing.T) {
 	}
 }
 
-// Pictures are masked in what they are and in how they are written.
+// Pictures are redacted in their content and in their encoding.
 func TestPictureFields(t *testing.T) {
 	m := testMask(t, sealedValue)
 	mask := jsonMask{text: m.Text(), pictures: m.Bytes()}

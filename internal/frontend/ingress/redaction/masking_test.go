@@ -72,7 +72,7 @@ func TestAnnouncedSizes(t *testing.T) {
 	}
 }
 
-// A message compressed against what was asked for ends the stream.
+// A message that is compressed although that was not requested ends the stream.
 func TestCompressedMessagesEndTheStream(t *testing.T) {
 	wire := append([]byte("\x01\x00\x00\x00\x05"), "xxxxx"...)
 	m := testMask(t, sealedValue)

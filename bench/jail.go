@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+)
+
+const (
+	nameJailCold = "jail, cold"
+	nameJailWarm = "jail, from the pool"
+	nameClaim    = "create, from the pool"
+)
+
+// jailFlags make the jail the engine of all sandboxes of a server.
+var jailFlags = []string{"--default-engine", "jail", "--default-level", "light"}
+
+// jailFigures compares the process jail with bubblewrap, which makes the same namespaces, and with
+// no sandbox at all.
+func jailFigures(ctx context.Context, b *bench) (err error) {
+	cold, err := b.serve(ctx, b.crannog, "jail-cold", append(jailFlags, "--pool", "off")...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cold.close()) }()
+	warm, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, warm.close()) }()
+	if err := b.jailLives(ctx, cold, warm); err != nil {
+		return err
+	}
+	if err := b.jailPrograms(ctx, cold); err != nil {
+		return err
+	}
+	return b.jailMemory(ctx, cold)
+}
+
+// jailLives measures from nothing to a program's first output.
+func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
+	all := []contender{lifeBare(nameBare, []string{"/bin/echo", "ok"}, nil)}
+	if found("bwrap") {
+		all = append(all, lifeBare(nameBwrap, bubblewrap("/bin/echo", "ok"), nil))
+	}
+	pool := &claimer{server: warm}
+	all = append(all, lifeBox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
+	s, err := race(ctx, b.n, all...)
+	if err != nil {
+		return err
+	}
+	part := newScores()
+	for _, name := range []string{nameBare, nameBwrap, nameJailCold, nameJailWarm} {
+		for _, v := range s.by[name+first] {
+			part.add(name, v)
+		}
+	}
+	sec := table("jail", "from nothing to the first byte of `echo ok`", "ms", part)
+	sec.against(nameBwrap)
+	if sec.find(nameBwrap) != nil {
+		sec.target(nameJailCold, "≤ 1.50× "+nameBwrap, func(r row) bool { return r.Ratio <= 1.5 })
+		sec.target(nameJailWarm, "≤ 1.00× "+nameBwrap, func(r row) bool { return r.Ratio <= 1 })
+	} else {
+		sec.note("bwrap is not installed, so its row is missing")
+	}
+	b.report.add(sec)
+
+	claims := newScores()
+	for _, name := range []string{nameClaim, partClaim} {
+		for _, v := range s.by[name] {
+			claims.add(name, v)
+		}
+	}
+	sec = table("jail", "a warm sandbox is handed over", "ms", claims)
+	sec.target(partClaim, "≤ 2 ms", func(r row) bool { return r.P50 <= 2 })
+	sec.note("create, from the pool: the whole call through HTTP. %s: until the policy holds inside, as the server logs it.", partClaim)
+	b.report.add(sec)
+	return nil
+}
+
+// partClaim is the part of a claim in which the sandbox becomes the caller's.
+const partClaim = "network and guest"
+
+// claimer creates sandboxes that are warm.
+type claimer struct {
+	*server
+	claimed int
+}
+
+var (
+	jailWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?base`)
+	jailTaken = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
+)
+
+func (c *claimer) life(ctx context.Context, s *scores) error {
+	if err := c.ready(ctx); err != nil {
+		return err
+	}
+	var out firstByte
+	began := time.Now()
+	sb, err := c.client.Create(ctx, crannog.Timeout(5*time.Minute))
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	cmd := sb.CommandContext(ctx, "/bin/echo", "ok")
+	cmd.Stdout = &out
+	err = cmd.Run()
+	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
+		return err
+	}
+	s.addTime(nameJailWarm+first, out.at.Sub(began))
+	if err := c.taken(sb.ID(), s); err != nil {
+		if c.claimed == 0 {
+			// The first request tells the server which kind of sandbox to keep ready.
+			c.claimed = 1
+			return c.life(ctx, s)
+		}
+		return err
+	}
+	c.claimed++
+	s.addTime(nameClaim, took)
+	return out.check("ok")
+}
+
+// ready waits until one more sandbox was warm than were used.
+func (c *claimer) ready(ctx context.Context) error {
+	for {
+		log, err := os.ReadFile(c.logs.Name())
+		if err != nil || len(jailWaits.FindAll(log, -1)) > c.claimed {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(refill / 4):
+		}
+	}
+}
+
+// taken scores what the server logged about a claim. An error means that the sandbox was not warm.
+func (c *claimer) taken(id string, s *scores) error {
+	log, err := os.ReadFile(c.logs.Name())
+	if err != nil {
+		return err
+	}
+	for _, m := range jailTaken.FindAllStringSubmatch(string(log), -1) {
+		if m[1] != id {
+			continue
+		}
+		link, err := time.ParseDuration(m[2])
+		if err != nil {
+			return err
+		}
+		guest, err := time.ParseDuration(m[3])
+		if err != nil {
+			return err
+		}
+		s.addTime(partClaim, link+guest)
+		return nil
+	}
+	return fmt.Errorf("sandbox %s was not warm", id)
+}
+
+// jailPrograms measures programs in a live jail.
+func (b *bench) jailPrograms(ctx context.Context, srv *server) error {
+	sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+	if err != nil {
+		return err
+	}
+	for _, argv := range [][]string{{"true"}, {"sh", "-c", ":"}, {"python3", "-c", "pass"}} {
+		all := []contender{bare(nameBare, argv...)}
+		if found("bwrap") {
+			all = append(all, bare(nameBwrap, bubblewrap(argv...)...))
+		}
+		all = append(all, byCall("in a live jail", sb, argv...))
+		s, err := race(ctx, 2*b.n, all...)
+		if err != nil {
+			return errors.Join(err, sb.Kill(ctx))
+		}
+		sec := table("jail", strings.Join(argv, " ")+" in a live jail, through POST /v1/…/exec", "ms", s)
+		sec.against(nameBare)
+		if base := sec.find(nameBare); base != nil {
+			most := base.P50 + 2
+			sec.target("in a live jail", "≤ bare + 2 ms", func(r row) bool { return r.P50 <= most })
+		}
+		b.report.add(sec)
+	}
+	return sb.Kill(ctx)
+}
+
+// jailMemory measures idle jails.
+func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
+	const boxes = 10
+	var alive []*crannog.Sandbox
+	defer func() { err = errors.Join(err, killAll(ctx, alive)) }()
+	s := newScores()
+	for range boxes {
+		sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+		if err != nil {
+			return err
+		}
+		alive = append(alive, sb)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(look): // until it has given back what only its start needed
+	}
+	for _, sb := range alive {
+		pid, err := jailProcess(srv.state, sb.ID())
+		if err != nil {
+			return err
+		}
+		sum, err := pssOf(pid)
+		if err != nil {
+			return err
+		}
+		s.add("PSS", float64(sum.all)/1e6)
+		s.add(" of it pages of program files", float64(sum.file)/1e6)
+		if n, ok := charged(pid); ok {
+			s.add("charged", float64(n)/1e6)
+		}
+	}
+	sec := table("jail", fmt.Sprintf("of one idle jail, %d at once", boxes), "MB", s)
+	sec.target("PSS", "≤ 3 MB", func(r row) bool { return r.P50 <= 3 })
+	b.report.add(sec)
+	return nil
+}
+
+// jailProcess finds the first process of a jail.
+func jailProcess(state, id string) (int, error) {
+	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(state, "jail")) + "-" + id + "\x00"
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range lines {
+		if data, err := os.ReadFile(path); err == nil && string(data) == want {
+			var pid int
+			_, err := fmt.Sscanf(path, "/proc/%d/cmdline", &pid)
+			return pid, err
+		}
+	}
+	return 0, fmt.Errorf("no process of sandbox %s", id)
+}

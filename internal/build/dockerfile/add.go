@@ -1,0 +1,69 @@
+package dockerfile
+
+import (
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// CheckAdd returns an error for an ADD of something that is not in the build context. Its words are
+// expanded.
+func CheckAdd(c *instructions.AddCommand) error { return checkSources(c, c.SourcePaths) }
+
+func checkSources(c *instructions.AddCommand, sources []string) error {
+	for _, source := range sources {
+		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
+			return Refused(c, "%.100q is not of the build context; fetch it in a RUN", source)
+		}
+	}
+	if c.Checksum != "" {
+		return Refused(c, "--checksum goes with a URL")
+	}
+	return nil
+}
+
+// checkAdds refuses such an ADD before anything is built. A word whose variables may be set by the
+// base image is left to its step.
+func (p *Plan) checkAdds(commands []instructions.Command) error {
+	values := map[string]string{}
+	for _, c := range commands {
+		switch c := c.(type) {
+		case *instructions.ArgCommand:
+			for _, a := range c.Args {
+				if v, ok := p.Argument(a); ok {
+					p.set(values, a.Key, v)
+				}
+			}
+		case *instructions.EnvCommand:
+			for _, e := range c.Env {
+				p.set(values, e.Key, e.Value)
+			}
+		case *instructions.AddCommand:
+			var sources []string
+			for _, word := range c.SourcePaths {
+				if source, known := p.known(word, values); known {
+					sources = append(sources, source)
+				}
+			}
+			if err := checkSources(c, sources); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// known replaces the variables of a word, and reports whether all of them have values.
+func (p *Plan) known(word string, values map[string]string) (string, bool) {
+	out, err := p.lex.ProcessWordWithMatches(word, shell.EnvsFromSlice(p.merged(p.Platform, values)))
+	return out.Result, err == nil && len(out.Unmatched) == 0
+}
+
+// set sets a variable, or forgets it if its value is not known.
+func (p *Plan) set(values map[string]string, name, word string) {
+	value, known := p.known(word, values)
+	if values[name] = value; !known {
+		delete(values, name)
+	}
+}

@@ -1,0 +1,332 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// programFlags are the flags about the program of a template.
+type programFlags struct{ start, ready, timeout string }
+
+func (p *programFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&p.start, "start", "", "shell `command` of the program that runs in each sandbox from the beginning")
+	f.StringVar(&p.ready, "ready", "", "shell `command` that succeeds once that program is ready (default: the image's HEALTHCHECK)")
+	f.StringVar(&p.timeout, "ready-timeout", "", "`time` until the program must be ready (default 1m)")
+}
+
+// into adds the program to a request.
+func (p *programFlags) into(req *api.CreateTemplate) error {
+	if p.start == "" && (p.ready != "" || p.timeout != "") {
+		return usagef("--ready and --ready-timeout go with --start")
+	}
+	if p.start != "" {
+		req.Start = shell(p.start)
+	}
+	if p.ready != "" {
+		req.Ready = shell(p.ready)
+	}
+	if p.timeout != "" {
+		d, err := config.ParseDuration(p.timeout)
+		if err != nil || d <= 0 {
+			return usagef("--ready-timeout: %q is not a time such as 30s", p.timeout)
+		}
+		req.ReadyTimeoutSeconds = d.Seconds()
+	}
+	return nil
+}
+
+func shell(text string) []string { return []string{"/bin/sh", "-c", text} }
+
+// createFlags are those of crannog template create.
+type createFlags struct {
+	image, user, dir string
+	env              []string
+	accessFlags
+	programFlags
+}
+
+func (a templateVerbs) createCommand() *cobra.Command {
+	var f createFlags
+	cmd := &cobra.Command{
+		Use: "create NAME[:TAG]", Short: "Make a version of a template from an image", Args: cobra.ExactArgs(1),
+		Long: "Make a version of a template: an image, with the limits, the policy, the user, the\n" +
+			"variables and the program of its sandboxes. The version keeps the image by its digest,\n" +
+			"so sandboxes of it start from the same files wherever the image's name leads later.\n" +
+			"The command waits until the program is ready, and saves its memory where the engine\n" +
+			"can: sandboxes of the template then start with the program running. The tag leads to\n" +
+			"the new version; without a tag, and for the first version, so does the name alone.",
+		Example: "  crannog template create web:1 --image python:3.12-slim \\\n" +
+			"    --start 'python -m http.server 8000' --ready 'python -c \"import socket; socket.create_connection((\\\"127.0.0.1\\\", 8000))\"'\n" +
+			"  crannog run --template web -- python app.py",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+				req, err := a.createRequest(cmd, &f, args[0])
+				if err != nil {
+					return err
+				}
+				stop := a.progress("making the template " + inert(args[0]))
+				t, err := c.CreateTemplate(ctx, req)
+				stop()
+				if err != nil {
+					return fail("create the template "+inert(args[0]), err)
+				}
+				return a.printTemplate(t)
+			})
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.image, "image", "", "`image` with the files (default: the image with the template's name)")
+	fl.StringVarP(&f.user, "user", "u", "", "`user` of commands (default: that of the image)")
+	fl.StringVarP(&f.dir, "workdir", "w", "", "working `directory` of commands (default: that of the image)")
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
+	f.programFlags.add(fl)
+	fl.StringVar(&f.level, "level", "", "`level` of the policy: strict, standard, light or minimal")
+	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
+	fl.StringVar(&f.net, "net", "", "network of its sandboxes at most: none, dev, open or policy")
+	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
+	// load reads these, because they are settings.
+	fl.String("memory", "", "memory of its sandboxes, such as 512m")
+	fl.String("cpus", "", "their CPUs, such as 1.5")
+	fl.String("pids", "", "their processes and threads")
+	fl.String("disk", "", "disk space for the files of each, such as 1g")
+	f.offer(cmd)
+	return cmd
+}
+
+func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name string) (req api.CreateTemplate, err error) {
+	req = api.CreateTemplate{Template: name, Image: f.image, User: f.user, WorkingDir: f.dir}
+	if req.Image == "" {
+		req.Image = name
+	}
+	env, err := a.assignments(f.env, nil)
+	if err != nil {
+		return req, err
+	}
+	if req.Env, err = pairsOf("--env", env); err != nil {
+		return req, err
+	}
+	if err := f.programFlags.into(&req); err != nil {
+		return req, err
+	}
+	if slices.ContainsFunc([]string{"level", "policy", "net", "allow"}, cmd.Flags().Changed) {
+		access, err := f.access()
+		if err != nil {
+			return req, err
+		}
+		req.Access = &access
+	}
+	// A setting of this user is no property of the template; only a flag is.
+	limits := api.Limits{}
+	for flag, set := range map[string]func(){
+		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
+		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
+	} {
+		if cmd.Flags().Changed(flag) {
+			set()
+			req.Limits = &limits
+		}
+	}
+	return req, nil
+}
+
+// printTemplate prints the template and its newest version, or one object.
+func (a templateVerbs) printTemplate(t api.Template) error {
+	if a.json {
+		return a.object(t)
+	}
+	if n := len(t.Versions); n > 0 {
+		v := t.Versions[n-1]
+		fmt.Fprintf(a.Stdout, "%s:version-%d %s\n", inert(t.Name), v.Version, v.ImageDigest)
+		if v.Note != "" {
+			a.note("%s", inert(v.Note))
+		}
+	}
+	return nil
+}
+
+// version makes a version of the template that has the name of an image that was built.
+func (a templateVerbs) version(ctx context.Context, c *connection, program *programFlags, name string, img api.Image) error {
+	req := api.CreateTemplate{Template: name, Image: img.Name}
+	if err := program.into(&req); err != nil {
+		return err
+	}
+	if _, err := sandbox.ParseReference(name); err != nil {
+		if len(req.Start) > 0 {
+			return usagef("--start: %q cannot be the name of a template", name).hint("make one of the image: crannog template create NAME --image " + inert(img.Name))
+		}
+		return nil // the name of a registry, from which templates do not come
+	}
+	if _, err := c.CreateTemplate(ctx, req); err != nil {
+		return fail("make a template of "+inert(name), err)
+	}
+	return nil
+}
+
+func (a templateVerbs) listCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List templates", Args: cobra.NoArgs,
+		Long: "List templates, with a line for each version. READY says whether sandboxes continue\n" +
+			"from memory in which the program is ready, or start it themselves.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				all, err := c.Templates(cmd.Context())
+				if err != nil {
+					return fail("list templates", err)
+				}
+				now := time.Now()
+				var rows []templateRow
+				for _, t := range all {
+					for _, v := range t.Versions {
+						rows = append(rows, templateRow{t.Name, t.ID, v})
+					}
+				}
+				return list(&a.terminal, &f, rows, func(r templateRow) string { return r.Name + ":version-" + strconv.Itoa(r.Version) },
+					[]string{"NAME", "VERSION", "TAGS", "IMAGE", "DIGEST", "READY", "CREATED"}, func(r templateRow) []string {
+						return []string{r.Name, strconv.Itoa(r.Version), strings.Join(r.Tags, ","), r.Image, shortDigest(r.ImageDigest), readiness(r.TemplateVersion), ago(r.CreatedAt, now)}
+					})
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// templateRow is one version in the list.
+type templateRow struct {
+	Name string `json:"name"`
+	ID   string `json:"id"`
+	api.TemplateVersion
+}
+
+func readiness(v api.TemplateVersion) string {
+	switch {
+	case v.Making:
+		return "making"
+	case v.HasMemory:
+		return "memory"
+	case len(v.Start) > 0:
+		return "starts"
+	}
+	return ""
+}
+
+func (a templateVerbs) inspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect TEMPLATE...", Short: "Describe templates as JSON", Args: cobra.MinimumNArgs(1),
+		Long:              "Describe templates as JSON: versions, tags, aliases, images and settings.",
+		ValidArgsFunction: a.completeTemplates,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				return a.every(cmd.Context(), args, func(name string) error {
+					t, err := c.InspectTemplate(cmd.Context(), name)
+					if err != nil {
+						return fail("inspect "+inert(name), err)
+					}
+					return a.object(t)
+				})
+			})
+		},
+	}
+}
+
+func (a templateVerbs) tagCommand() *cobra.Command {
+	var aliases []string
+	cmd := &cobra.Command{
+		Use: "tag TEMPLATE[:TAG] [TAG...]", Short: "Let tags lead to a version of a template, or give it further names", Args: cobra.MinimumNArgs(1),
+		Long: "Let tags lead to the version of TEMPLATE[:TAG]; the tag version-2 always means version 2.\n" +
+			"The tag default is what the name alone means. Sandboxes and snapshots that exist\n" +
+			"keep the files that they started from.",
+		Example:           "  crannog template tag web:2 default stable\n  crannog template tag web:version-1 default\n  crannog template tag web --alias site",
+		ValidArgsFunction: a.completeTemplates,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && len(aliases) == 0 {
+				return usagef("no tag and no --alias was given")
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				t, err := c.TagTemplate(cmd.Context(), api.TagTemplate{Template: args[0], Tags: args[1:], Aliases: aliases})
+				if err != nil {
+					return fail("tag "+inert(args[0]), err)
+				}
+				if a.json {
+					return a.object(t)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringArrayVar(&aliases, "alias", nil, "further `name` of the template; may be repeated")
+	return cmd
+}
+
+func (a templateVerbs) removeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm TEMPLATE[:TAG]...", Aliases: []string{"remove"}, Short: "Remove templates, tags or aliases", Args: cobra.MinimumNArgs(1),
+		Long: "Remove a template with all its versions, an alias, or a tag with the version to which\n" +
+			"no other tag leads. Sandboxes and snapshots keep what they need.",
+		Example:           "  crannog template rm web:1\n  crannog template rm web",
+		ValidArgsFunction: a.completeTemplates,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+				return a.every(ctx, args, func(name string) error {
+					if err := c.RemoveTemplate(ctx, name); err != nil {
+						return fail("remove "+inert(name), err)
+					}
+					return nil
+				})
+			})
+		},
+	}
+}
+
+// completeTemplates completes the names of templates.
+func (a templateVerbs) completeTemplates(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var found []cobra.Completion
+	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+		all, err := c.Templates(ctx)
+		for _, t := range all {
+			if !slices.Contains(args, t.Name) {
+				found = append(found, cobra.CompletionWithDesc(t.Name, fmt.Sprintf("%d versions", len(t.Versions))))
+			}
+		}
+		return err
+	})
+	return found, cobra.ShellCompDirectiveNoFileComp
+}
+
+// commitCommand makes an image of a sandbox.
+func (a imageVerbs) commitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "commit SANDBOX IMAGE", Short: "Make an image of the files of a sandbox", Args: cobra.ExactArgs(2),
+		Long: "Make an image of a running sandbox: the image that it started from, and a layer of the\n" +
+			"files that it has changed. The workspace and other files of the host are no part of it.",
+		Example:           "  crannog commit dev app:2\n  crannog run --image app:2",
+		ValidArgsFunction: a.completeStates("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+				sb, err := c.find(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				stop := a.progress("making the image " + inert(args[1]))
+				img, err := sb.Commit(ctx, args[1])
+				stop()
+				if err != nil {
+					return fail("make an image of "+inert(args[0]), err)
+				}
+				return a.printImage(img, nil)
+			})
+		},
+	}
+}

@@ -1,0 +1,61 @@
+package jail
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// What a guest shows as its files must be a read-only file system in memory: a guest that was taken
+// over could show a directory of another kind.
+func TestArchiveReadsOnlyTheView(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	self, err := process.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(path string) error {
+		view, err := os.OpenRoot(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer view.Close()
+		return (&box{rec: record{Init: self}}).checkView(view)
+	}
+	memory := t.TempDir()
+	mount := func(flags uintptr) {
+		if err := unix.Mount("tmpfs", memory, "tmpfs", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(memory, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	mount(unix.MS_RDONLY)
+	if err := check(memory); err != nil {
+		t.Errorf("a read-only file system in memory: %v", err)
+	}
+	mount(0)
+	if check(memory) == nil {
+		t.Error("a file system that can be written is read")
+	}
+	for _, path := range []string{"/proc", "/sys", filepath.Dir(must(os.Executable()))} {
+		if check(path) == nil {
+			t.Errorf("%s is read", path)
+		}
+	}
+}
+
+func must(path string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return path
+}

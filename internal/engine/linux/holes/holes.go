@@ -1,0 +1,100 @@
+// Package holes owns writing a stream to a file of the host with holes where the stream has zeros.
+package holes
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hole is the least run of zeros that is left out of a file on the host: a page of its cache, which
+// is also the unit in which its disk space is allocated.
+const hole = 4096
+
+// pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more switches
+// between the two.
+const pipeBytes = 1 << 20
+
+// Through gives do a file to write to, and writes what comes out of it to w. Where w is a
+// regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
+// nothing but holes, and a tar has those as zeros: the host's disk would be full before the size was
+// checked.
+func Through(w io.Writer, do func(*os.File) error) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	// Only a hint: it works with any size.
+	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, pipeBytes)
+	copied := make(chan error, 1)
+	go func() {
+		err := copyHoles(w, out)
+		out.Close() // so that a writer gets an error
+		copied <- err
+	}()
+	err = errors.Join(do(in), in.Close())
+	if err != nil {
+		out.Close() // a kernel without a caller may keep writing for long
+	}
+	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
+		return failed // which is why the other failed, if it did
+	}
+	return err
+}
+
+// copyHoles copies all of r to the file to, from the file's present offset.
+func copyHoles(to io.Writer, r io.Reader) error {
+	w, ok := to.(*os.File)
+	var at int64
+	if ok {
+		var err error
+		if at, err = w.Seek(0, io.SeekCurrent); errors.Is(err, unix.ESPIPE) {
+			ok = false
+		} else if err != nil {
+			return err
+		}
+	}
+	if !ok {
+		_, err := io.Copy(to, r)
+		return err
+	}
+	buffer := make([]byte, 64*hole)
+	for {
+		n, err := io.ReadFull(r, buffer)
+		if failed := writeHoles(w, buffer[:n], at); failed != nil {
+			return failed
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return w.Truncate(at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var zeroPage [hole]byte
+
+func allZero(b []byte) bool { return bytes.Equal(b, zeroPage[:len(b)]) }
+
+// writeHoles writes the runs of b that are not zeros.
+func writeHoles(w *os.File, b []byte, at int64) error {
+	begin := -1 // of a run
+	for i := 0; begin >= 0 || i < len(b); i += hole {
+		empty := i >= len(b) || allZero(b[i:min(i+hole, len(b))])
+		switch {
+		case empty && begin >= 0:
+			if _, err := w.WriteAt(b[begin:min(i, len(b))], at+int64(begin)); err != nil {
+				return err
+			}
+			begin = -1
+		case !empty && begin < 0:
+			begin = i
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package holes
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// What comes out is what was written, wherever zeros begin and end in it.
+func TestThroughHoles(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		var want []byte
+		for range random.IntN(6) {
+			piece := make([]byte, random.IntN(3*hole*(1+random.IntN(50))))
+			if random.IntN(2) == 0 {
+				for i := range piece {
+					piece[i] = byte(random.Uint32())
+				}
+			}
+			want = append(want, piece...)
+		}
+		w := empty(t)
+		err := Through(w, func(in *os.File) error {
+			for rest := want; len(rest) > 0; {
+				n, err := in.Write(rest[:min(len(rest), 1+random.IntN(100_000))])
+				if err != nil {
+					return err
+				}
+				rest = rest[n:]
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(w.Name()); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("round %d: %d bytes are %d others, %v", round, len(want), len(got), err)
+		}
+	}
+}
+
+// An output that is not a regular file gets the zeros themselves.
+func TestAStreamHasNoHoles(t *testing.T) {
+	var w bytes.Buffer
+	want := append(make([]byte, 3*hole), "end"...)
+	if err := Through(&w, func(in *os.File) error {
+		_, err := in.Write(want)
+		return err
+	}); err != nil || !bytes.Equal(w.Bytes(), want) {
+		t.Errorf("%d bytes are %d others, %v", len(want), w.Len(), err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	err = Through(in, func(to *os.File) error {
+		_, err := to.Write(want)
+		return err
+	})
+	in.Close()
+	if got, failed := io.ReadAll(out); err != nil || failed != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes are %d others in a pipe, %v, %v", len(want), len(got), err, failed)
+	}
+}
+
+func TestHolesTakeNoDisk(t *testing.T) {
+	w := empty(t)
+	piece := make([]byte, 1<<20)
+	if err := Through(w, func(in *os.File) error {
+		for range 256 {
+			if _, err := in.Write(piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := w.Stat()
+	if err != nil || info.Size() != 256<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 1<<20 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// When one end has failed, the other end is not waited for.
+func TestThroughHolesFails(t *testing.T) {
+	broken := errors.New("broken")
+	var left *os.File
+	err := Through(empty(t), func(in *os.File) error {
+		// A kernel has a descriptor of its own, which lives on.
+		fd, err := syscall.Dup(int(in.Fd()))
+		if err != nil {
+			return err
+		}
+		left = os.NewFile(uintptr(fd), "kernel's")
+		return broken
+	})
+	if !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	defer left.Close()
+	if _, err := left.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("it still can write: %v", err)
+	}
+
+	closed := empty(t)
+	closed.Close()
+	if err := Through(closed, func(in *os.File) error {
+		piece := make([]byte, 1<<20)
+		for {
+			if _, err := in.Write(piece); err != nil {
+				return err
+			}
+		}
+	}); err == nil {
+		t.Error("writing to a closed file succeeds")
+	}
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if err := Through(full, func(in *os.File) error {
+		_, err := in.Write([]byte("something"))
+		return err
+	}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a full disk: %v", err)
+	}
+}
+
+func empty(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}

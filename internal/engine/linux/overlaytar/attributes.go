@@ -1,0 +1,62 @@
+package overlaytar
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// record is the prefix of PAX records that are attributes of files.
+const record = "SCHILY.xattr."
+
+// An overlay of a user namespace keeps its marks in attributes of users. In the tar they have the
+// names that overlays of root use.
+const (
+	marks  = "user.overlay."
+	opaque = "trusted.overlay.opaque"
+)
+
+// attributes returns the attributes of users that a file has, and the mark of a directory that hides
+// the one below it.
+func attributes(fd int) (map[string]string, error) {
+	size, err := unix.Flistxattr(fd, nil)
+	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := make([]byte, size)
+	if size, err = unix.Flistxattr(fd, list); err != nil {
+		return nil, err
+	}
+	records := map[string]string{}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:size]), "\x00"), "\x00") {
+		mark := name == opaque || name == marks+"opaque"
+		if !mark && (!strings.HasPrefix(name, "user.") || strings.HasPrefix(name, marks)) {
+			continue
+		}
+		value, err := attribute(fd, name)
+		switch {
+		case errors.Is(err, unix.ENODATA):
+		case err != nil:
+			return nil, err
+		case mark && value == "y":
+			records[record+opaque] = value
+		case !mark:
+			records[record+name] = value
+		}
+	}
+	return records, nil
+}
+
+func attribute(fd int, name string) (string, error) {
+	size, err := unix.Fgetxattr(fd, name, nil)
+	if err != nil || size == 0 {
+		return "", err
+	}
+	value := make([]byte, size)
+	size, err = unix.Fgetxattr(fd, name, value)
+	return string(value[:max(size, 0)]), err
+}

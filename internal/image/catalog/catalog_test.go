@@ -1,0 +1,365 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/catalog"
+	"github.com/crannog/crannog/internal/image/imagetest"
+	"github.com/crannog/crannog/internal/image/library"
+	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
+)
+
+var (
+	local = sandbox.Principal{Local: true}
+	alice = sandbox.Principal{KeyID: "alice"}
+	bob   = sandbox.Principal{KeyID: "bob"}
+)
+
+// sandboxes stands for those of a service. Its memory is a set of names.
+type sandboxes struct {
+	fail    error
+	note    string
+	memory  map[string]string // version by memory
+	made    int
+	cleaned []string
+}
+
+func (s *sandboxes) Save(_ context.Context, _ sandbox.Principal, reference, version string) (string, string, error) {
+	if s.fail != nil || s.note != "" {
+		return "", s.note, s.fail
+	}
+	if !strings.Contains(reference, ":version-") {
+		return "", "", errors.New("the reference names no version")
+	}
+	s.made++
+	memory := "memory" + strings.Repeat("i", s.made)
+	s.memory[memory] = version
+	return memory, "", nil
+}
+
+func (s *sandboxes) Drop(_ context.Context, memory string) error {
+	delete(s.memory, memory)
+	return nil
+}
+
+func (s *sandboxes) Clean(_ context.Context, version string) error {
+	s.cleaned = append(s.cleaned, version)
+	return nil
+}
+
+func (s *sandboxes) Sweep(_ context.Context, needed func(version, memory string) bool) error {
+	for memory, version := range s.memory {
+		if !needed(version, memory) {
+			delete(s.memory, memory)
+		}
+	}
+	return nil
+}
+
+type rig struct {
+	*catalog.Catalog
+	t       *testing.T
+	host    string
+	library *library.Library
+	boxes   *sandboxes
+	entries *audittest.Record
+	all     *catalog.Templates
+}
+
+// nothing has no templates.
+type nothing struct{}
+
+func (nothing) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+}
+
+func openLibrary(t *testing.T, dir, host string) *library.Library {
+	t.Helper()
+	l, err := library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: "/guest", Grace: -1, Registry: registry.Options{Rules: registry.Rules{Insecure: []string{host}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func open(t *testing.T) *rig {
+	t.Helper()
+	dir, host := t.TempDir(), imagetest.Registry(t)
+	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Record{}}
+	var err error
+	if r.Catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Serve(t.Context(), r.boxes, auditlog.New(r.entries, slog.New(slog.DiscardHandler))); err != nil {
+		t.Fatal(err)
+	}
+	r.all = r.Beside(nothing{})
+	return r
+}
+
+// publish gives an image with one file a name in the registry, and returns the name.
+func (r *rig) publish(name, text string) string {
+	r.t.Helper()
+	ref := r.host + "/" + name
+	imagetest.Publish(r.t, ref, imagetest.Image(r.t, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"A=image", "B=image"}},
+		imagetest.Layer(r.t, imagetest.File{Name: "etc/passwd", Content: "app:x:5:5::/:/bin/sh\n"}, imagetest.File{Name: "text", Content: text})))
+	return ref
+}
+
+func (r *rig) create(who sandbox.Principal, name, image string, s catalog.Settings) catalog.Template {
+	r.t.Helper()
+	t, err := r.Create(r.t.Context(), who, catalog.Request{Template: name, Image: image, Settings: s})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return t
+}
+
+func (r *rig) resolve(name string) (sandbox.Template, error) {
+	r.t.Helper()
+	ref, err := sandbox.ParseReference(name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.all.Resolve(r.t.Context(), ref)
+}
+
+// digest returns what a name leads to, or the code of the error.
+func (r *rig) digest(name string) string {
+	t, err := r.resolve(name)
+	if err != nil {
+		return fault.CodeOf(err)
+	}
+	return t.ImageDigest
+}
+
+func TestVersionsAndTags(t *testing.T) {
+	r := open(t)
+	one := r.create(local, "org/app:1", r.publish("app:1", "one"), catalog.Settings{})
+	two := r.create(local, "org/app:2", r.publish("app:2", "two"), catalog.Settings{})
+	if one.ID != two.ID || len(two.Versions) != 2 {
+		t.Fatalf("made %+v", two)
+	}
+	first, second := two.Versions[0].Digest, two.Versions[1].Digest
+	for name, want := range map[string]string{
+		"org/app": first, "org/app:1": first, "org/app:2": second, two.ID: first, two.ID + ":2": second,
+		"org/app:version-2": second, "org/app:version-3": "template_tag_not_found", "org/app:3": "template_tag_not_found", "app": "template_not_found",
+	} {
+		if got := r.digest(name); got != want {
+			t.Errorf("%s leads to %s, want %s", name, got, want)
+		}
+	}
+	if _, err := r.Tag(t.Context(), local, "org/app:2", []string{"default", "stable"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Alias(t.Context(), local, "org/app", []string{"site"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"org/app": second, "site:stable": second, "site:1": first} {
+		if got := r.digest(name); got != want {
+			t.Errorf("%s leads to %s, want %s", name, got, want)
+		}
+	}
+	for name, do := range map[string]func() error{
+		"template_tag_invalid": func() error { _, err := r.Tag(t.Context(), local, "org/app", []string{"version-9"}); return err },
+		"template_name_taken":  func() error { _, err := r.Alias(t.Context(), local, "org/app", []string{"base"}); return err },
+		"template_name_invalid": func() error {
+			_, err := r.Create(t.Context(), local, catalog.Request{Template: strings.Repeat("a", 20), Image: "x"})
+			return err
+		},
+		"template_not_found": func() error { return r.Remove(t.Context(), local, "none", false) },
+	} {
+		if err := do(); fault.CodeOf(err) != name {
+			t.Errorf("%v, want %s", err, name)
+		}
+	}
+	// A tag goes with the version to which nothing else leads.
+	if err := r.Remove(t.Context(), local, "org/app:1", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Remove(t.Context(), local, "site", false); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Inspect(local, "org/app"); err != nil || len(got.Versions) != 1 || len(got.Aliases) != 0 {
+		t.Errorf("left %+v, %v", got, err)
+	}
+	if err := r.Remove(t.Context(), local, "org/app", false); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := r.List(local); err != nil || len(all) != 0 {
+		t.Errorf("left %v, %v", all, err)
+	}
+}
+
+// What a version sets replaces what its image says, and nothing else.
+func TestSettings(t *testing.T) {
+	r := open(t)
+	access := sandbox.Access{Net: sandbox.NetDev}
+	r.create(local, "app", r.publish("app:1", "x"), catalog.Settings{
+		User: "root", Env: map[string]string{"B": "template", "C": "template"}, Limits: sandbox.Limits{OutputBytes: 5000}, Access: &access,
+	})
+	got, err := r.resolve("app")
+	if err != nil || got.DefaultUser != "root" || got.DefaultDir != "/srv" || got.Env["A"] != "image" || got.Env["B"] != "template" || got.Env["C"] != "template" ||
+		got.Limits.OutputBytes != 5000 || got.Access.Net != sandbox.NetDev || got.Name != "app" {
+		t.Errorf("resolved %+v, %v", got, err)
+	}
+	for want, s := range map[string]catalog.Settings{
+		"template_access":  {Access: &sandbox.Access{Lists: &sandbox.Lists{}}},
+		"template_invalid": {Start: &sandbox.Start{Ready: []string{"x"}}},
+	} {
+		if _, err := r.Create(t.Context(), local, catalog.Request{Template: "bad", Image: r.host + "/app:1", Settings: s}); fault.CodeOf(err) != want {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	for _, s := range []catalog.Settings{
+		{Dir: "srv"}, {User: "a b"}, {Env: map[string]string{"A=B": ""}}, {Start: &sandbox.Start{Command: []string{""}}},
+		{Start: &sandbox.Start{Command: []string{"x"}, Timeout: time.Hour}},
+	} {
+		if _, err := r.Create(t.Context(), local, catalog.Request{Template: "bad", Image: r.host + "/app:1", Settings: s}); fault.CodeOf(err) != "template_invalid" {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+}
+
+// A name that moves changes no version, and a removed name takes nothing from one.
+func TestVersionsKeepTheirImages(t *testing.T) {
+	r := open(t)
+	name := r.publish("app:1", "one")
+	made := r.create(local, "app", name, catalog.Settings{})
+	r.publish("app:1", "two")
+	if _, err := r.library.Pull(t.Context(), name, "", func(library.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.digest("app"); got != made.Versions[0].Digest {
+		t.Errorf("the name has moved the version to %s", got)
+	}
+	if _, err := r.library.Remove(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.digest("app"); got != made.Versions[0].Digest {
+		t.Errorf("without its name the version leads to %s", got)
+	}
+	// The last version takes it along.
+	if err := r.Remove(t.Context(), local, "app", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.library.ResolveDigest(t.Context(), made.Versions[0].Digest); fault.CodeOf(err) != sandbox.CodeImageMissing {
+		t.Errorf("after the last version: %v", err)
+	}
+}
+
+// A version whose image is lost says which one, and works once that is there again.
+func TestAMissingImageIsNamed(t *testing.T) {
+	r := open(t)
+	name := r.publish("app:1", "one")
+	made := r.create(local, "app", name, catalog.Settings{})
+	digest := made.Versions[0].Digest
+	r.library.Pin(func() (map[v1.Hash]bool, error) { return map[v1.Hash]bool{}, nil }) // as if it were lost
+	if _, err := r.library.Remove(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.resolve("app")
+	if fault.CodeOf(err) != sandbox.CodeImageMissing || !strings.Contains(fault.HintOf(err), digest) || !strings.Contains(fault.PublicText(err), "app") {
+		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+	}
+	if _, err := r.library.Pull(t.Context(), r.host+"/app@"+digest, "", func(library.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.digest("app"); got != digest {
+		t.Errorf("after the hint it leads to %s", got)
+	}
+}
+
+func TestMemoryOfVersions(t *testing.T) {
+	r := open(t)
+	name := r.publish("app:1", "one")
+	start := catalog.Settings{Start: &sandbox.Start{Command: []string{"serve"}, Ready: []string{"check"}}}
+	made := r.create(local, "app", name, start)
+	v := made.Versions[0]
+	if r.boxes.memory[v.Memory] != made.ID+":version-1" || v.Maker != nil {
+		t.Fatalf("made %+v, memory %v", v, r.boxes.memory)
+	}
+	if got, err := r.resolve("app"); err != nil || got.Memory != v.Memory || got.Start.Command[0] != "serve" {
+		t.Errorf("resolved %+v, %v", got, err)
+	}
+	// Versions without a tag are kept up to a limit, with their memory.
+	for range 12 {
+		made = r.create(local, "app", name, start)
+	}
+	if len(made.Versions) != 11 || len(r.boxes.memory) != 11 || made.Versions[0].Number != 3 {
+		t.Errorf("%d versions from %d, %d with memory", len(made.Versions), made.Versions[0].Number, len(r.boxes.memory))
+	}
+	// A failure leaves neither a version nor memory, and the tag where it was.
+	r.boxes.fail = fault.New(fault.Invalid, "template_not_ready", "not ready")
+	if _, err := r.Create(t.Context(), local, catalog.Request{Template: "app", Image: name, Settings: start}); fault.CodeOf(err) != "template_not_ready" {
+		t.Error(err)
+	}
+	if _, err := r.Create(t.Context(), local, catalog.Request{Template: "new", Image: name, Settings: start}); fault.CodeOf(err) != "template_not_ready" {
+		t.Error(err)
+	}
+	all, err := r.List(local)
+	if err != nil || len(all) != 1 || all[0].Tags["default"] != 13 || len(all[0].Versions) != 11 {
+		t.Errorf("left %+v, %v", all, err)
+	}
+	// An engine without saved memory is no failure.
+	r.boxes.fail, r.boxes.note = nil, "cannot"
+	if made = r.create(local, "other", name, start); made.Versions[0].Memory != "" || made.Versions[0].Note != "cannot" {
+		t.Errorf("made %+v", made.Versions[0])
+	}
+	if err := r.Remove(t.Context(), local, "app", false); err != nil || len(r.boxes.memory) != 0 {
+		t.Errorf("left %v, %v", r.boxes.memory, err)
+	}
+}
+
+// A key's templates are its own. Those of the machine are for all, and only local callers change
+// them.
+func TestWhoMayUseATemplate(t *testing.T) {
+	r := open(t)
+	name := r.publish("app:1", "one")
+	if _, err := r.Create(t.Context(), alice, catalog.Request{Template: "mine", Image: name}); fault.CodeOf(err) != "image_not_found" {
+		t.Errorf("a key has pulled an image: %v", err)
+	}
+	r.create(local, "shared", name, catalog.Settings{})
+	r.create(alice, "mine", name, catalog.Settings{})
+	mine, err := r.resolve("mine")
+	if err != nil || !alice.MayStart(mine) || bob.MayStart(mine) || !local.MayStart(mine) {
+		t.Errorf("resolved %+v, %v", mine, err)
+	}
+	if all, err := r.List(bob); err != nil || len(all) != 1 || all[0].Name != "shared" {
+		t.Errorf("bob sees %+v, %v", all, err)
+	}
+	for want, do := range map[string]func() error{
+		"local_only":         func() error { return r.Remove(t.Context(), alice, "shared", false) },
+		"template_not_found": func() error { return r.Remove(t.Context(), bob, "mine", false) },
+		"template_name_taken": func() error {
+			_, err := r.Create(t.Context(), bob, catalog.Request{Template: "mine", Image: name})
+			return err
+		},
+	} {
+		if err := do(); fault.CodeOf(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, err := r.Tag(t.Context(), alice, "mine", []string{"2"}); err != nil {
+		t.Error(err)
+	}
+	if err := r.Remove(t.Context(), alice, "mine", false); err != nil {
+		t.Error(err)
+	}
+	// Each change has an entry, and each refused one of a template that the caller sees.
+	if n := len(r.entries.Entries()); n != 8 {
+		t.Errorf("%d entries of 8 requests", n)
+	}
+}

@@ -1,0 +1,130 @@
+package catalog
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// List returns the templates that a caller may see.
+func (c *Catalog) List(who sandbox.Principal) ([]Template, error) {
+	all, err := c.files.list()
+	return slices.DeleteFunc(all, func(t Template) bool { return !t.maySee(who) }), err
+}
+
+// Inspect returns one template by its name, an alias or its ID.
+func (c *Catalog) Inspect(who sandbox.Principal, name string) (Template, error) {
+	ref, err := sandbox.ParseReference(name)
+	if err != nil {
+		return Template{}, err
+	}
+	all, err := c.files.list()
+	if err != nil {
+		return Template{}, err
+	}
+	t, err := find(all, who, ref)
+	if err == nil && t.tagged(ref.Tag) == nil && ref.Tag != sandbox.DefaultTag {
+		err = sandbox.TagUnknown(ref)
+	}
+	return t, err
+}
+
+// Tag lets tags lead to the version of a reference.
+func (c *Catalog) Tag(ctx context.Context, who sandbox.Principal, name string, tags []string) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.tag", name)
+	t, err := c.alter(ctx, who, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
+		v := t.tagged(ref.Tag)
+		if v == nil || v.Maker != nil {
+			return sandbox.TagUnknown(ref)
+		}
+		for _, tag := range tags {
+			if _, err := parse("t:" + tag); err != nil {
+				return err
+			}
+			t.Tags[tag] = v.Number
+		}
+		return nil
+	})
+	return t, action.Finish(ctx, err)
+}
+
+// Alias gives a template further names.
+func (c *Catalog) Alias(ctx context.Context, who sandbox.Principal, name string, aliases []string) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.alias", name)
+	t, err := c.alter(ctx, who, name, func(t *Template, all []Template, _ sandbox.Reference) error {
+		for _, alias := range aliases {
+			ref, err := parse(alias)
+			if err != nil {
+				return err
+			}
+			if ref.Tag != sandbox.DefaultTag {
+				return fault.Newf(fault.Invalid, "template_name_invalid", "the alias %q has a tag", alias).WithHint("leave the tag out: an alias has all tags of its template")
+			}
+			if slices.ContainsFunc(all, func(other Template) bool { return other.is(ref) && other.ID != t.ID }) {
+				return nameTaken(ref.Path())
+			}
+			if !t.is(ref) {
+				t.Aliases = append(t.Aliases, ref.Path())
+			}
+		}
+		return nil
+	})
+	return t, action.Finish(ctx, err)
+}
+
+// alter changes a template that a caller may change.
+func (c *Catalog) alter(ctx context.Context, who sandbox.Principal, name string, do func(t *Template, all []Template, ref sandbox.Reference) error) (t Template, err error) {
+	ref, err := sandbox.ParseReference(name)
+	if err != nil {
+		return t, err
+	}
+	if err := c.o.Step("alter"); err != nil {
+		return t, err
+	}
+	err = c.files.change(ctx, func(all []Template) (Template, error) {
+		if t, err = toChange(all, who, ref); err != nil {
+			return t, err
+		}
+		return t, do(&t, all, ref)
+	})
+	return t, err
+}
+
+// Remove removes what a reference names: all of a template, one of its aliases, or one tag, with
+// the version if no other tag leads to it. Sandboxes that run keep what they need.
+func (c *Catalog) Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error {
+	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.remove", name)
+	var dropped []string
+	_, err := c.alter(ctx, who, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
+		if i := slices.Index(t.Aliases, ref.Path()); i >= 0 && !tagged {
+			t.Aliases = slices.Delete(t.Aliases, i, i+1)
+			return nil
+		}
+		if !tagged {
+			for _, v := range t.Versions {
+				dropped = append(dropped, v.Memory)
+			}
+			t.Versions = nil
+			return nil
+		}
+		v := t.tagged(ref.Tag)
+		if v == nil {
+			return sandbox.TagUnknown(ref)
+		}
+		delete(t.Tags, ref.Tag)
+		if _, number := numberOf(ref.Tag); number || len(t.TagsOf(v.Number)) == 0 {
+			dropped = append(dropped, v.Memory)
+			t.forget(v.Number)
+		}
+		return nil
+	})
+	if err == nil {
+		err = c.drop(ctx, dropped)
+	}
+	if err == nil {
+		_, err = c.o.Library.Prune(ctx)
+	}
+	return action.Finish(ctx, err)
+}

@@ -1,0 +1,246 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Request is a version to make.
+type Request struct {
+	Template string // [namespace/]name[:tag]
+	Image    string // by its name or the beginning of its digest
+	Settings
+}
+
+// Create makes a version of a template, and the template if there is none of the name. The tag of
+// the reference leads to the version then. Without a tag, or for the first version, so does the
+// name alone.
+func (c *Catalog) Create(ctx context.Context, who sandbox.Principal, req Request) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.create", req.Template)
+	t, err := c.create(ctx, who, req)
+	return t, action.Finish(context.WithoutCancel(ctx), err)
+}
+
+func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request) (Template, error) {
+	if err := who.Check(); err != nil {
+		return Template{}, err
+	}
+	ref, err := parse(req.Template)
+	if err != nil {
+		return Template{}, err
+	}
+	if err := req.Settings.check(); err != nil {
+		return Template{}, err
+	}
+	if !who.OnHost() && req.Settings.namesHost() {
+		return Template{}, fault.New(fault.Denied, "local_only", "only a local caller may make a template that binds something of the server's machine").
+			WithHint("bind a secret by its name")
+	}
+	// Before the image is pulled.
+	if all, err := c.files.list(); err != nil {
+		return Template{}, err
+	} else if _, err := target(all, who, ref); err != nil {
+		return Template{}, err
+	}
+	if _, err := c.o.Library.ResolveImage(ctx, req.Image, who.OnHost()); err != nil {
+		return Template{}, err
+	}
+	img, err := c.o.Library.Inspect(req.Image)
+	if err != nil {
+		return Template{}, err
+	}
+	v := Version{Created: now(), Image: img.Name, Digest: img.Digest.String(), Settings: req.Settings}
+	if v.Start != nil {
+		v.Maker = &c.self
+		if len(v.Start.Ready) == 0 {
+			start := *v.Start
+			start.Ready = healthcheck(img.Config.Healthcheck)
+			v.Start = &start
+		}
+	}
+	t, err := c.begin(ctx, who, ref, img.Digest, v)
+	if err != nil || v.Start == nil {
+		return t, err
+	}
+	number := t.Last
+	memory, note, err := c.sandboxes.Save(ctx, who, t.key(number), t.key(number))
+	if err == nil {
+		t, err = c.finish(ctx, t.ID, ref, number, memory, note)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		return Template{}, errors.Join(err, c.abandon(ctx, t.ID, number, memory))
+	}
+	return t, nil
+}
+
+// healthcheck returns the command of a HEALTHCHECK, which succeeds once the image's program is
+// ready.
+func healthcheck(h *v1.HealthConfig) []string {
+	switch {
+	case h == nil || len(h.Test) < 2:
+		return nil
+	case h.Test[0] == "CMD":
+		return h.Test[1:]
+	case h.Test[0] == "CMD-SHELL":
+		return []string{"/bin/sh", "-c", h.Test[1]}
+	}
+	return nil
+}
+
+func now() time.Time { return time.Now().UTC().Round(0) }
+
+// target returns the template of a reference, or a new one.
+func target(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
+	for _, t := range all {
+		if !t.is(ref) {
+			continue
+		}
+		if !t.maySee(who) {
+			return Template{}, nameTaken(ref.Path())
+		}
+		return toChange(all, who, ref)
+	}
+	return Template{ID: ids.New("t"), Name: ref.Path(), Owner: who.KeyID, Created: now(), Tags: map[string]int{}}, nil
+}
+
+// begin writes a version. One that is complete gets its tags. No image is removed while it is written.
+func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref sandbox.Reference, digest v1.Hash, v Version) (t Template, err error) {
+	release, err := c.o.Library.Hold(ctx)
+	if err != nil {
+		return t, err
+	}
+	defer release()
+	if there, err := c.o.Library.Has(digest); err != nil || !there {
+		return t, errors.Join(err, sandbox.ImageMissing(digest.String()))
+	}
+	var dropped []string
+	if err := c.o.Step("write version"); err != nil {
+		return t, err
+	}
+	err = c.files.change(ctx, func(all []Template) (Template, error) {
+		if t, err = target(all, who, ref); err != nil {
+			return t, err
+		}
+		t.Last++
+		v.Number = t.Last
+		t.Versions = append(t.Versions, v)
+		if v.Maker == nil {
+			dropped = t.publish(ref, v.Number)
+		}
+		return t, nil
+	})
+	if err != nil {
+		return t, err
+	}
+	return t, c.drop(ctx, dropped)
+}
+
+// keptUntagged is how many versions without a tag stay.
+const keptUntagged = 10
+
+// publish lets the tag of a reference lead to a version. It forgets the oldest versions to which no
+// tag leads, and returns their memory.
+func (t *Template) publish(ref sandbox.Reference, number int) (dropped []string) {
+	t.Tags[ref.Tag] = number
+	if t.Tags[sandbox.DefaultTag] == 0 {
+		t.Tags[sandbox.DefaultTag] = number
+	}
+	untagged := 0
+	for i := len(t.Versions) - 1; i >= 0; i-- {
+		v := t.Versions[i]
+		if v.Maker != nil || len(t.TagsOf(v.Number)) > 0 {
+			continue
+		}
+		if untagged++; untagged > keptUntagged {
+			dropped = append(dropped, v.Memory)
+			t.Versions = slices.Delete(t.Versions, i, i+1)
+		}
+	}
+	return dropped
+}
+
+// finish completes a version whose memory is saved, or has none.
+func (c *Catalog) finish(ctx context.Context, id string, ref sandbox.Reference, number int, memory, note string) (t Template, err error) {
+	if err := c.o.Step("complete version"); err != nil {
+		return t, err
+	}
+	var dropped []string
+	err = c.files.change(ctx, func(all []Template) (Template, error) {
+		t, err = byID(all, id, ref)
+		if err != nil {
+			return t, err
+		}
+		v := t.version(number)
+		if v == nil {
+			return t, fault.New(fault.Conflict, "template_removed", "the template was removed while its version was made")
+		}
+		v.Memory, v.Note, v.Maker = memory, note, nil
+		dropped = t.publish(ref, number)
+		return t, nil
+	})
+	if err != nil {
+		return t, err
+	}
+	return t, c.drop(ctx, dropped)
+}
+
+func byID(all []Template, id string, ref sandbox.Reference) (Template, error) {
+	for _, t := range all {
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return Template{}, unknown(ref)
+}
+
+// abandon removes a version that could not be completed.
+func (c *Catalog) abandon(ctx context.Context, id string, number int, memory string) error {
+	err := c.files.change(ctx, func(all []Template) (Template, error) {
+		t, err := byID(all, id, sandbox.Reference{Name: id})
+		if err == nil {
+			t.forget(number)
+		}
+		return t, err
+	})
+	if fault.KindOf(err) == fault.NotFound {
+		err = nil
+	}
+	return errors.Join(err, c.drop(ctx, []string{memory}))
+}
+
+// forget removes a version and its tags.
+func (t *Template) forget(number int) {
+	t.Versions = slices.DeleteFunc(t.Versions, func(v Version) bool { return v.Number == number })
+	for tag, n := range t.Tags {
+		if n == number {
+			delete(t.Tags, tag)
+		}
+	}
+}
+
+// drop removes the memory of versions that are gone. What cannot be removed now is removed when the
+// state directory is opened next.
+func (c *Catalog) drop(ctx context.Context, list []string) error {
+	for _, memory := range list {
+		if memory == "" {
+			continue
+		}
+		if err := c.o.Step("remove memory"); err != nil {
+			return err
+		}
+		if err := c.sandboxes.Drop(ctx, memory); err != nil {
+			c.o.Log.Warn("saved memory of a template not removed", "snapshot", memory, "err", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// unset reports whether a request names nothing that it may reach, or all that is public. A level
+// alone restricts what the template allows.
+func (a Access) unset() bool {
+	return (a.Net == NetDefault || a.Net == NetOpen) && len(a.Allow) == 0 && len(a.Documents) == 0 && a.Lists == nil && len(a.Values) == 0
+}
+
+// openE2B reports whether a request of E2B's API allows all that is public, as it does if its
+// client names nothing.
+func (a Access) openE2B() bool {
+	if a.Lists == nil || len(a.Lists.AllowOut)+len(a.Lists.DenyOut)+len(a.Lists.Rules)+len(a.Values)+len(a.Allow) > 0 || len(a.Documents) != 1 {
+		return false
+	}
+	d := a.Documents[0]
+	return d.Network.Unlisted == "allow" && len(d.Network.Hosts) == 0 && len(d.Secrets.Bind) == 0
+}
+
+// OfTemplate returns the access of a sandbox whose template has an access of its own: the
+// template's, if the request names none, and nothing beyond the template's in any case. Another
+// request has to list the hosts itself.
+func (a Access) OfTemplate(t Access) (Access, error) {
+	within, err := t.ceilings()
+	if err != nil {
+		return a, err
+	}
+	switch level := a.Level; {
+	case a.openE2B():
+		level = a.Documents[0].Level
+		if a = t; a.Level == "" {
+			a.Level = level
+		}
+	case !a.unset():
+	case t.Level == "":
+		a = t
+		a.Level = level
+	default:
+		a = t
+		if level != "" {
+			a.Documents = append(slices.Clone(a.Documents), policy.Document{Policy: "v1", Name: "level", Level: level})
+		}
+	}
+	a.Within = within
+	return a, nil
+}
+
+// ceilings returns an access as documents that limit another one.
+func (a Access) ceilings() ([]policy.Document, error) {
+	d := policy.Document{Policy: "v1"} // the level and the documents limit it
+	switch {
+	case !a.Linked(), a.Net == NetDefault && !a.documented():
+		d = policy.None()
+	case a.Net == NetDev:
+		d = policy.Dev()
+	}
+	d.Level = a.Level
+	if len(a.Allow) > 0 && d.Network.Unlisted != "" {
+		hosts, err := policy.Hosts(a.Allow...)
+		if err != nil {
+			return nil, err
+		}
+		d.Network.Hosts = append(slices.Clone(d.Network.Hosts), hosts.Network.Hosts...)
+	}
+	d.Name = "template"
+	within := []policy.Document{d}
+	for _, one := range a.Documents {
+		one.Secrets.Bind = nil // a limit gives nothing
+		within = append(within, one)
+	}
+	return within, nil
+}
+
+// CheckTemplate returns an error if an access cannot be that of a template.
+func (a Access) CheckTemplate() error {
+	switch {
+	case a.Lists != nil, len(a.Values) > 0, a.Own != "":
+		return fault.New(fault.Invalid, "template_access", "a template keeps no secret values").
+			WithHint("bind a secret by its name in the policy: crannog secret set NAME")
+	case len(a.Allow) > 0 && a.documented():
+		return fault.New(fault.Invalid, "template_access", "a template has a list of hosts or a policy with network rules, not both").
+			WithHint("write the hosts into the policy document")
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/control"
+	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// codeNotReady is the code of the error for a template's program that does not become ready.
+const codeNotReady = "template_not_ready"
+
+const (
+	// startLife is the greatest time limit of a command. The program ends with its sandbox.
+	startLife = 100 * 24 * time.Hour
+	// readyEvery is how often the ready command is run, and readyTry how long each run may take.
+	readyEvery = 100 * time.Millisecond
+	readyTry   = 30 * time.Second
+	// outputShown is how much of the end of a program's output an error shows.
+	outputShown = 2 << 10
+)
+
+// serve starts the template's program in an instance that has booted, and waits until it is ready.
+// In an instance that continues from memory, it runs already.
+func (b *boot) serve(ctx context.Context) error {
+	st := b.row.Base.Start
+	if st == nil || b.from.reading || b.state != nil && b.state.Dir != "" {
+		return nil
+	}
+	if b.lasting != nil {
+		ctx = b.lasting
+	}
+	err := b.serveIn(ctx, st)
+	if err != nil && b.from.replace {
+		// The old instance is gone, and one without its program must not run on.
+		err = fault.Wrap(err, fault.KindOf(err), codeReplaceFailed, fault.PublicText(err))
+	}
+	return err
+}
+
+func (b *boot) serveIn(ctx context.Context, st *sandbox.Start) error {
+	e, err := b.s.engines.Of(b.row.Engine)
+	if err != nil {
+		return err
+	}
+	transport := control.Once(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, b.row.ID, guestboot.Port) })
+	defer transport.CloseIdleConnections()
+	// A program that has replaced the guest would choose where a redirect leads.
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	inside := &served{
+		client: client.New(&http.Client{Transport: transport, CheckRedirect: stay}, "http://guest", http.Header{files.TokenHeader: {b.row.AccessToken}}),
+		dir:    b.row.Base.DefaultDir,
+	}
+	if b.attachment != nil && len(b.attachment.Secrets) > 0 {
+		inside.silent = true // its output may show what is redacted elsewhere
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, st.ReadyTimeout(),
+		fault.Newf(fault.Timeout, codeNotReady, "the program of the template was not ready within %s", st.ReadyTimeout()))
+	defer cancel()
+	return inside.run(ctx, st)
+}
+
+// served is the template's program in a sandbox while it is being started.
+type served struct {
+	client *client.Client
+	dir    string
+	silent bool
+	output tail
+}
+
+// run starts the program and runs the ready command until it succeeds.
+func (v *served) run(ctx context.Context, st *sandbox.Start) error {
+	program, err := v.start(ctx, st.Command, startLife)
+	if err != nil {
+		return err
+	}
+	ended := make(chan client.Exit, 1)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if exit, err := program.Pump(&v.output, &v.output); err == nil {
+			ended <- exit
+		}
+	}()
+	err = v.awaitReady(ctx, st.Ready, ended)
+	program.Close() // it continues
+	<-over
+	if err == nil {
+		return nil
+	}
+	if text := v.output.text(); text != "" && !v.silent {
+		err = fault.Wrap(err, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err)+"; it printed: "+text)
+	}
+	return err
+}
+
+func (v *served) start(ctx context.Context, command []string, life time.Duration) (*client.Process, error) {
+	p, err := v.client.Start(ctx, client.Spec{Cmd: command[0], Args: command[1:], Dir: v.dir, Timeout: life})
+	if err != nil {
+		return nil, fmt.Errorf("start %q: %w", command[0], err)
+	}
+	return p, nil
+}
+
+// awaitReady runs the ready command until it succeeds, the program fails or the context ends.
+func (v *served) awaitReady(ctx context.Context, ready []string, ended <-chan client.Exit) error {
+	if len(ready) == 0 {
+		return nil
+	}
+	again := time.NewTicker(readyEvery)
+	defer again.Stop()
+	for {
+		code, err := v.try(ctx, ready)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case code == 0:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case exit := <-ended:
+			// A program that has put itself into the background has succeeded.
+			if exit.Code != 0 {
+				return fault.Newf(fault.Invalid, codeNotReady, "the program of the template ended with exit code %d before it was ready", exit.Code)
+			}
+		case <-again.C:
+		}
+	}
+}
+
+func (v *served) try(ctx context.Context, ready []string) (int, error) {
+	p, err := v.start(ctx, ready, readyTry)
+	if err != nil {
+		return 0, err
+	}
+	exit, err := p.Pump(io.Discard, io.Discard)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(err, p.Kill(ctx))
+	}
+	return exit.Code, err
+}
+
+// tail keeps the end of a program's output. One goroutine at a time writes it.
+type tail struct{ kept []byte }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if n := len(t.kept) - outputShown; n > 0 {
+		t.kept = append(t.kept[:0], t.kept[n:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string { return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "?")) }

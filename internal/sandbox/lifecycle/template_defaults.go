@@ -1,0 +1,66 @@
+package lifecycle
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// withDefaults returns a request with what its template sets. A key's template must not choose
+// where secrets of others go, whose names its policy could guess.
+func withDefaults(who sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
+	if t.Owner != "" && t.Owner != who.KeyID && len(boundIn(accessOf(t))) > 0 {
+		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to a key, and its policy would bind your secrets").
+			WithHint("make a template of your own of the same image")
+	}
+	asked, defaults := req.Limits.Fields(), t.Limits.Fields()
+	for i, f := range asked {
+		if *f.Value == 0 {
+			*f.Value = *defaults[i].Value
+		}
+	}
+	switch {
+	case t.Access != nil:
+		req.Access, err = req.Access.OfTemplate(*t.Access)
+	case t.Origin != nil:
+		req.Access.Within = t.Origin.Access.Within // a snapshot keeps those of its template
+	}
+	return req, err
+}
+
+// withMemory makes a sandbox continue from its template's memory, in which the template's program
+// is ready, if the request asks for the same instance. Otherwise it boots and starts the program.
+func (pl *planner) withMemory(ctx context.Context, req sandbox.CreateRequest, t sandbox.Template) sandbox.Template {
+	if t.Memory == "" || req.Boots || req.Workspace != "" || len(req.Mounts) > 0 || len(req.Programs) > 0 || len(req.Tools) > 0 {
+		return t
+	}
+	n, err := pl.snapshots.rows.GetSnapshot(ctx, t.Memory)
+	if err != nil || n.Sum == "" || req.Engine != "" && req.Engine != n.Engine {
+		return t
+	}
+	if _, err := (&n).WorkspaceFor(req.Limits, ""); err != nil {
+		return t
+	}
+	from, err := pl.fromMemory(ctx, n)
+	if err != nil {
+		return t // such as one that an earlier version of the program saved
+	}
+	from.ID, from.Name, from.Owner, from.Limits, from.Access, from.Memory = t.ID, t.Name, t.Owner, t.Limits, t.Access, t.Memory
+	return from
+}
+
+// accessOf returns the access that a template sets, whose references its author was allowed.
+func accessOf(t sandbox.Template) sandbox.Access {
+	if t.Access == nil {
+		return sandbox.Access{}
+	}
+	return *t.Access
+}
+
+// bootInstead reports whether an error only says that a request does not fit the memory of its
+// template.
+func bootInstead(t sandbox.Template, err error) bool {
+	return t.OwnMemory() != "" && slices.Contains([]string{"snapshot_policy", "snapshot_limits"}, fault.CodeOf(err))
+}

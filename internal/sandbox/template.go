@@ -1,0 +1,125 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+)
+
+// Template is a resolved reference to what a sandbox starts from.
+type Template struct {
+	ID   string // 20 of [a-z0-9], the same on every start
+	Name string // the name that people use
+	// Owner is the ID of the key whose sandboxes alone may start from it; "" means all callers.
+	Owner string
+	// Image holds its files.
+	Image engine.Image
+	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
+	// working directory; "" is that user's home.
+	DefaultUser string
+	DefaultDir  string
+	// Env is set for every process; variables of the caller replace it.
+	Env map[string]string
+	// ImageDigest is the digest of the OCI image; "" is a view of the host.
+	ImageDigest string
+	// Revision identifies the programs in the template. Saved memory refers to them, and can be
+	// restored with no others.
+	Revision string
+	// Tools are directories of the host's version managers that are mounted too.
+	Tools []hosttools.Tree
+	// Limits replace the zero limits of a request.
+	Limits Limits
+	// Access is the access of a request that names none, and what no request goes beyond; nil is
+	// none.
+	Access *Access
+	// Start is the program of each of its sandboxes, or nil.
+	Start *Start
+	// Memory is a snapshot in which that program is ready, or "".
+	Memory string
+	// Origin is the snapshot that takes the template's place, or nil.
+	Origin *Stored
+	// Older is how many versions of checks the restored guest is behind GuestKnows.
+	Older int
+}
+
+// OwnMemory returns the snapshot from which a sandbox continues if that is the template's own, and
+// not one that a caller named. Otherwise it returns "".
+func (t Template) OwnMemory() string {
+	if t.Origin == nil {
+		return ""
+	}
+	return t.Memory
+}
+
+// MayStart reports whether a caller may start sandboxes from a template.
+func (who Principal) MayStart(t Template) bool {
+	return t.Owner == "" || who.Local || t.Owner == who.KeyID
+}
+
+// Start is the program of a template, which runs in each of its sandboxes from the boot on.
+type Start struct {
+	Command []string `json:"command"`
+	// Ready is run until it succeeds. Without it, the program is ready when it runs.
+	Ready []string `json:"ready,omitempty"`
+	// Timeout is how long Ready may take to succeed; zero is DefaultReadyTimeout.
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+// DefaultReadyTimeout and MaxReadyTimeout limit how long a template's program takes to be ready.
+const (
+	DefaultReadyTimeout = time.Minute
+	MaxReadyTimeout     = 10 * time.Minute
+)
+
+// ReadyTimeout returns how long Ready may take to succeed.
+func (s *Start) ReadyTimeout() time.Duration {
+	if s.Timeout == 0 {
+		return DefaultReadyTimeout
+	}
+	return min(s.Timeout, MaxReadyTimeout)
+}
+
+// Templates finds templates.
+type Templates interface {
+	// Resolve finds a template by its name or ID. The error is TemplateUnknown if there is none,
+	// and TagUnknown if it does not have the tag.
+	Resolve(ctx context.Context, ref Reference) (Template, error)
+}
+
+// ImageTemplates finds OCI images as templates.
+type ImageTemplates interface {
+	// ResolveImage finds an image by its reference, such as python:3.12-slim. An image that is not
+	// on this machine is pulled if mayPull is set, and is NotFound otherwise.
+	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
+	// ResolveDigest finds the image with a digest, whatever names lead to it. The error is
+	// ImageMissing if its files are not on this machine.
+	ResolveDigest(ctx context.Context, digest string) (Template, error)
+}
+
+// CodeImageMissing is the code of ImageMissing.
+const CodeImageMissing = "image_missing"
+
+// ImageMissing is the error for a template or a saved state whose image is not on this machine any
+// more.
+func ImageMissing(digest string) error {
+	return fault.Newf(fault.Conflict, CodeImageMissing, "the image with the digest %s, from which it was made, is not on this machine any more", digest).
+		WithHint("bring the same image again: crannog image pull NAME@" + digest + ", or crannog image import")
+}
+
+// TemplateOf finds the template of an existing sandbox or snapshot. One that was made from an image
+// keeps that image, whatever its template's name leads to now.
+func TemplateOf(ctx context.Context, all Templates, id string, b Base) (Template, error) {
+	if b.ImageDigest == "" {
+		return all.Resolve(ctx, Reference{Name: id, Tag: DefaultTag})
+	}
+	images, ok := all.(ImageTemplates)
+	if !ok {
+		return Template{}, ImageMissing(b.ImageDigest)
+	}
+	t, err := images.ResolveDigest(ctx, b.ImageDigest)
+	t.ID, t.DefaultUser, t.DefaultDir, t.Env, t.Start = id, b.DefaultUser, b.DefaultDir, b.Env, b.Start
+	return t, err
+}

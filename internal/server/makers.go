@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/build"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/image/catalog"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// makers make images and templates in sandboxes. Without a library all are nil.
+type makers struct {
+	builds    *build.Service
+	commits   *build.Commits
+	templates *catalog.Catalog
+}
+
+// openTemplates opens the templates of a state directory, and adds them to those of the options,
+// with the trees in which builds run commands.
+func openTemplates(o *Options) (*catalog.Catalog, error) {
+	if o.Library == nil {
+		return nil, nil
+	}
+	c, err := catalog.Open(catalog.Options{Dir: filepath.Join(o.StateDir, "catalog"), Library: o.Library, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	o.Templates = build.NewRoots(c.Beside(o.Templates))
+	return c, nil
+}
+
+// openMakers opens what makes images and templates, once there are sandboxes.
+func (d *Server) openMakers(ctx context.Context) (err error) {
+	o := d.options
+	roots, ok := o.Templates.(*build.Roots)
+	if o.Library == nil || !ok {
+		return nil
+	}
+	d.makers.builds, err = build.Open(ctx, build.Options{
+		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)},
+		Audit: d.Service.AuditLog(), Log: o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	d.makers.commits = build.NewCommits(build.CommitOptions{
+		Dir: filepath.Join(o.StateDir, "builds", "work"), Library: o.Library, Sandboxes: committed{d}, Audit: d.Service.AuditLog(),
+	})
+	return d.makers.templates.Serve(ctx, templateSandboxes{d}, d.Service.AuditLog())
+}
+
+// resources returns the makers as the resources of /v1. A nil pointer in an interface would not
+// equal nil.
+func (m makers) resources() (b v1.Builds, c v1.Commits, t v1.Templates) {
+	if m.builds != nil {
+		b, c = m.builds, m.commits
+	}
+	if m.templates != nil {
+		t = m.templates
+	}
+	return b, c, t
+}
+
+var _ sandbox.ImageTemplates = (*build.Roots)(nil)

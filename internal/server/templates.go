@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// templateSandboxes implements catalog.Sandboxes.
+type templateSandboxes struct{ d *Server }
+
+// templateLabel marks the sandbox in which a version of a template is made, with the version.
+const templateLabel = "crannog.template"
+
+// longestMaking is the life of that sandbox if this process dies.
+const longestMaking = 30 * time.Minute
+
+// Save implements catalog.Sandboxes.
+func (t templateSandboxes) Save(ctx context.Context, who sandbox.Principal, reference, version string) (memory, note string, err error) {
+	s := t.d.Service
+	sb, err := s.Create(ctx, who, sandbox.CreateRequest{
+		Template: reference, Timeout: longestMaking, Ephemeral: who.OnHost(), Metadata: map[string]string{templateLabel: version},
+	})
+	if err != nil {
+		return "", "", err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if gone := s.Forget(ctx, who, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
+			err = errors.Join(err, gone)
+		}
+	}()
+	states := s.TemplateStates()
+	if !states.Can(sb) {
+		return "", "the engine " + sb.Engine + " cannot save memory, so each sandbox starts the program itself", nil
+	}
+	memory, err = states.Save(ctx, who, sb.ID, version)
+	return memory, "", err
+}
+
+// Drop implements catalog.Sandboxes.
+func (t templateSandboxes) Drop(ctx context.Context, memory string) error {
+	return t.d.Service.TemplateStates().Remove(ctx, memory)
+}
+
+// Clean implements catalog.Sandboxes.
+func (t templateSandboxes) Clean(ctx context.Context, version string) error {
+	return t.d.endLabelled(ctx, templateLabel, version)
+}
+
+// Sweep implements catalog.Sandboxes.
+func (t templateSandboxes) Sweep(ctx context.Context, needed func(version, memory string) bool) error {
+	return t.d.Service.TemplateStates().Sweep(ctx, needed)
+}
+
+// endLabelled ends the running sandboxes with a label.
+func (d *Server) endLabelled(ctx context.Context, name, value string) error {
+	who := sandbox.Principal{Local: true}
+	page, err := d.Service.List(ctx, who, sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: map[string]string{name: value}})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, sb := range page.Sandboxes {
+		errs = append(errs, d.Service.Remove(ctx, who, sb.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// committed implements build.Committed.
+type committed struct{ d *Server }
+
+// Get implements build.Committed.
+func (c committed) Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	return c.d.Service.Get(ctx, who, ref)
+}
+
+// Tree implements build.Committed.
+func (c committed) Tree(ctx context.Context, id string) (string, []string, error) {
+	r, err := c.d.store.Get(ctx, id)
+	if err != nil {
+		return "", nil, err
+	}
+	var shown []string
+	if r.Workspace != "" {
+		shown = append(shown, sandbox.WorkspaceDir)
+	}
+	for _, m := range r.Base.Mounts {
+		shown = append(shown, m.Target)
+	}
+	for _, b := range r.Base.Image.View().Binds {
+		shown = append(shown, b.Target)
+	}
+	return r.Base.Image.View().Dir, shown, nil
+}
+
+// Archive implements build.Committed.
+func (c committed) Archive(ctx context.Context, sb sandbox.Sandbox, w io.Writer) error {
+	archiver, ok := engine.Ability[engine.Archiver](c.d.Engines, sb.Engine)
+	if !ok {
+		return fault.Newf(fault.Unsupported, "commit_unsupported", "the engine %s cannot tell what a sandbox has changed", sb.Engine)
+	}
+	return archiver.Archive(ctx, sb.ID, w)
+}
