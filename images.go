@@ -27,6 +27,18 @@ func (c *Client) InspectImage(ctx context.Context, ref string) (api.Image, error
 	return out, err
 }
 
+// InspectImageOn is InspectImage, and also finds images in the own store of an engine, such as a
+// Docker Engine. Local callers only.
+func (c *Client) InspectImageOn(ctx context.Context, ref, engine string) (api.Image, error) {
+	var out api.Image
+	query := imageQuery(ref)
+	if engine != "" {
+		query.Set("engine", engine)
+	}
+	err := c.call(ctx, http.MethodGet, "/images/inspect?"+query.Encode(), nil, &out)
+	return out, err
+}
+
 // RemoveImage removes an image by a name, and returns the removed names. Local callers only.
 func (c *Client) RemoveImage(ctx context.Context, ref string) ([]string, error) {
 	var out api.RemovedImages

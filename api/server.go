@@ -25,7 +25,7 @@ type Engine struct {
 	NeedsRoot    bool     `json:"needs_root"`
 	Capabilities []string `json:"capabilities" doc:"Optional capabilities."`
 	Enforces     []string `json:"enforces" doc:"Limits that it enforces on this host."`
-	Images       []string `json:"images" doc:"Kinds of images that sandboxes can start from: host-view (the host's programs), layers, oci, disk, module."`
+	Images       []string `json:"images" doc:"What sandboxes can start from: host-view (the host's programs, as the template base), oci (an OCI image), layers, disk, module."`
 	Notes        []string `json:"notes" doc:"Restrictions on this host."`
 	Defaults     Limits   `json:"defaults" doc:"Default limits of a sandbox."`
 }

@@ -85,7 +85,7 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 		}
 		s.addTime(name+" create", time.Since(began))
 		for _, exec := range []string{" exec", " again"} {
-			took, err := boxed(ctx, sb, "true")
+			took, err := execTimed(ctx, sb, "true")
 			if err != nil {
 				return errors.Join(err, sb.Kill(ctx))
 			}
@@ -105,7 +105,7 @@ type loneEngine struct {
 }
 
 func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
-	engines, err := standard.Engines(state, log, "")
+	engines, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -4,22 +4,12 @@
 package main
 
 import (
-	"os"
-
 	"github.com/crannog/crannog/internal/engine/jail/setup"
-	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/guestmain"
-	"github.com/crannog/crannog/internal/guest/search"
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == search.Role {
-		os.Exit(search.Main(os.Args[2:], os.Stdout))
-	}
-	if len(os.Args) > 1 && os.Args[1] == guestboot.ChannelRole {
-		guestmain.Channel()
-	}
 	reexec.Dispatch(setup.Role())
-	guestmain.Main()
+	guestmain.Play()
 }

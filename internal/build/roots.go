@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -54,6 +55,15 @@ func (r *Roots) ResolveImage(ctx context.Context, ref string, mayPull bool) (san
 		return sandbox.Template{}, fault.New(fault.Unsupported, "images_unsupported", "this service keeps no images")
 	}
 	return images.ResolveImage(ctx, ref, mayPull)
+}
+
+// EngineImage implements sandbox.ImageTemplates.
+func (r *Roots) EngineImage(image engine.FoundImage) sandbox.Template {
+	images, ok := r.others.(sandbox.ImageTemplates)
+	if !ok {
+		return sandbox.Template{}
+	}
+	return images.EngineImage(image)
 }
 
 // ResolveDigest implements sandbox.ImageTemplates.

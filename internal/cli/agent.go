@@ -75,15 +75,15 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		// Flags of the command line come later, and win.
 		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
 	}
-	if a.config.Sandbox.MemoryBytes == 0 {
-		a.config.Sandbox.MemoryBytes = agentMemory
+	if a.config.MemoryBytes == 0 {
+		a.config.MemoryBytes = agentMemory
 	}
 	return nil
 }
 
 // host describes where this machine's programs are.
-func (c *caller) host() agents.Host {
-	h := agents.Host{Home: c.home.Home, Path: filepath.SplitList(c.variable("PATH")), Prefix: c.variable("NPM_CONFIG_PREFIX")}
+func (a *app) host() agents.Host {
+	h := agents.Host{Home: a.Config.Home, Path: filepath.SplitList(a.variable("PATH")), Prefix: a.variable("NPM_CONFIG_PREFIX")}
 	if h.Prefix == "" && h.Home != "" {
 		// Without such a file npm installs where node is, which is on the PATH.
 		text, err := os.ReadFile(filepath.Join(h.Home, ".npmrc"))
@@ -141,7 +141,7 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 			r.Grant(&document, r.keys)
 		}
 	} else if access.Level == "" {
-		access.Level = a.config.Policies.Level
+		access.Level = a.config.DefaultLevel
 	}
 	if err != nil {
 		return nil, fail("compile the policy of "+r.Name, err)
@@ -152,9 +152,9 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	return append(opts, crannog.Access(access)), nil
 }
 
-// settle writes configuration files inside, without which the program would ask for first-start
+// prepareFiles writes configuration files inside, without which the program would ask for first-start
 // settings.
-func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
+func (r *agentRun) prepareFiles(ctx context.Context, sb *crannog.Sandbox) error {
 	if r.Files == nil || len(r.keys) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 
 // branchOff creates a git branch inside, in the sandbox's copy. The host's repository does not
 // change.
-func (b *box) branchOff(ctx context.Context, name string) error {
+func (b *runSandbox) branchOff(ctx context.Context, name string) error {
 	if t := b.sb.Info().HiddenTracked; t != nil && t.Without {
 		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
 			"the policy hides the git repository, because it tracks the hidden file %s", inert(t.Names[0]))).

@@ -23,7 +23,7 @@ type applyFlags struct {
 	provenance                     string
 }
 
-func (a changeVerbs) applyCommand() *cobra.Command {
+func (a *app) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use: "apply [SANDBOX] [PATH...]", Short: "Apply a sandbox's changes to its workspace on the host",
@@ -48,7 +48,7 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
+func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
 	ctx := cmd.Context()
 	if f.provenance != "" {
 		// Check this first: after the changes were applied, it would be too late to refuse.
@@ -56,7 +56,7 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 			return fail("write the provenance", err)
 		}
 	}
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 
 // grant approves the request for exactly the changes that the person at the terminal has just
 // agreed to.
-func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string) error {
+func (a *app) grant(ctx context.Context, c *connection, id, digest string) error {
 	// Do not filter by sandbox: it may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 	if err != nil {
@@ -119,13 +119,13 @@ func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string
 		if err != nil {
 			return fail("approve the changes", err)
 		}
-		approvalVerbs{a.app}.tellMissing(r)
+		a.reportMissing(r)
 	}
 	return nil
 }
 
 // showPlan shows the changes to apply, flagged files first.
-func (a changeVerbs) showPlan(plan api.Applied) {
+func (a *app) showPlan(plan api.Applied) {
 	listChanges(a.Stderr, flaggedFirst(plan.Applied))
 	if len(plan.Skipped) > 0 {
 		fmt.Fprintln(a.Stderr, "stays inside:")
@@ -143,7 +143,7 @@ func flaggedFirst(list []api.Change) []api.Change {
 
 // applied prints which changes were applied and which not. A conflict has an exit code of its own,
 // because part of the request was not done.
-func (a changeVerbs) applied(done api.Applied) error {
+func (a *app) applied(done api.Applied) error {
 	conflicts := 0
 	for _, ch := range done.Skipped {
 		if ch.Conflict != "" {
@@ -155,7 +155,7 @@ func (a changeVerbs) applied(done api.Applied) error {
 			return err
 		}
 	} else {
-		a.tellApplied(done)
+		a.reportApplied(done)
 	}
 	if conflicts > 0 && !done.DryRun {
 		return exitCode(codeConflict)
@@ -163,7 +163,7 @@ func (a changeVerbs) applied(done api.Applied) error {
 	return nil
 }
 
-func (a changeVerbs) tellApplied(done api.Applied) {
+func (a *app) reportApplied(done api.Applied) {
 	if a.quiet {
 		for _, ch := range done.Applied {
 			fmt.Fprintln(a.Stdout, inert(ch.Path))
@@ -174,7 +174,7 @@ func (a changeVerbs) tellApplied(done api.Applied) {
 	if len(done.Skipped) > 0 {
 		a.note("not applied: %s", plural(len(done.Skipped)))
 		listChanges(a.Stderr, done.Skipped)
-		a.note("%s", ways(done.Skipped))
+		a.note("%s", adviceOn(done.Skipped))
 	}
 	switch {
 	case len(done.Applied) == 0:
@@ -194,11 +194,12 @@ func (a changeVerbs) tellApplied(done api.Applied) {
 			masked++
 		}
 	}
-	a.tellMasked(masked)
+	a.reportMasked(masked)
 }
 
-// tellMasked tells that some files differ from those inside, because secrets in them were redacted.
-func (a changeVerbs) tellMasked(files int) {
+// reportMasked tells that some files differ from those inside, because secrets in them were
+// redacted.
+func (a *app) reportMasked(files int) {
 	switch {
 	case files == 1:
 		a.note("1 file contains a secret: it was replaced with asterisks")
@@ -207,8 +208,8 @@ func (a changeVerbs) tellMasked(files int) {
 	}
 }
 
-// ways returns advice on how to apply what was left out.
-func ways(list []api.Change) string {
+// adviceOn returns advice on how to apply what was left out.
+func adviceOn(list []api.Change) string {
 	conflict, flagged, secret := false, false, false
 	for _, ch := range list {
 		conflict = conflict || ch.Conflict != ""

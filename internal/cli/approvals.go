@@ -17,10 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// approvalVerbs are the commands about approval requests, and the prompt for them at the terminal of a command.
-type approvalVerbs struct{ *app }
-
-func (a approvalVerbs) approvalsCommand() *cobra.Command {
+func (a *app) approvalsCommand() *cobra.Command {
 	var f listFlags
 	var watch, all bool
 	var sandbox string
@@ -59,7 +56,7 @@ func (a approvalVerbs) approvalsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a approvalVerbs) listApprovals(ctx context.Context, c *connection, f *listFlags, all bool, sandbox string) error {
+func (a *app) listApprovals(ctx context.Context, c *connection, f *listFlags, all bool, sandbox string) error {
 	o := crannog.ApprovalOptions{Sandbox: sandbox}
 	if all {
 		o.States = []string{"all"}
@@ -70,7 +67,7 @@ func (a approvalVerbs) listApprovals(ctx context.Context, c *connection, f *list
 	}
 	now := time.Now()
 	head := []string{"ID", "SANDBOX", "KIND", "STATE", "ASKED", "ENDS", "SUMMARY"}
-	return list(&a.terminal, f, rows, func(r api.Approval) string { return r.ID }, head, func(r api.Approval) []string {
+	return list(a, f, rows, func(r api.Approval) string { return r.ID }, head, func(r api.Approval) []string {
 		ends := "-"
 		if approval.State(r.State).Open() {
 			ends = ago(r.ExpiresAt, now)
@@ -97,9 +94,9 @@ func granted(r api.Approval) int {
 	return n
 }
 
-// tellMissing tells that an approval was counted but is not enough, and who else can approve.
+// reportMissing tells that an approval was counted but is not enough, and who else can approve.
 // Otherwise the person would wait without knowing that others have to act.
-func (a approvalVerbs) tellMissing(r api.Approval) {
+func (a *app) reportMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
 		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
 	}
@@ -157,13 +154,13 @@ func describe(r api.Approval, now time.Time) []string {
 }
 
 // watchApprovals prints events until a signal.
-func (a approvalVerbs) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
+func (a *app) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
 	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return follow(ctx, c, sandbox, a.printEvent)
 }
 
-func (a approvalVerbs) printEvent(e api.ApprovalEvent) error {
+func (a *app) printEvent(e api.ApprovalEvent) error {
 	r := e.Approval
 	switch {
 	case a.json:
@@ -181,7 +178,7 @@ func (a approvalVerbs) printEvent(e api.ApprovalEvent) error {
 	return err
 }
 
-func (a approvalVerbs) approveCommand() *cobra.Command {
+func (a *app) approveCommand() *cobra.Command {
 	var once, always bool
 	var reason string
 	cmd := &cobra.Command{
@@ -198,7 +195,7 @@ func (a approvalVerbs) approveCommand() *cobra.Command {
 				if err != nil {
 					return fail("approve "+inert(args[0]), err)
 				}
-				a.tellMissing(r)
+				a.reportMissing(r)
 				return a.answered(r)
 			})
 		},
@@ -209,7 +206,7 @@ func (a approvalVerbs) approveCommand() *cobra.Command {
 	return cmd
 }
 
-func (a approvalVerbs) denyCommand() *cobra.Command {
+func (a *app) denyCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "deny ID --reason WHY", Short: "Deny a request of a sandbox", Args: cobra.ExactArgs(1),
@@ -234,7 +231,7 @@ func (a approvalVerbs) denyCommand() *cobra.Command {
 }
 
 // answered prints the result of a decision.
-func (a approvalVerbs) answered(r api.Approval) error {
+func (a *app) answered(r api.Approval) error {
 	if a.json {
 		return a.object(r)
 	}
@@ -243,7 +240,7 @@ func (a approvalVerbs) answered(r api.Approval) error {
 }
 
 // completeApprovals completes the IDs of requests that wait for a decision.
-func (a approvalVerbs) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -253,12 +250,12 @@ func (a approvalVerbs) completeApprovals(cmd *cobra.Command, args []string, _ st
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	conf, err := config.Load(a.home, a.configFile)
+	conf, err := config.Load(a.Env.Config, a.configFile)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	a.config = conf
-	if conf.Client.URL == "" && !answers(ctx, conf.Socket()) {
+	if conf.URL == "" && !answers(ctx, conf.Socket()) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var found []cobra.Completion

@@ -16,18 +16,15 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 )
 
-// auditVerbs are the commands about the audit log: crannog audit.
-type auditVerbs struct{ *app }
-
-func (a auditVerbs) command() *cobra.Command {
+func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read and verify the audit log",
 		Long: "Read and verify the audit log. Every action of people, keys and sandboxes is an\n" +
 			"entry. audit verify detects an entry that was changed, removed or moved, and\n" +
 			"entries that were cut off.",
 	}
-	cmd.AddCommand(a.tailCommand(), a.showCommand(), a.verifyCommand(), a.checkpointCommand(),
-		a.exportCommand(), a.proveCommand(), a.artifactCommand(), a.keyCommand())
+	cmd.AddCommand(a.auditTailCommand(), a.auditShowCommand(), a.auditVerifyCommand(), a.auditCheckpointCommand(),
+		a.auditExportCommand(), a.auditProveCommand(), a.auditArtifactCommand(), a.auditKeyCommand())
 	return cmd
 }
 
@@ -91,7 +88,7 @@ func pointInTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("%q is not a time", text).hint("a duration such as 90m counts back from now; 2026-05-01T10:00:00Z is a time")
 }
 
-func (a auditVerbs) tailCommand() *cobra.Command {
+func (a *app) auditTailCommand() *cobra.Command {
 	var f entryFlags
 	var follow, jsonl bool
 	var count int
@@ -112,7 +109,7 @@ func (a auditVerbs) tailCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(a.app, cmd)
+	f.add(a, cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new entries until Ctrl-C")
 	cmd.Flags().IntVarP(&count, "lines", "n", 20, "`number` of entries to begin with")
 	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
@@ -122,7 +119,7 @@ func (a auditVerbs) tailCommand() *cobra.Command {
 // mostTail is the maximum of entries in one answer.
 const mostTail = 1000
 
-func (a auditVerbs) showCommand() *cobra.Command {
+func (a *app) auditShowCommand() *cobra.Command {
 	var f entryFlags
 	var jsonl bool
 	cmd := &cobra.Command{
@@ -153,7 +150,7 @@ func (a auditVerbs) showCommand() *cobra.Command {
 			return a.with(ctx, func(c *connection) error { return a.showEntry(ctx, c, seq, jsonl) })
 		},
 	}
-	f.add(a.app, cmd)
+	f.add(a, cmd)
 	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
 	return cmd
 }
@@ -166,7 +163,7 @@ func sequence(text string) (int64, error) {
 	return seq, nil
 }
 
-func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.RecordOptions, jsonl bool) error {
+func (a *app) printRecord(ctx context.Context, c *connection, o crannog.RecordOptions, jsonl bool) error {
 	for e, err := range c.Record(ctx, o) {
 		if o.Follow && errors.Is(err, context.Canceled) {
 			return nil
@@ -186,7 +183,7 @@ func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.Re
 const storyWindow = 2048
 
 // printStory prints entries in the order in which they happened.
-func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
+func (a *app) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
 	var window []api.Entry
 	flush := func(keep int) error {
 		slices.SortStableFunc(window, func(x, y api.Entry) int { return x.Time.Compare(y.Time) })
@@ -214,7 +211,7 @@ func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.Rec
 	return flush(0)
 }
 
-func (a auditVerbs) printEntry(e api.Entry, jsonl bool) error {
+func (a *app) printEntry(e api.Entry, jsonl bool) error {
 	switch {
 	case jsonl:
 		return json.NewEncoder(a.Stdout).Encode(e)
@@ -228,7 +225,7 @@ func (a auditVerbs) printEntry(e api.Entry, jsonl bool) error {
 	return err
 }
 
-func (a auditVerbs) showEntry(ctx context.Context, c *connection, seq int64, jsonl bool) error {
+func (a *app) showEntry(ctx context.Context, c *connection, seq int64, jsonl bool) error {
 	for e, err := range c.Record(ctx, crannog.RecordOptions{From: seq}) {
 		if err != nil {
 			return fail("read the audit log", err)

@@ -29,17 +29,17 @@ type Env struct {
 	Version string
 }
 
-// app is one invocation: what its commands share. The commands themselves are methods of a type for
-// each group of them, such as runVerbs.
+// app is one invocation.
 type app struct {
-	terminal
-	caller
-	version string
-	args    []string
+	Env
+	args []string
 	// holder is set in the process that stays for a detached command.
 	holder     *holder
 	config     config.Config
 	configFile string
+	json       bool
+	quiet      bool
+	verbose    bool
 	// screen is the terminal of the running command, if it has one.
 	screen *fullScreen
 	// running is true for commands whose exit code is another program's, so that an error of
@@ -49,20 +49,11 @@ type app struct {
 	checking bool
 }
 
-// newApp returns an invocation in an environment.
-func newApp(env Env, args ...string) *app {
-	return &app{
-		terminal: terminal{Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr},
-		caller:   caller{vars: env.Vars, home: env.Config, etc: env.Etc},
-		version:  env.Version, args: args,
-	}
-}
-
 // Run executes a command line and returns the exit code. args do not contain the program's name.
 func Run(ctx context.Context, args []string, env Env) int {
-	a := newApp(env, args...)
+	a := &app{Env: env, args: args}
 	if len(args) == 1 && args[0] == holdVerb {
-		if err := (runVerbs{a}).becomeHolder(); err != nil {
+		if err := a.runHolder(); err != nil {
 			a.report(err)
 			return a.codeOf(err)
 		}
@@ -121,20 +112,17 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only IDs, and no progress")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print each step")
 	root.SetFlagErrorFunc(flagMistake)
-	root.Version = a.version
+	root.Version = a.Version
 	root.SetVersionTemplate(a.versionLine())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
-	run, list, end, state, approval, change := runVerbs{a}, listVerbs{a}, endVerbs{a}, stateVerbs{a}, approvalVerbs{a}, changeVerbs{a}
-	a.add(root, "run", run.runCommand(), run.execCommand(), run.shellCommand())
-	a.add(root, "manage", list.lsCommand(), list.psCommand(), list.inspectCommand(), list.statsCommand(),
-		logVerbs{a}.logsCommand(), netVerbs{a}.command(), policyVerbs{a}.command(), copyVerbs{a}.command(), auditVerbs{a}.command(),
-		end.stopCommand(), end.rmCommand(), end.pruneCommand(),
-		state.pauseCommand(), state.resumeCommand(), state.snapshotCommand(), state.forkCommand(), imageVerbs{a}.commitCommand(), state.rollbackCommand(), state.resetCommand(), state.treeCommand(),
-		approval.approvalsCommand(), approval.approveCommand(), approval.denyCommand(),
-		change.diffCommand(), change.applyCommand(), change.exportCommand(), change.discardCommand())
-	a.add(root, "server", serverVerbs{a}.command(), consoleVerbs{a}.command(), mcpVerbs{a}.command(), doctorVerbs{a}.command(), engineVerbs{a}.command(),
-		imageVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.command(), secretVerbs{a}.command(),
-		a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
+	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
+	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
+		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
+		a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.forkCommand(), imageVerbs{a}.commitCommand(), a.rollbackCommand(), a.resetCommand(), a.treeCommand(),
+		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
+		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
+	a.add(root, "manage", a.auditCommand())
+	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.enginesCommand(), imageVerbs{a}.command(), templateVerbs{a}.command(), a.keyCommand(), a.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
 	groups(root)
 	strictArgs(root)
@@ -166,13 +154,13 @@ func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command)
 // load reads the settings before any command runs.
 func (a *app) load(cmd *cobra.Command, _ []string) error {
 	a.sort(cmd)
-	c, err := config.Load(a.home, a.configFile)
+	c, err := config.Load(a.Env.Config, a.configFile)
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag of any command with the name of a setting sets it.
 	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
-		"organisation_policy", "project_policy", "default_level", "default_engine", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
+		"organisation_policy", "project_policy", "default_level", "default_engine", "docker_host", "docker_runtime", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {
 			continue

@@ -14,10 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// copyVerbs is the command that copies files into and out of sandboxes.
-type copyVerbs struct{ *app }
-
-func (a copyVerbs) command() *cobra.Command {
+func (a *app) cpCommand() *cobra.Command {
 	var o copyFlags
 	cmd := &cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "Copy files into, out of and between sandboxes", Args: cobra.ExactArgs(2),
@@ -86,7 +83,7 @@ func inside(p string) string {
 	return "/workspace/" + p
 }
 
-func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFlags) error {
+func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) error {
 	from, to := parsePlace(source), parsePlace(destination)
 	if from.path == "" || to.path == "" && to.ref == "" {
 		return usagef("a path is missing in %q or %q", source, destination)
@@ -112,14 +109,14 @@ func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFla
 	})
 }
 
-func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
+func (a *app) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
 	var files [2]*crannog.FS
 	var id string
 	for i, p := range []place{from, to} {
 		if p.ref == "" {
 			continue
 		}
-		f, ref, err := a.boxFS(ctx, c, p.ref, o.user)
+		f, ref, err := a.sandboxFS(ctx, c, p.ref, o.user)
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +168,8 @@ func hostPath(p string) (string, error) {
 	return full, err
 }
 
-// boxFS returns the files of a named sandbox, and the sandbox's ID.
-func (a copyVerbs) boxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
+// sandboxFS returns the files of a named sandbox, and the sandbox's ID.
+func (a *app) sandboxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
 	sb, err := c.find(ctx, ref)
 	if err != nil {
 		return nil, "", err
@@ -183,7 +180,7 @@ func (a copyVerbs) boxFS(ctx context.Context, c *connection, ref, user string) (
 	return sb.FS().As(user).WithContext(ctx), sb.ID(), nil
 }
 
-func (a copyVerbs) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(word, "/") || filepath.IsAbs(word) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

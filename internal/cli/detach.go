@@ -19,8 +19,8 @@ const holdVerb = "hold-detached"
 // the line, it has already printed the error.
 const startedLine = "started\n"
 
-// holderSays is the descriptor to which it writes startedLine.
-const holderSays = 3
+// holderReport is the descriptor to which it writes startedLine.
+const holderReport = 3
 
 // holder is the process that creates the sandbox of a detached command and stays until
 // the command ends. Without a server no other process receives the command's output and
@@ -30,7 +30,7 @@ const holderSays = 3
 type holder struct{ says *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
-func (a runVerbs) detach() error {
+func (a *app) detach() error {
 	input, err := json.Marshal(bytesOf(a.args))
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a runVerbs) detach() error {
 	// Pass the command line by standard input: other users could read arguments in /proc for as
 	// long as it runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
-	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.vars, a.Stdout, a.Stderr
+	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.Vars, a.Stdout, a.Stderr
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -73,10 +73,10 @@ func (a runVerbs) detach() error {
 	return fmt.Errorf("the process that keeps its output has ended: %w", err)
 }
 
-// becomeHolder reads the command line from standard input.
-func (a runVerbs) becomeHolder() error {
-	syscall.CloseOnExec(holderSays)
-	a.holder = &holder{os.NewFile(holderSays, "holder")}
+// runHolder reads the command line from standard input.
+func (a *app) runHolder() error {
+	syscall.CloseOnExec(holderReport)
+	a.holder = &holder{os.NewFile(holderReport, "holder")}
 	var args [][]byte
 	if err := json.NewDecoder(a.Stdin).Decode(&args); err != nil {
 		return usagef("%s is started by crannog run --detach", holdVerb)

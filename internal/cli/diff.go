@@ -17,7 +17,7 @@ type diffFlags struct {
 	exitCode             bool
 }
 
-func (a changeVerbs) diffCommand() *cobra.Command {
+func (a *app) diffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use: "diff [SANDBOX] [PATH...]", Short: "Show what a sandbox has changed",
@@ -40,9 +40,9 @@ func (a changeVerbs) diffCommand() *cobra.Command {
 	return cmd
 }
 
-func (a changeVerbs) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []string) error {
+func (a *app) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []string) error {
 	ctx := cmd.Context()
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (a changeVerbs) diff(cmd *cobra.Command, c *connection, f *diffFlags, args 
 	return nil
 }
 
-func (a changeVerbs) showDiff(f *diffFlags, set api.Changes) error {
+func (a *app) showDiff(f *diffFlags, set api.Changes) error {
 	switch {
 	case a.json:
 		return a.object(set)
@@ -179,7 +179,7 @@ func reasons(ch api.Change) string {
 
 // showText prints one change as a unified diff. On a terminal, the sandbox's text is made inert;
 // elsewhere it is unchanged, for git apply.
-func (a changeVerbs) showText(ch api.Change) {
+func (a *app) showText(ch api.Change) {
 	text := ch.Text
 	if text == "" {
 		fmt.Fprintf(a.Stdout, "# %s %s (%s)\n", ch.Op, inert(ch.Path), amount(ch))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-func (a changeVerbs) discardCommand() *cobra.Command {
+func (a *app) discardCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "discard [SANDBOX]", Short: "Discard a sandbox's changes, and end it", Args: cobra.MaximumNArgs(1),
@@ -28,12 +28,12 @@ func (a changeVerbs) discardCommand() *cobra.Command {
 	return cmd
 }
 
-func (a changeVerbs) discard(cmd *cobra.Command, c *connection, yes bool, args []string) error {
+func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string) error {
 	ctx := cmd.Context()
 	if done, err := a.discardRecorded(ctx, c, args); done || err != nil {
 		return err
 	}
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (a changeVerbs) discard(cmd *cobra.Command, c *connection, yes bool, args [
 }
 
 // discardRecorded discards the recordings of a run without retained changes.
-func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
+func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
 	if len(args) != 1 || !c.local || !ids.ValidSandbox(args[0]) {
 		return false, nil
 	}
@@ -80,7 +80,7 @@ func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []
 	if err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(all, func(t boxRef) bool { return t.id == args[0] || t.name == args[0] }) {
+	if slices.ContainsFunc(all, func(t changesRef) bool { return t.id == args[0] || t.name == args[0] }) {
 		return false, nil
 	}
 	err = c.DiscardRecordings(ctx, args[0])
@@ -94,7 +94,7 @@ func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []
 	return true, nil
 }
 
-func thrown(t boxRef, set api.Changes) string {
+func thrown(t changesRef, set api.Changes) string {
 	what := "the changes of " + t.name
 	if !t.kept {
 		what = "sandbox " + t.name

@@ -9,10 +9,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// engineVerbs is the command that lists engines.
-type engineVerbs struct{ *app }
-
-func (a engineVerbs) command() *cobra.Command {
+func (a *app) enginesCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "engines", Short: "List the engines that isolate sandboxes", Args: cobra.NoArgs,
@@ -20,8 +17,9 @@ func (a engineVerbs) command() *cobra.Command {
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
 			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
 			"weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
-			"list shows the reason and the fix. IMAGES are the kinds of images from which an engine\n" +
-			"starts sandboxes. An asterisk marks the default engine.",
+			"list shows the reason and the fix. IMAGES are what an engine starts sandboxes from:\n" +
+			"host-view is a template of this host's programs, such as base, and oci is an OCI image\n" +
+			"(crannog run --image). An asterisk marks the default engine.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -29,7 +27,7 @@ func (a engineVerbs) command() *cobra.Command {
 				if err != nil {
 					return fail("list the engines", err)
 				}
-				return list(&a.terminal, &f, engines, func(e api.Engine) string { return e.Name },
+				return list(a, &f, engines, func(e api.Engine) string { return e.Name },
 					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "IMAGES", "ENFORCES", "CAPABILITIES"}, engineRow)
 			})
 		},

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-func (a runVerbs) execCommand() *cobra.Command {
+func (a *app) execCommand() *cobra.Command {
 	var f commandFlags
 	var env, files []string
 	cmd := &cobra.Command{
@@ -46,7 +46,7 @@ func (a runVerbs) execCommand() *cobra.Command {
 	return cmd
 }
 
-func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
+func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
 	signals, release := caught()
 	defer release()
 	var code int
@@ -72,7 +72,7 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 			return err
 		}
 		a.streams(cmd, tty)
-		tell := a.tellBlocked(ctx, sb, true)
+		tell := a.reportBlocked(ctx, sb, true)
 		defer func() { tell.end(ctx, code != 0) }()
 		code, err = a.attached(ctx, sb, cmd, signals)
 		return err
@@ -87,8 +87,8 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 }
 
 // attached runs a command in a sandbox that is not removed afterwards.
-func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
-	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() {
+func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
+	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() {
 		// The command may have ended just now; Wait returns its result.
 		_ = cmd.Signal(syscall.SIGKILL)
 	}}
@@ -99,7 +99,7 @@ func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *cranno
 	return code, nil
 }
 
-func (a runVerbs) shellCommand() *cobra.Command {
+func (a *app) shellCommand() *cobra.Command {
 	var f runFlags
 	var making []string
 	cmd := &cobra.Command{
@@ -128,7 +128,7 @@ func (a runVerbs) shellCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeOne,
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.addTools(cmd)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "env" && flag.Name != "env-file" {

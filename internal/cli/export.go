@@ -21,7 +21,7 @@ type exportFlags struct {
 	protected  bool
 }
 
-func (a changeVerbs) exportCommand() *cobra.Command {
+func (a *app) exportCommand() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use: "export [SANDBOX] [PATH...] --tar FILE | --patch FILE", Short: "Write a sandbox's changes to a file",
@@ -49,9 +49,9 @@ func (a changeVerbs) exportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a changeVerbs) export(cmd *cobra.Command, c *connection, f *exportFlags, args []string) (err error) {
+func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []string) (err error) {
 	ctx := cmd.Context()
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a changeVerbs) export(cmd *cobra.Command, c *connection, f *exportFlags, a
 		return fail("export the changes of "+t.name, err)
 	}
 	stop()
-	a.tellMasked(masked)
+	a.reportMasked(masked)
 	return nil
 }
 

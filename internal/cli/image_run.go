@@ -42,10 +42,10 @@ func (f *imageFlags) check() error {
 	return nil
 }
 
-// fetchImage makes sure that the server has the image, and describes it.
-func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags) (api.Image, error) {
+// fetchImage makes sure that the server or the engine has the image, and describes it.
+func (a imageVerbs) fetchImage(ctx context.Context, c *connection, f *imageFlags, engine string) (api.Image, error) {
 	if f.pull != pullAlways {
-		img, err := c.InspectImage(ctx, f.image)
+		img, err := c.InspectImageOn(ctx, f.image, first(engine, a.config.Engines.Default))
 		if err == nil || f.pull == pullNever || !missingImage(err) {
 			if err != nil {
 				err = fail("find the image "+inert(f.image), err)
@@ -159,13 +159,13 @@ func (l *imageLine) end() {
 }
 
 // startOption returns the option for what a sandbox starts from.
-func (a imageVerbs) startOption(ctx context.Context, b *boxFlags, c *connection) (crannog.CreateOption, error) {
+func (a imageVerbs) startOption(ctx context.Context, b *sandboxFlags, c *connection) (crannog.CreateOption, error) {
 	if b.image != "" {
-		if _, err := a.fetchImage(ctx, c, &b.imageFlags); err != nil {
+		if _, err := a.fetchImage(ctx, c, &b.imageFlags, b.engine); err != nil {
 			return nil, err
 		}
 		return crannog.Image(b.image), nil
 	}
-	template, err := runVerbs{a.app}.startOf(ctx, b, c)
+	template, err := a.startOf(ctx, b, c)
 	return crannog.Template(template), err
 }

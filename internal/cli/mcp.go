@@ -18,18 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// mcpVerbs are the commands about the MCP server and its registration with clients.
-type mcpVerbs struct{ *app }
-
 type mcpFlags struct {
-	boxFlags
+	sandboxFlags
 	sandbox  string
 	tools    []string
 	readOnly bool
 	approver string
 }
 
-func (a mcpVerbs) command() *cobra.Command {
+func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use: "mcp [flags]", Short: "Run the MCP server over standard input and output", Args: cobra.NoArgs,
@@ -42,7 +39,7 @@ func (a mcpVerbs) command() *cobra.Command {
 		Example: "  claude mcp add crannog -- crannog mcp --allow pypi.org\n  crannog mcp --workspace . --level strict\n  crannog mcp --sandbox dev --read-only",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.mcp(cmd.Context(), &f) },
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.offer(cmd)
 	a.offerStart(cmd)
 	flags := cmd.Flags()
@@ -50,7 +47,7 @@ func (a mcpVerbs) command() *cobra.Command {
 	flags.StringSliceVar(&f.tools, "tools", nil, "`sets` of tools to offer: core, admin (default both)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "offer only tools that change nothing")
 	flags.StringVar(&f.approver, "approver", string(mcpserver.Person), "who decides the agent's requests: person (outside the agent's client), or `any`, which adds the person at the agent's client")
-	cmd.AddCommand(a.installCommand(), a.uninstallCommand(), a.skillCommand())
+	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand(), a.mcpSkillCommand())
 	offerValues(cmd, "tools", []cobra.Completion{mcpserver.Core, mcpserver.Admin})
 	offerValues(cmd, "approver", []cobra.Completion{string(mcpserver.Person), string(mcpserver.Any)})
 	return cmd
@@ -71,7 +68,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 	return v, f.checkStart()
 }
 
-func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
+func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	v, err := f.view()
 	if err != nil {
 		return err
@@ -108,9 +105,9 @@ func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
 }
 
 // tenant returns the MCP tools' access to sandboxes.
-func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
+func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
-		Client: c.Client, Log: a.logger(), Version: a.version, Name: f.name, Approver: mcpserver.Approver(f.approver),
+		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
 		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
 		// must reach only the one that it was given.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
@@ -118,7 +115,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	if f.sandbox != "" {
 		return mcpserver.NewTenant(o)
 	}
-	opts, _, err := runVerbs{a.app}.boxOptions(ctx, &f.boxFlags, c)
+	opts, _, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +148,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	} else {
 		// A sandbox of this process ends soon after it, even if it is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
-		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs{a.app}.hold(context.WithoutCancel(ctx), sb) }
+		o.Hold = func(sb *crannog.Sandbox) func() { return a.hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())

@@ -20,11 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/integration/agents"
 )
 
-// runVerbs are the commands that run a program in a sandbox: run, exec and shell.
-type runVerbs struct{ *app }
-
 type runFlags struct {
-	boxFlags
+	sandboxFlags
 	commandFlags
 	detach bool
 	rm     bool
@@ -60,7 +57,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.SetInterspersed(false)
 }
 
-func (a runVerbs) runCommand() *cobra.Command {
+func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
@@ -93,7 +90,7 @@ func (a runVerbs) runCommand() *cobra.Command {
 			return a.run(cmd.Context(), &f, args)
 		},
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.addTools(cmd)
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
@@ -136,7 +133,7 @@ func (f *runFlags) check() error {
 	return nil
 }
 
-func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
+func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
 		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
 	}
@@ -164,13 +161,13 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	err := a.with(ctx, func(c *connection) error {
 		if f.agent != nil {
 			f.agentTools = f.agent.Tools
-			if err := f.agent.prepare(ctx, a.app, c, f); err != nil {
+			if err := f.agent.prepare(ctx, a, c, f); err != nil {
 				return err
 			}
 			args = append(f.agent.found.Args, args...)
 		}
 		if f.image != "" {
-			img, err := imageVerbs{a.app}.fetchImage(ctx, c, &f.imageFlags)
+			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags, f.engine)
 			if err != nil {
 				return err
 			}
@@ -184,12 +181,12 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 		if err != nil {
 			return err
 		}
-		box.foretell(ctx)
-		box.tellTracked()
-		box.tellTools()
-		box.tellNotes()
-		box.tellKeys()
-		if err = box.settle(ctx); err == nil {
+		box.warnOfApprovers(ctx)
+		box.reportTracked()
+		box.reportTools()
+		box.reportNotes()
+		box.reportKeys()
+		if err = box.prepare(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {
 				box.leftover(ctx)
@@ -225,10 +222,11 @@ func what(f *runFlags, args []string) string {
 	return args[0]
 }
 
-// settle prepares the files inside before the command runs. After an error, the sandbox is removed.
-func (b *box) settle(ctx context.Context) (err error) {
+// prepare prepares the files inside before the command runs. After an error, the sandbox is
+// removed.
+func (b *runSandbox) prepare(ctx context.Context) (err error) {
 	if b.flags.agent != nil {
-		err = b.flags.agent.settle(ctx, b.sb)
+		err = b.flags.agent.prepareFiles(ctx, b.sb)
 	}
 	if err == nil && b.flags.branch != "" {
 		err = b.branchOff(ctx, b.flags.branch)
@@ -242,8 +240,8 @@ type signalled syscall.Signal
 
 func (s signalled) Error() string { return syscall.Signal(s).String() }
 
-// box is the sandbox of a run.
-type box struct {
+// runSandbox is the sandbox of a run.
+type runSandbox struct {
 	app     *app
 	flags   *runFlags
 	sb      *crannog.Sandbox
@@ -257,13 +255,13 @@ type box struct {
 	left    *crannog.Cmd // the detached command, once it has started
 }
 
-func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {
-	opts, workspace, err := a.boxOptions(ctx, &f.boxFlags, c)
+func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
+	opts, workspace, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
 	if f.agent != nil {
-		more, err := f.agent.options(a.app, f)
+		more, err := f.agent.options(a, f)
 		if err != nil {
 			return nil, err
 		}
@@ -273,7 +271,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	if err != nil {
 		return nil, err
 	}
-	b := &box{app: a.app, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
+	b := &runSandbox{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -319,7 +317,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 }
 
 // end removes a sandbox that is not kept, also after a cancel.
-func (b *box) end(ctx context.Context) error {
+func (b *runSandbox) end(ctx context.Context) error {
 	b.rest()
 	if b.keep {
 		return nil
@@ -332,7 +330,7 @@ func (b *box) end(ctx context.Context) error {
 	return nil
 }
 
-func (b *box) do(ctx context.Context, c *connection, args []string) (int, error) {
+func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int, error) {
 	a := b.app
 	life := ctx
 	if b.flags.detach {
@@ -358,7 +356,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	if b.flags.detach {
 		return 0, b.leave(cmd)
 	}
-	runVerbs{a}.streams(cmd, tty)
+	a.streams(cmd, tty)
 	leave := func() bool { return false }
 	if b.flags.mcp {
 		leave = serveStdio(cmd)
@@ -366,12 +364,12 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 		cmd.Env = append(cmd.Env, b.withoutRegistry()...)
 	}
 	if b.flags.ask {
-		defer approvalVerbs{a}.asking(ctx, c, b.sb, cmd)()
+		defer a.asking(ctx, c, b.sb, cmd)()
 	}
 	if a.json {
-		return runVerbs{a}.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
+		return a.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
 	}
-	tell := runVerbs{a}.tellBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
+	tell := a.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
@@ -381,7 +379,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 		code = 0 // a server that ends looks like a lost connection
 	}
 	if err != nil {
-		code, err = runVerbs{a}.fate(ctx, b.sb, err)
+		code, err = a.fate(ctx, b.sb, err)
 	}
 	if b.keep && err == nil && b.flags.name == "" {
 		a.note("kept as %s", b.sb.ID())
@@ -390,7 +388,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 }
 
 // leave starts the command without waiting for it. If it cannot start, the sandbox is removed.
-func (b *box) leave(cmd *crannog.Cmd) error {
+func (b *runSandbox) leave(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false
 		return err

@@ -17,10 +17,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// secretVerbs are the commands about secrets.
-type secretVerbs struct{ *app }
-
-func (a secretVerbs) command() *cobra.Command {
+func (a *app) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Short: "Store, list, rotate and remove secrets", Args: cobra.ArbitraryArgs,
 		Long: "Store, list, rotate and remove secrets. A value is read from a terminal, from standard\n" +
@@ -34,18 +31,18 @@ func (a secretVerbs) command() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(a.setCommand(), a.listCommand(), a.rotateCommand(), a.removeCommand(), a.keyCommand())
+	cmd.AddCommand(a.secretSetCommand(), a.secretListCommand(), a.secretRotateCommand(), a.secretRemoveCommand(), a.secretKeyCommand())
 	return cmd
 }
 
-func (a secretVerbs) setCommand() *cobra.Command {
+func (a *app) secretSetCommand() *cobra.Command {
 	return a.valueCommand("set NAME", "Store a new secret", "store the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.NewSecret(ctx, api.CreateSecret{Name: name, Value: value})
 		})
 }
 
-func (a secretVerbs) rotateCommand() *cobra.Command {
+func (a *app) secretRotateCommand() *cobra.Command {
 	return a.valueCommand("rotate NAME", "Give a secret a new value", "rotate the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.RotateSecret(ctx, name, api.RotateSecret{Value: value})
@@ -53,7 +50,7 @@ func (a secretVerbs) rotateCommand() *cobra.Command {
 }
 
 // valueCommand returns a command that reads a value.
-func (a secretVerbs) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
+func (a *app) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -90,7 +87,7 @@ func (a secretVerbs) valueCommand(use, short, what string, send func(context.Con
 const maxValue = 1 << 20
 
 // readValue reads a value and removes one line end, which editors and echo add.
-func (a secretVerbs) readValue(name, file string) (string, error) {
+func (a *app) readValue(name, file string) (string, error) {
 	var data []byte
 	var err error
 	switch {
@@ -121,14 +118,14 @@ func (a secretVerbs) readValue(name, file string) (string, error) {
 }
 
 // askValue asks on the terminal without echo.
-func (a secretVerbs) askValue(name string) ([]byte, error) {
+func (a *app) askValue(name string) ([]byte, error) {
 	fmt.Fprintf(a.Stderr, "value of %s (not shown): ", printable(name))
 	value, err := term.ReadPassword(int(a.Stdin.Fd()))
 	fmt.Fprintln(a.Stderr)
 	return value, err
 }
 
-func (a secretVerbs) listCommand() *cobra.Command {
+func (a *app) secretListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values", Args: cobra.NoArgs,
@@ -139,7 +136,7 @@ func (a secretVerbs) listCommand() *cobra.Command {
 					return fail("list secrets", err)
 				}
 				now := time.Now()
-				return list(&a.terminal, &f, secrets, func(s api.Secret) string { return s.Name }, []string{"NAME", "VERSION", "MADE", "CHANGED"}, func(s api.Secret) []string {
+				return list(a, &f, secrets, func(s api.Secret) string { return s.Name }, []string{"NAME", "VERSION", "MADE", "CHANGED"}, func(s api.Secret) []string {
 					return []string{s.Name, strconv.FormatInt(s.Version, 10), ago(s.CreatedAt, now), ago(s.UpdatedAt, now)}
 				})
 			})
@@ -149,7 +146,7 @@ func (a secretVerbs) listCommand() *cobra.Command {
 	return cmd
 }
 
-func (a secretVerbs) removeCommand() *cobra.Command {
+func (a *app) secretRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"remove"}, Short: "Remove secrets with all their values", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -165,7 +162,7 @@ func (a secretVerbs) removeCommand() *cobra.Command {
 	}
 }
 
-func (a secretVerbs) keyCommand() *cobra.Command {
+func (a *app) secretKeyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Encrypt all secrets with a new key", Args: cobra.NoArgs,
 		Long: "Create a new key and encrypt the secrets of all owners with it. The old key is\n" +

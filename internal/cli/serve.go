@@ -23,9 +23,6 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// serverVerbs is the command that serves the API, with all its frontends.
-type serverVerbs struct{ *app }
-
 type serveFlags struct {
 	key     string
 	keyFile string
@@ -33,7 +30,7 @@ type serveFlags struct {
 	dryRun  bool
 }
 
-func (a serverVerbs) command() *cobra.Command {
+func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
@@ -59,6 +56,8 @@ func (a serverVerbs) command() *cobra.Command {
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
 	flags.String("default-engine", "", "`engine` of a sandbox that names none (default: the first that crannog engines lists)")
 	a.offerEngines(cmd, "default-engine")
+	flags.String("docker-host", "", "`address` of the Docker Engine for the engine docker (default that of DOCKER_HOST, or Docker's)")
+	flags.String("docker-runtime", "", "OCI `runtime` of the engine docker, such as crun (default that of the Docker Engine)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
 	flags.String("starts-at-once", "", "sandboxes that start at the same time; 0 adapts to the machine (default 0)")
 	flags.String("max-queued", "", "requests that may wait for a sandbox (default 1000)")
@@ -73,7 +72,7 @@ func (a serverVerbs) command() *cobra.Command {
 	return cmd
 }
 
-func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
+func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	log, err := a.serverLog()
 	if err != nil {
 		return err
@@ -93,17 +92,17 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	defer stop()
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.HTTP.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.Listen)
 	if err != nil {
-		return fail("listen on "+a.config.HTTP.Listen, err).hint("is another server running? --listen chooses another address")
+		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
 	}
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
+		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.DefaultEngine, Images: standard.ImagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
@@ -129,7 +128,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 }
 
 // pool returns the configuration of the warm pool, or nil.
-func (a serverVerbs) pool() *server.Pool {
+func (a *app) pool() *server.Pool {
 	if !a.config.Pool.On {
 		return nil
 	}
@@ -137,14 +136,14 @@ func (a serverVerbs) pool() *server.Pool {
 }
 
 // webhook returns the configuration of the approval webhook, or nil.
-func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
-	if a.config.Webhook.URL == "" {
+func (a *app) webhook(log *slog.Logger) *approval.Webhook {
+	if a.config.ApprovalWebhook == "" {
 		return nil
 	}
-	return &approval.Webhook{URL: a.config.Webhook.URL, Secret: a.config.Webhook.Secret.Reveal(), Log: log}
+	return &approval.Webhook{URL: a.config.ApprovalWebhook, Secret: a.config.ApprovalWebhookSecret.Reveal(), Log: log}
 }
 
-func (a serverVerbs) serverLog() (*slog.Logger, error) {
+func (a *app) serverLog() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
 		return nil, fail("use log_level", invalid(codeSettings, err))
@@ -156,8 +155,8 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 }
 
 // tryServe checks all that can be checked without starting.
-func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
-	engines, err := standard.Engines(a.config.State, log, a.config.DefaultEngine)
+func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
+	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config)})
 	if err != nil {
 		return fail("make the engines", err)
 	}
@@ -172,7 +171,7 @@ func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
 const maxKey = 4 << 10
 
 // givenKey returns the secret that the user chose, or "".
-func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
+func (a *app) givenKey(f *serveFlags) (string, error) {
 	switch {
 	case f.key != "" && f.keyFile != "":
 		return "", usagef("--key and --key-file exclude each other")
@@ -180,7 +179,7 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
 	case f.keyFile == "":
-		return first(a.config.Client.Key.Reveal(), a.variable("E2B_API_KEY")), nil
+		return first(a.config.Key.Reveal(), a.variable("E2B_API_KEY")), nil
 	}
 	var text []byte
 	var err error
@@ -200,7 +199,7 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 }
 
 // serverKey returns the secret for clients of this process.
-func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
+func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
 		_, err := d.Keys.Adopt(ctx, "given", given)
 		return given, err
@@ -210,10 +209,10 @@ func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given stri
 }
 
 // printStart prints information for a person, as comments, and variables for a shell.
-func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) {
+func (a *app) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engines.Default().Info()
-	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.version, info.Name, info.Boundary, oneLine(a.config.State))
+	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, oneLine(a.config.State))
 	for _, note := range info.Notes {
 		fmt.Fprintf(a.Stdout, "# note: %s\n", strings.ReplaceAll(note, "\n", " "))
 	}

@@ -129,8 +129,8 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 	// A setting of this user is no property of the template; only a flag is.
 	limits := api.Limits{}
 	for flag, set := range map[string]func(){
-		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
-		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
+		"memory": func() { limits.MemoryBytes = a.config.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.MilliCPU },
+		"pids": func() { limits.PIDs = a.config.PIDs }, "disk": func() { limits.DiskBytes = a.config.DiskBytes },
 	} {
 		if cmd.Flags().Changed(flag) {
 			set()
@@ -192,7 +192,7 @@ func (a templateVerbs) listCommand() *cobra.Command {
 						rows = append(rows, templateRow{t.Name, t.ID, v})
 					}
 				}
-				return list(&a.terminal, &f, rows, func(r templateRow) string { return r.Name + ":version-" + strconv.Itoa(r.Version) },
+				return list(a.app, &f, rows, func(r templateRow) string { return r.Name + ":version-" + strconv.Itoa(r.Version) },
 					[]string{"NAME", "VERSION", "TAGS", "IMAGE", "DIGEST", "READY", "CREATED"}, func(r templateRow) []string {
 						return []string{r.Name, strconv.Itoa(r.Version), strings.Join(r.Tags, ","), r.Image, shortDigest(r.ImageDigest), readiness(r.TemplateVersion), ago(r.CreatedAt, now)}
 					})

@@ -14,107 +14,51 @@ import (
 // and a check in validate.go; then run this package's tests with -update.
 type Config struct {
 	// Settings of the server.
-	State         string // state directory
-	LogLevel      string // debug, info, warn or error
-	HTTP          HTTP
-	Secrets       SecretStore
-	HostFiles     HostFiles
-	Webhook       Webhook
-	MCP           MCPEndpoint
-	Policies      Policies
-	DefaultEngine string // default engine of a sandbox; "" means the first one
-	Capacity      Capacity
-	Lifetime      Lifetime
-	Images        Images
-	Snapshots     Snapshots
-	Pool          Pool      // memory for warm sandboxes
-	PoolLanguages Languages // languages that warm sandboxes have loaded
-	Audit         Audit
+	State    string // state directory
+	Listen   string // address of the HTTP server
+	Insecure bool   // allow an address that other machines can reach, without TLS
+	LogLevel string // debug, info, warn or error
+	// The key that encrypts secrets, and the command lines that exec: may run.
+	SecretsKey, SecretsExec string
+	Mounts                  string
+	// The webhook that receives approval requests, and the secret that signs its messages. Without
+	// an address, none are sent.
+	ApprovalWebhook       string
+	ApprovalWebhookSecret Secret
+	MCP                   MCPEndpoint
+	// Files with the policies above each sandbox's own; "" means none.
+	OrganisationPolicy, ProjectPolicy string
+	HostEtc                           string        // further paths of /etc that sandboxes see
+	DefaultLevel                      string        // default level of a sandbox; "" means standard
+	Engines                           Engines       // what can isolate sandboxes
+	MaxLive                           int64         // sandboxes alive at once
+	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
+	MaxQueued                         int64         // requests that may wait for a start
+	MaxQueueWait                      time.Duration // longest expected wait for a start
+	MaxConnections                    int64         // connections of clients at once
+	MaxConnectionsPerAddress          int64         // connections from one address
+	ReservedDescriptors               int64         // descriptors that clients cannot use
+	HeaderTimeout                     time.Duration // time limit for the head of a request
+	IdleTimeout                       time.Duration // time that a client may be idle, or not read an answer
+	MaxPaused                         int64         // paused sandboxes at once
+	Images                            Images        // sources of images
+	SnapshotBudget                    int64         // disk space for saved states; zero means a share of the free space
+	SnapshotRetention                 time.Duration // how long snapshots are kept; zero means until they are removed
+	DefaultTimeout                    time.Duration // default lifetime of a sandbox
+	MaxTimeout                        time.Duration // longest lifetime that a key may request
+	Retention                         time.Duration // how long events and flows of ended sandboxes are kept
+	Pool                              Pool          // memory for warm sandboxes
+	PoolLanguages                     Languages     // languages that warm sandboxes have loaded
+	RecordAge                         time.Duration // how long audit entries are kept
+	RecordBytes                       int64         // maximum size of the audit log
+	RecordCheckpoints                 string        // further destinations of signed tree heads
+	RecordingBytes                    int64         // maximum size of all session recordings
 
-	Client  Client
-	Sandbox Sandbox
-
-	origin map[string]string
-}
-
-// HTTP are the settings of the HTTP server and its connections.
-type HTTP struct {
-	Listen              string        // address
-	Insecure            bool          // allow an address that other machines can reach, without TLS
-	MaxConnections      int64         // connections of clients at once
-	MaxPerAddress       int64         // connections from one address
-	ReservedDescriptors int64         // descriptors that clients cannot use
-	HeaderTimeout       time.Duration // time limit for the head of a request
-	IdleTimeout         time.Duration // time that a client may be idle, or not read an answer
-}
-
-// SecretStore has the key that encrypts secrets, and the command lines that exec: may run.
-type SecretStore struct{ Key, Exec string }
-
-// HostFiles are the host's files that sandboxes may see.
-type HostFiles struct {
-	Mounts string // directories that callers with a key may mount by name
-	Etc    string // further paths of /etc
-}
-
-// Webhook receives approval requests. The secret signs its messages. Without an address, none are
-// sent.
-type Webhook struct {
-	URL    string
-	Secret Secret
-}
-
-// Policies are files with the policies above each sandbox's own, "" meaning none, and the level of a
-// sandbox that names none, "" meaning standard.
-type Policies struct{ Organisation, Project, Level string }
-
-// Capacity bounds how many sandboxes there are at once, and how they wait for each other.
-type Capacity struct {
-	Live         int64         // sandboxes alive
-	Paused       int64         // paused sandboxes
-	StartsAtOnce int64         // sandboxes that start at the same time; zero adapts
-	Queued       int64         // requests that may wait for a start
-	QueueWait    time.Duration // longest expected wait for a start
-}
-
-// Lifetime bounds how long a sandbox and its traces exist.
-type Lifetime struct {
-	Default   time.Duration // of a sandbox
-	Max       time.Duration // the longest that a key may request
-	Retention time.Duration // how long events and flows of ended sandboxes are kept
-}
-
-// Images are the settings of OCI images.
-type Images struct {
-	Registries, Mirrors, Insecure string // lists separated by commas
-	Budget                        int64  // disk space; zero means a share of the free space
-}
-
-// Snapshots are the settings of saved states.
-type Snapshots struct {
-	Budget    int64         // disk space; zero means a share of the free space
-	Retention time.Duration // how long snapshots are kept; zero means until they are removed
-}
-
-// Audit are the settings of the audit log and of session recordings.
-type Audit struct {
-	Age            time.Duration // how long entries are kept
-	Bytes          int64         // maximum size of the audit log
-	TreeHeads      string        // further destinations of signed tree heads
-	RecordingBytes int64         // maximum size of all session recordings
-}
-
-// MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
-type MCPEndpoint struct{ Hosts, Approver string }
-
-// Client are the settings of clients.
-type Client struct {
+	// Settings of clients.
 	URL string // server to connect to; "" means the local one
 	Key Secret // API key for URL
-}
 
-// Sandbox has the defaults for new sandboxes.
-type Sandbox struct {
+	// Defaults for new sandboxes.
 	Template       string
 	Tools          string // version managers whose programs are shown; "" means none, except for agents
 	MemoryBytes    int64
@@ -125,7 +69,24 @@ type Sandbox struct {
 	ShmBytes       int64
 	CommandTimeout time.Duration // zero: a command runs until its sandbox ends
 	OutputBytes    int64
+
+	origin map[string]string
 }
+
+// Images are the settings of OCI images.
+type Images struct {
+	Registries, Mirrors, Insecure string // lists separated by commas
+	Budget                        int64  // disk space; zero means a share of the free space
+}
+
+// Engines are the settings of what isolates sandboxes.
+type Engines struct {
+	Default                   string // the engine of a sandbox that names none; "" means the first one
+	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
+}
+
+// MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
+type MCPEndpoint struct{ Hosts, Approver string }
 
 // Secret is text that does not appear in logs or printouts.
 type Secret string
@@ -176,20 +137,17 @@ func Host() Env {
 // Default returns the settings without a file or variables.
 func Default(env Env) Config {
 	return Config{
-		State:    defaultState(env),
-		LogLevel: "info",
-		HTTP: HTTP{
-			Listen: "127.0.0.1:7070", MaxConnections: 4096, MaxPerAddress: 1024, ReservedDescriptors: 512,
-			HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
-		},
-		Secrets:       SecretStore{Key: "file"},
-		MCP:           MCPEndpoint{Approver: "person"},
-		Capacity:      Capacity{Live: 200, Paused: 1000, Queued: 1000, QueueWait: 5 * time.Minute},
-		Lifetime:      Lifetime{Default: 5 * time.Minute, Max: 24 * time.Hour, Retention: 24 * time.Hour},
-		Pool:          Pool{On: true},
-		PoolLanguages: Languages{"python", "javascript"},
-		Audit:         Audit{Age: 90 * 24 * time.Hour, Bytes: 4 << 30, RecordingBytes: 1 << 30},
-		Sandbox:       Sandbox{Template: "base", OutputBytes: 1 << 20},
+		State:       defaultState(env),
+		Listen:      "127.0.0.1:7070",
+		LogLevel:    "info",
+		SecretsKey:  "file",
+		MCP:         MCPEndpoint{Approver: "person"},
+		Template:    "base",
+		OutputBytes: 1 << 20,
+
+		MaxConnections: 4096, MaxConnectionsPerAddress: 1024, ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
+		MaxLive: 200, MaxQueued: 1000, MaxQueueWait: 5 * time.Minute, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
+		Pool: Pool{On: true}, PoolLanguages: Languages{"python", "javascript"}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
 
 		origin: map[string]string{},
 	}

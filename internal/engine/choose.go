@@ -14,8 +14,8 @@ type Choice struct {
 	Least Boundary // the weakest boundary that the policy accepts
 	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
 	AnyBoundary bool
-	Image       ImageKind // what the sandbox starts from; "" is any
-	Limits      []Limit   // those that a caller asked for, which have to be enforced
+	Images      []ImageKind // the sandbox can start from any of these; none is any image
+	Limits      []Limit     // those that a caller asked for, which have to be enforced
 	Needs       []Capability
 }
 
@@ -35,11 +35,12 @@ func (c Choice) mismatch(e Info) *mismatch {
 			"choose another level, or a policy with a lower isolation.at_least",
 		}
 	}
-	if c.Image != "" && !slices.Contains(e.Images, c.Image) {
-		return &mismatch{
-			CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Image),
-			"choose another template or image; crannog engines lists the kinds",
+	if len(c.Images) > 0 && !slices.ContainsFunc(c.Images, func(k ImageKind) bool { return slices.Contains(e.Images, k) }) {
+		help := "choose another template or image; crannog engines lists the kinds"
+		if slices.Contains(c.Images, ImageHostView) && slices.Contains(e.Images, ImageOCI) {
+			help = "name an image, such as --image debian:12"
 		}
+		return &mismatch{CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Images[0]), help}
 	}
 	for _, l := range c.Limits {
 		if !slices.Contains(e.Enforces, l) {
@@ -61,8 +62,8 @@ func (c Choice) mismatch(e Info) *mismatch {
 }
 
 // Choose returns the engine of a new sandbox: the one that was asked for, the default
-// if it suits, or the engine with the weakest boundary that suits. An engine that
-// was asked for and does not suit is refused, never exchanged.
+// if it suits, or the engine with the weakest boundary that suits and need not be asked for. An
+// engine that was asked for and does not suit is refused, never exchanged.
 func (r *Registry) Choose(c Choice) (Engine, error) {
 	if c.Name != "" {
 		e, err := r.Named(c.Name)
@@ -74,8 +75,10 @@ func (r *Registry) Choose(c Choice) (Engine, error) {
 	if c.mismatch(r.fallback.Info()) == nil {
 		return r.fallback, nil
 	}
-	if suited := r.suited(c); len(suited) > 0 {
-		return suited[0], nil
+	for _, e := range r.suited(c) {
+		if !e.Info().OnRequest {
+			return e, nil
+		}
 	}
 	return nil, r.refuseAll(c)
 }
@@ -99,7 +102,12 @@ func (r *Registry) refuseAll(c Choice) error {
 	first := c.mismatch(r.fallback.Info())
 	texts := []string{first.text}
 	for _, e := range r.engines {
-		if m := c.mismatch(e.Info()); m.text != first.text {
+		info := e.Info()
+		m := c.mismatch(info)
+		if m == nil {
+			return fault.New(fault.Unsupported, first.code, first.text).WithHint("use --engine " + info.Name + ", or " + first.help)
+		}
+		if m.text != first.text {
 			texts = append(texts, m.text)
 		}
 	}

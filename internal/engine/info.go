@@ -38,6 +38,9 @@ type Info struct {
 	// program of an image may then give its rights, because they reach no further than the
 	// sandbox.
 	OwnRoot bool
+	// OnRequest is set when the engine uses a service of the host that has other users. It then runs
+	// a sandbox only if a request names it or if it is the default.
+	OnRequest bool
 	// DiskInMemory is set when what a sandbox writes is in its memory, so that its disk is
 	// bounded by that as well (Hold).
 	DiskInMemory bool

@@ -131,24 +131,23 @@ func TestChooseByAbility(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const view = engine.ImageHostView
 	for name, c := range map[string]struct {
 		choice           engine.Choice
 		want, code, hint string
 		says             []string
 	}{
 		"nothing is asked":         {engine.Choice{}, "weak", "", "", nil},
-		"an image of the default":  {engine.Choice{Image: engine.ImageOCI}, "weak", "", "", nil},
-		"an image of others":       {engine.Choice{Image: view}, "middle", "", "", nil},
-		"an image of none":         {engine.Choice{Image: engine.ImageDisk}, "", engine.CodeImage, "another template", []string{"engine weak cannot", "engine middle cannot", "engine strong cannot"}},
-		"a limit":                  {engine.Choice{Image: view, Limits: disk}, "strong", "", "", nil},
+		"an image of the default":  {engine.Choice{Images: []engine.ImageKind{engine.ImageOCI}}, "weak", "", "", nil},
+		"an image of others":       {engine.Choice{Images: hosts}, "middle", "", "", nil},
+		"an image of none":         {engine.Choice{Images: []engine.ImageKind{engine.ImageDisk}}, "", engine.CodeImage, "another template", []string{"engine weak cannot", "engine middle cannot", "engine strong cannot"}},
+		"a limit":                  {engine.Choice{Images: hosts, Limits: disk}, "strong", "", "", nil},
 		"a capability":             {engine.Choice{Needs: save}, "middle", "", "", nil},
 		"a capability and a level": {engine.Choice{Needs: save, Least: own}, "strong", "", "", nil},
 		"different reasons": {
-			engine.Choice{Limits: []engine.Limit{engine.LimitInodes}, Least: user, Image: view}, "", engine.CodeTooWeak, "lower isolation.at_least",
+			engine.Choice{Limits: []engine.Limit{engine.LimitInodes}, Least: user, Images: hosts}, "", engine.CodeTooWeak, "lower isolation.at_least",
 			[]string{"engine weak has shared-kernel", "engine middle does not enforce a limit of inodes", "engine strong does not"},
 		},
-		"named without the image":      {engine.Choice{Name: "weak", Image: view}, "", engine.CodeImage, "use --engine middle, or choose another template", []string{"engine weak"}},
+		"named without the image":      {engine.Choice{Name: "weak", Images: hosts}, "", engine.CodeImage, "use --engine middle, or name an image", []string{"engine weak"}},
 		"named without the limit":      {engine.Choice{Name: "middle", Limits: disk}, "", engine.CodeLimit, "use --engine strong, or leave this limit out", []string{"engine middle"}},
 		"named without the capability": {engine.Choice{Name: "weak", Needs: save}, "", engine.CodeCapability, "use --engine middle", []string{"engine weak has no checkpointer"}},
 	} {
@@ -165,6 +164,30 @@ func TestChooseByAbility(t *testing.T) {
 				t.Errorf("%s: no %q in %v", name, text, err)
 			}
 		}
+	}
+}
+
+// An engine that uses a service with other users is named in hints, and never chosen unasked.
+func TestAnEngineOnRequestIsNotChosenUnasked(t *testing.T) {
+	hosts, both := []engine.ImageKind{engine.ImageHostView}, []engine.ImageKind{engine.ImageHostView, engine.ImageOCI}
+	kernel := described{info: engine.Info{Name: "kernel", Boundary: user, Images: hosts}}
+	service := described{info: engine.Info{Name: "service", Boundary: shared, Images: both[1:], Enforces: []engine.Limit{engine.LimitShm}, OnRequest: true}}
+	r, err := engine.NewRegistry("", kernel, service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shm := engine.Choice{Images: both, Limits: []engine.Limit{engine.LimitShm}}
+	if e, err := r.Choose(shm); err == nil || fault.CodeOf(err) != engine.CodeLimit || !strings.Contains(fault.HintOf(err), "--engine service") {
+		t.Errorf("not named: %v, %v (%s)", e, err, fault.HintOf(err))
+	}
+	if e, err := r.Choose(engine.Choice{Name: "service", Images: both}); err != nil || e.Info().Name != "service" {
+		t.Errorf("named: %v, %v", e, err)
+	}
+	if r, err = engine.NewRegistry("service", kernel, service); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := r.Choose(shm); err != nil || e.Info().Name != "service" {
+		t.Errorf("as the default: %v, %v", e, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -17,6 +18,9 @@ type Template struct {
 	Owner string
 	// Image holds its files.
 	Image engine.Image
+	// OCI is the image from which Image was unpacked, or nil. An engine that takes no directories of
+	// this host starts from it.
+	OCI *engine.OCI
 	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
 	// working directory; "" is that user's home.
 	DefaultUser string
@@ -52,6 +56,26 @@ func (t Template) OwnMemory() string {
 		return ""
 	}
 	return t.Memory
+}
+
+// Kinds lists the kinds of images from which a sandbox of the template can start.
+func (t Template) Kinds() []engine.ImageKind {
+	var kinds []engine.ImageKind
+	if kind := t.Image.Kind(); kind != "" {
+		kinds = append(kinds, kind)
+	}
+	if t.OCI != nil && !slices.Contains(kinds, engine.ImageOCI) {
+		kinds = append(kinds, engine.ImageOCI)
+	}
+	return kinds
+}
+
+// On returns the template with an image of a kind that an engine starts from, if it has one.
+func (t Template) On(kinds []engine.ImageKind) Template {
+	if t.OCI != nil && !slices.Contains(kinds, t.Image.Kind()) {
+		t.Image = engine.Image{OCI: t.OCI, Guest: t.Image.Guest}
+	}
+	return t
 }
 
 // MayStart reports whether a caller may start sandboxes from a template.
@@ -97,6 +121,8 @@ type ImageTemplates interface {
 	// ResolveDigest finds the image with a digest, whatever names lead to it. The error is
 	// ImageMissing if its files are not on this machine.
 	ResolveDigest(ctx context.Context, digest string) (Template, error)
+	// EngineImage returns an image of an engine's own store as a template.
+	EngineImage(image engine.FoundImage) Template
 }
 
 // CodeImageMissing is the code of ImageMissing.

@@ -138,7 +138,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := d.openRecord(); err != nil {
 		return nil, err
 	}
-	d.keepRoom(ctx)
+	d.keepReserve(ctx)
 	d.serverEntry(ctx, audit.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
 	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
@@ -162,7 +162,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	}
 	if r := d.Report; !r.Empty() {
 		o.Log.Info("state reconciled", "adopted", len(r.Adopted), "expired", len(r.Expired), "lost", len(r.Lost),
-			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "unserved", len(r.Unserved), "left", len(r.Left), "mended", len(r.Mended), "failed", len(r.Failed))
+			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "unserved", len(r.Unserved), "left", len(r.Left), "mended", len(r.Mended), "failed", len(r.Failed), "silent", len(r.Silent))
 	}
 	return d, nil
 }
@@ -194,7 +194,7 @@ func (d *Server) openService() error {
 	if o.Library != nil {
 		o.Library.Protect(d.Service.Programs)
 	}
-	d.gateway.onLoss(d.Service.Relink)
+	d.gateway.onLoss(d.Service.Reconnect)
 	return nil
 }
 

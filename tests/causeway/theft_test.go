@@ -80,7 +80,7 @@ func TestS9Theft(t *testing.T) {
 		return &arena{world: w, state: to, client: client}
 	}
 	uses := func(a *arena) (string, error) {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+bound("S9", "api.s9.test")))
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+permitting(bound("S9", "api.s9.test"))))
 		if err != nil {
 			return "", err
 		}

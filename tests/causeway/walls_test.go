@@ -17,6 +17,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -30,8 +32,8 @@ func TestN19WhatIsBesideIt(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.n19.test")
 	a.resolves("localhost", "127.0.0.1")
-	b := a.box(t, everywhere, crannog.Net("open"))
-	sibling := a.box(t, everywhere, crannog.Net("open"))
+	b := a.newSandbox(t, everywhere, crannog.Net("open"))
+	sibling := a.newSandbox(t, everywhere, crannog.Net("open"))
 	sibling.must("(python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9; do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.2; done; exit 1")
 	// Services of the host: on all of its addresses, and on sockets.
 	var hostPorts []string
@@ -190,7 +192,7 @@ func TestN20TheCausewayDies(t *testing.T) {
 		}
 	}, "api.n20.test")
 	document := "network: {unlisted: deny, hosts: [{host: api.n20.test, rules: [{methods: [GET], do: allow}]}]}\n"
-	b := a.box(t, document)
+	b := a.newSandbox(t, document)
 	if got := b.line("print(status(get('api.n20.test')))"); got != "200" {
 		t.Fatalf("before: %s", got)
 	}
@@ -243,7 +245,7 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 	}
 	// The sandbox itself continues, and a new one has a network again.
 	b.must("echo fine > /tmp/file && cat /tmp/file")
-	next := a.box(t, document)
+	next := a.newSandbox(t, document)
 	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || servetest.CausewayPID(t, a.state) == old {
 		t.Errorf("a new sandbox: %s", got)
 	}
@@ -256,8 +258,9 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 // name a directory yet, and may belong to another test.
 func kernelsOf(t testing.TB, state string) (n int) {
 	t.Helper()
+	tag := jail.Tag(filepath.Join(state, "jail"))
 	for _, pid := range processes(t) {
-		if line := ofProcess(pid, "cmdline"); strings.HasPrefix(line, "runsc-") && contains(line, state) {
+		if line := ofProcess(pid, "cmdline"); strings.HasPrefix(line, "runsc-") && contains(line, state) || strings.HasPrefix(line, setup.Arg0) && contains(line, tag) {
 			n++
 		}
 	}
@@ -281,7 +284,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		"two documents":   "network: {unlisted: deny}\n---\npolicy: v1\nname: two\nnetwork: {unlisted: allow}\n",
 		"repeated key":    "network: {unlisted: deny}\nnetwork: {unlisted: allow}\n",
 	} {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: task\n"+document))
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: task\n"+permitting(document)))
 		if err == nil {
 			t.Errorf("%s: it started", name)
 			_ = sb.Kill(noContext())
@@ -291,7 +294,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		t.Errorf("%d processes, and %d before", n, before)
 	}
 	// A change that cannot be read leaves the old policy in force.
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	if err := b.SetAccess(t.Context(), accessOf("network: {unlisted: allow, hosts: [{host: '*'}]}\n")); err == nil {
 		t.Error("a bad change was taken")
 	}

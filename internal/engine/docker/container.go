@@ -50,6 +50,13 @@ var writable = []struct {
 	{"/etc", 10, "mode=0755"},
 }
 
+func writableDirs() (dirs []string) {
+	for _, w := range writable {
+		dirs = append(dirs, w.path)
+	}
+	return dirs
+}
+
 // openFiles bounds the descriptors of a process.
 const openFiles = 16384
 

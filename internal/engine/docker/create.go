@@ -45,11 +45,12 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err != nil {
 		return err
 	}
-	base, err := e.base(ctx, *spec.Image.OCI)
+	base, err := e.base(ctx, owner, *spec.Image.OCI)
 	if err == nil {
 		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
 	}
 	if err != nil {
+		e.noteUnmade(spec.ID)
 		return e.explain("prepare the image of sandbox "+spec.ID, err)
 	}
 	made, err := e.client.ContainerCreate(ctx, l.request())
@@ -82,9 +83,15 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts nothing of the host besides the workspace").
 			WithHint("put the files into the workspace or into an image")
 	}
+	if spec.Boot.Files != nil {
+		return fault.New(fault.Unsupported, "files_unsupported", "the engine docker restores no saved files").
+			WithHint("start the snapshot on the engine that took it: leave the engine out")
+	}
+	// All of the image is read-only, so only paths elsewhere need protection.
+	spec.ReadOnly = slices.DeleteFunc(slices.Clone(spec.ReadOnly), inImage)
 	for _, name := range spec.ReadOnly {
 		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
-			return fault.Newf(fault.Invalid, "read_only_invalid", "%s is not a path in the workspace or in a mount", name)
+			return fault.Newf(fault.Invalid, "read_only_invalid", "the engine docker cannot make %s read-only: it protects paths in the workspace only", name)
 		}
 	}
 	if e.userspaceKernel() && len(spec.ReadOnly)+len(spec.Hide) > 0 {
@@ -93,6 +100,19 @@ func (e *Engine) check(spec *engine.Spec) error {
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return nil
+}
+
+// inImage reports whether a path is in the read-only root and not in what is mounted over it.
+func inImage(name string) bool {
+	if !path.IsAbs(name) || path.Clean(name) != name {
+		return false
+	}
+	for _, dir := range append(writableDirs(), workspaceDir, "/proc", "/sys", "/dev") {
+		if name == dir || strings.HasPrefix(name, dir+"/") || strings.HasPrefix(dir, strings.TrimSuffix(name, "/")+"/") {
+			return false
+		}
+	}
+	return true
 }
 
 // copied returns the paths inside at which files are copied from this host.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,8 +26,8 @@ const Name = "docker"
 
 // Images is a store of images that the daemon does not share.
 type Images interface {
-	// Export writes an image as an archive of the given format ("docker").
-	Export(ctx context.Context, ref, format string, w io.Writer) error
+	// ExportTo writes an image as docker save does, under another name.
+	ExportTo(ctx context.Context, image engine.OCI, as string, w io.Writer) error
 }
 
 // Options configure the engine.
@@ -58,22 +59,21 @@ type Engine struct {
 	streams map[string]*inward // by container
 	version string             // the daemon's, once it has answered
 	derived map[string]string  // images with the guest, by the image that they are made of
+	unmade  map[string]bool    // IDs whose creation failed before anything was made
 }
 
 var (
 	_ engine.Engine  = (*Engine)(nil)
 	_ engine.Meter   = (*Engine)(nil)
 	_ engine.Freezer = (*Engine)(nil)
+
+	_ engine.ImageFinder = (*Engine)(nil)
 )
 
 // New opens the engine on a state directory. It does not contact the daemon. A missing daemon is a
 // finding of Probe, and an error of each method that needs the daemon.
 func New(o Options) (*Engine, error) {
-	options := []client.Opt{client.FromEnv}
-	if o.Host != "" {
-		options = append(options, client.WithHost(o.Host))
-	}
-	c, err := client.New(options...)
+	c, err := newClient(o.Host)
 	if err != nil {
 		return nil, fmt.Errorf("docker: %w", err)
 	}
@@ -82,8 +82,23 @@ func New(o Options) (*Engine, error) {
 	}
 	return &Engine{
 		o: o, dir: filepath.Join(o.StateDir, "docker"), client: c, local: strings.HasPrefix(c.DaemonHost(), "unix://"),
-		streams: map[string]*inward{}, derived: map[string]string{},
+		streams: map[string]*inward{}, derived: map[string]string{}, unmade: map[string]bool{},
 	}, nil
+}
+
+// newClient returns a client of the daemon at an address, or of the one that the environment names.
+// If the environment is wrong, each call of the client fails: the other engines must not fail
+// because of a variable that is meant for another program.
+func newClient(host string) (*client.Client, error) {
+	options := []client.Opt{client.FromEnv}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	c, err := client.New(options...)
+	if err == nil {
+		return c, nil
+	}
+	return client.New(client.WithHost(client.DefaultDockerHost), client.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return nil, err }))
 }
 
 // userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
@@ -94,7 +109,7 @@ func (e *Engine) Info() engine.Info {
 	info := engine.Info{
 		Name: Name, Version: e.daemonVersion(), Boundary: engine.SharedKernel,
 		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitShm},
-		OwnNetwork: true, OwnFiles: true, NoRoot: true,
+		OwnNetwork: true, OwnFiles: true, NoRoot: true, OnRequest: true, DiskInMemory: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       e.egressKinds(),
@@ -122,12 +137,18 @@ func (e *Engine) daemonVersion() string {
 	return e.version
 }
 
+// listTime bounds List: a server asks for it before it serves the sandboxes of other engines, and a
+// daemon that hangs must not keep it from that.
+const listTime = 10 * time.Second
+
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	owner, err := e.owner(false)
 	if err != nil || owner == "" {
 		return nil, err // nothing was ever made here
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	containers, err := e.containers(ctx, owner, "")
 	if err != nil {
 		return nil, e.explain("list the containers", err)

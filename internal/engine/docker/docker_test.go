@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
-
-	"github.com/moby/moby/client"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/docker"
@@ -98,30 +95,10 @@ func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string)
 func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
 	return func(t testing.TB, dir string) map[string]int {
 		t.Helper()
-		c, err := d.Client()
+		counts, err := d.Held(context.Background(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		counts := map[string]int{"containers": 0, "volumes": 0, "networks": 0}
-		owner, err := os.ReadFile(filepath.Join(dir, "docker/owner"))
-		if err != nil {
-			return counts // nothing was made yet
-		}
-		ours := client.Filters{}.Add("label", "dev.crannog.owner="+string(owner[:len(owner)-1]))
-		containers, err := c.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: ours})
-		if err != nil {
-			t.Fatal(err)
-		}
-		volumes, err := c.VolumeList(context.Background(), client.VolumeListOptions{Filters: ours})
-		if err != nil {
-			t.Fatal(err)
-		}
-		networks, err := c.NetworkList(context.Background(), client.NetworkListOptions{Filters: ours})
-		if err != nil {
-			t.Fatal(err)
-		}
-		counts["containers"], counts["volumes"], counts["networks"] = len(containers.Items), len(volumes.Items), len(networks.Items)
 		return counts
 	}
 }

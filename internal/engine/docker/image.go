@@ -20,62 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
-
-// imageKinds are what a container can start from: an image that the daemon has, or that it is
-// given. A container cannot start from directories of this host, because the daemon may run on
-// another one.
-var imageKinds = []engine.ImageKind{engine.ImageOCI}
-
-// base makes sure that the daemon has exactly the image that is asked for, and not another one
-// under its name. It returns the daemon's ID of the image.
-func (e *Engine) base(ctx context.Context, image engine.OCI) (string, error) {
-	id, err := e.imageID(ctx, image)
-	if err == nil || !cerrdefs.IsNotFound(err) {
-		return id, err
-	}
-	if e.o.Images == nil {
-		return "", fault.Wrap(err, fault.NotFound, "image_not_found", fmt.Sprintf("the Docker daemon has no image %s with the digest %s", image.Ref, image.Digest)).
-			WithHint("docker pull " + image.Ref)
-	}
-	if err := e.load(ctx, image); err != nil {
-		return "", err
-	}
-	id, err = e.imageID(ctx, image)
-	if cerrdefs.IsNotFound(err) {
-		return "", fault.Wrap(err, fault.Conflict, "image_changed", fmt.Sprintf("the image %s that the Docker daemon was given is not %s", image.Ref, image.Digest)).
-			WithHint("crannog image pull " + image.Ref)
-	}
-	return id, err
-}
-
-// imageID returns the daemon's ID of exactly this image.
-func (e *Engine) imageID(ctx context.Context, image engine.OCI) (string, error) {
-	found, err := e.client.ImageInspect(ctx, image.Digest)
-	if err != nil {
-		return "", err
-	}
-	return found.ID, nil
-}
-
-// load gives the daemon an image of our store.
-func (e *Engine) load(ctx context.Context, image engine.OCI) error {
-	from, to := io.Pipe()
-	go func() { to.CloseWithError(e.o.Images.Export(ctx, image.Ref, "docker", to)) }()
-	defer from.Close() // after an error, it ends the export
-	loaded, err := e.client.ImageLoad(ctx, from)
-	if err != nil {
-		return fmt.Errorf("load %s: %w", image.Ref, err)
-	}
-	// The daemon's answer ends when it has loaded the image.
-	_, err = io.Copy(io.Discard, loaded)
-	if err := errors.Join(err, loaded.Close()); err != nil {
-		return fmt.Errorf("load %s: %w", image.Ref, err)
-	}
-	return nil
-}
 
 // withGuest returns the image with the guest's program and with the content of directories that are
 // empty in a container. A mounted guest would have to be a file of the daemon's host. The new image

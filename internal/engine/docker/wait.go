@@ -105,10 +105,32 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if err != nil || owner == "" || !validID(id) {
 		return err // such a sandbox cannot exist
 	}
+	if e.takeUnmade(id) {
+		return nil
+	}
+	// A daemon that hangs must not keep the caller from the sandboxes of other engines.
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
 	if err := e.remove(ctx, owner, id); err != nil {
 		return e.explain("remove sandbox "+id, err)
 	}
 	return nil
+}
+
+// noteUnmade lets the next Remove of an ID succeed without the daemon. After a creation that failed
+// because the daemon cannot be reached, the caller removes the sandbox.
+func (e *Engine) noteUnmade(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unmade[id] = true
+}
+
+func (e *Engine) takeUnmade(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.unmade[id]
+	delete(e.unmade, id)
+	return was
 }
 
 func (e *Engine) remove(ctx context.Context, owner, id string) error {

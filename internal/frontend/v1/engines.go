@@ -2,6 +2,7 @@ package v1
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ func (h *engineHandlers) engines(ctx context.Context, _ sandbox.Principal, _ *st
 }
 
 func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engine {
+	// Asked first: an engine that uses a service learns its version from it.
+	refused := h.probes.refusal(ctx, e)
 	info := e.Info()
 	out := api.Engine{
 		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
@@ -52,13 +55,22 @@ func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engi
 	for _, l := range info.Enforces {
 		out.Enforces = append(out.Enforces, string(l))
 	}
-	for _, k := range info.Images {
+	for _, k := range startsFrom(info.Images) {
 		out.Images = append(out.Images, string(k))
 	}
-	if refused := h.probes.refusal(ctx, e); refused != nil {
+	if refused != nil {
 		out.Available, out.Reason, out.Fix = false, fault.PublicText(refused), fault.HintOf(refused)
 	}
 	return out
+}
+
+// startsFrom returns what a client may name. An OCI image is unpacked to directories, which an engine
+// shows like those of the host.
+func startsFrom(kinds []engine.ImageKind) []engine.ImageKind {
+	if slices.Contains(kinds, engine.ImageHostView) && !slices.Contains(kinds, engine.ImageOCI) {
+		return append(slices.Clone(kinds), engine.ImageOCI)
+	}
+	return kinds
 }
 
 // probeLife is how long the result of a probe is cached. A probe may start a process, and a client

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/archive"
 	"github.com/crannog/crannog/internal/image/library"
@@ -37,6 +40,7 @@ type ImageTransfer interface {
 type imageHandlers struct {
 	images   Images
 	transfer ImageTransfer
+	engines  *engine.Registry
 	log      *slog.Logger
 }
 
@@ -82,12 +86,35 @@ type ImageRef struct {
 
 type imageOutput struct{ Body api.Image }
 
-func (h *imageHandlers) inspect(_ context.Context, _ sandbox.Principal, in *ImageRef) (*imageOutput, error) {
+// InspectRef names an image, and perhaps an engine with a store of its own.
+type InspectRef struct {
+	ImageRef
+	Engine string `query:"engine" maxLength:"64" doc:"An engine in whose own store the image is looked for as well, for callers on this host."`
+}
+
+func (h *imageHandlers) inspect(ctx context.Context, who sandbox.Principal, in *InspectRef) (*imageOutput, error) {
 	img, err := h.images.Inspect(in.Image)
-	if err != nil {
+	if err == nil {
+		return &imageOutput{toWholeImage(img)}, nil
+	}
+	// As for a new sandbox: clients with a key see no images of other programs of this host.
+	finder, able := engine.Ability[engine.ImageFinder](h.engines, in.Engine)
+	if fault.KindOf(err) != fault.NotFound || !able || !who.OnHost() {
 		return nil, err
 	}
-	return &imageOutput{toWholeImage(img)}, nil
+	found, missing := finder.FindImage(ctx, in.Image)
+	if fault.KindOf(missing) == fault.NotFound {
+		return nil, err
+	}
+	return &imageOutput{toEngineImage(in.Engine, found)}, missing
+}
+
+func toEngineImage(from string, i engine.FoundImage) api.Image {
+	c := api.ImageConfig{User: i.User, WorkingDir: i.Dir, Entrypoint: i.Entrypoint, Cmd: i.Command}
+	for _, name := range slices.Sorted(maps.Keys(i.Env)) {
+		c.Env = append(c.Env, name+"="+i.Env[name])
+	}
+	return api.Image{Name: i.OCI.Ref, Digest: i.OCI.Digest, Source: "engine " + from, AddedAt: i.Made, MadeAt: moment(i.Made), Bytes: i.Bytes, Config: &c}
 }
 
 type removedImagesOutput struct{ Body api.RemovedImages }

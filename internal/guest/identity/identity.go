@@ -57,7 +57,7 @@ func (a Accounts) ByName(name string) (User, error) {
 	}
 	user, err := a.Lookup(name)
 	if err == nil && a.NoRoot && user.UID == 0 {
-		return User{}, &UnknownError{Name: name, Why: "the policy does not allow root"}
+		return User{}, &UnknownError{Name: name, Why: "the policy or the engine does not allow root"}
 	}
 	return user, err
 }

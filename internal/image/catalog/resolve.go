@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -40,6 +41,11 @@ func (t *Templates) ResolveImage(ctx context.Context, ref string, mayPull bool) 
 // ResolveDigest implements sandbox.ImageTemplates.
 func (t *Templates) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
 	return t.o.Library.ResolveDigest(ctx, digest)
+}
+
+// EngineImage implements sandbox.ImageTemplates.
+func (t *Templates) EngineImage(image engine.FoundImage) sandbox.Template {
+	return t.o.Library.EngineImage(image)
 }
 
 // resolve returns a version as the template of a sandbox.

@@ -123,18 +123,12 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	if err := l.roots.Touch(r); err != nil {
 		return sandbox.Template{}, err
 	}
-	user, dir := r.User, r.Dir
-	if user == "" {
-		user = "root"
-	}
-	if dir == "" {
-		dir = "/"
-	}
+	user, dir := account(r.User, r.Dir)
 	image := engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget})
 	image.HostView.Owners = r.Owners()
 	return sandbox.Template{
 		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex, ImageDigest: r.Image.String(),
-		Image: image,
+		Image: image, OCI: &engine.OCI{Ref: name, Digest: r.Config.String()},
 	}, nil
 }
 

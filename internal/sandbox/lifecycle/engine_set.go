@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -40,7 +39,7 @@ func (e engines) choice(p *policy.Policy) engine.Choice {
 // that saved it; files alone start on any engine.
 func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
 	c, asked, from := e.choice(p), req.Engine, t.Origin
-	c.Name, c.Image = asked, t.Image.Kind()
+	c.Name, c.Images = asked, t.Kinds()
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)
@@ -83,6 +82,16 @@ func (e engines) info(name string) engine.Info {
 	return one.Info()
 }
 
+// imageFinder returns the ability of the engine that a request names, or of the default one, to
+// find images in a store of its own, or nil.
+func (e engines) imageFinder(asked string) engine.ImageFinder {
+	if asked == "" {
+		asked = e.Default().Info().Name
+	}
+	able, _ := engine.Ability[engine.ImageFinder](e.Registry, asked)
+	return able
+}
+
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
 	able, _ := engine.Ability[engine.Meter](e.Registry, name)
@@ -98,17 +107,35 @@ func (e engines) observer(name string) engine.Observer {
 // instance identifies what an engine holds of a sandbox.
 type instance struct{ engine, id string }
 
-// instances lists what the engines of this process hold.
-func (e engines) instances(ctx context.Context) ([]instance, error) {
-	var all []instance
+// inventory is what the engines of this process hold.
+type inventory struct {
+	held map[instance]bool
+	// silent are the engines that did not list what they hold, such as one whose service does not
+	// answer. What they hold is unknown, so no sandbox of theirs is taken for lost.
+	silent map[string]error
+}
+
+// has reports whether an instance exists, as far as its engine is known.
+func (i inventory) has(one instance) bool {
+	return i.held[one] || i.silent[one.engine] != nil
+}
+
+// instances lists what the engines of this process hold. An engine that fails does not keep the
+// others from being listed.
+func (e engines) instances(ctx context.Context) (inventory, error) {
+	all := inventory{map[instance]bool{}, map[string]error{}}
 	for _, one := range e.All() {
 		name := one.Info().Name
 		list, err := one.List(ctx)
+		if ctx.Err() != nil {
+			return inventory{}, context.Cause(ctx)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("list of the engine %s: %w", name, err)
+			all.silent[name] = err
+			continue
 		}
 		for _, status := range list {
-			all = append(all, instance{name, status.ID})
+			all.held[instance{name, status.ID}] = true
 		}
 	}
 	return all, nil

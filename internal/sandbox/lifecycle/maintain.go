@@ -46,6 +46,9 @@ func (s *Service) maintain() {
 			if err := s.repairAllPaused(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("instances of paused sandboxes not removed", "err", err)
 			}
+			if err := s.reconciler.again(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+				s.log.Warn("state not reconciled", "err", err)
+			}
 		}
 		// The host may have been suspended, which timers do not notice.
 		s.deadlines.rouse()

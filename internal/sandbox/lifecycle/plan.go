@@ -36,7 +36,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
-		func() error { return checkMask(req.MaskRequestHost) },
+		func() error { return checkRedactor(req.MaskRequestHost) },
 	} {
 		if err := check(); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -72,9 +72,6 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	programs, err := rootfs.ResolvePrograms(req.Programs)
-	if err == nil {
-		err = rootfs.AddPrograms(&template, programs)
-	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -91,7 +88,11 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	info := chosen.Info()
+	template = template.On(info.Images)
 	if err := template.Image.Check(info.Images); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	if err := rootfs.AddPrograms(&template, programs); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	if err := pl.checkOnEnd(req.OnEnd, info.Name); err != nil {

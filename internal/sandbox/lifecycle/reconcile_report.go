@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Report lists what Reconcile found and did, by sandbox ID.
+// Report lists what Reconcile found and did, by sandbox ID unless stated otherwise.
 type Report struct {
 	Adopted   []string // running, and watched
 	Expired   []string // their time was up: removed
@@ -17,11 +17,12 @@ type Report struct {
 	Left      []string // another live process is creating, keeping or changing them
 	Mended    []string // their pause or resumption was interrupted: completed or undone
 	Failed    []string // their reconciliation failed: the log has the reason
+	Silent    []string // engines, not sandboxes, that did not answer: tried again once a minute
 }
 
 // Empty reports whether there was nothing to do.
 func (r Report) Empty() bool {
-	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed)) == 0
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed, r.Silent)) == 0
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly waits for the kernel.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -49,6 +51,7 @@ type reconciler struct {
 	live       *liveSandboxes
 	deadlines  *deadlines
 	log        *slog.Logger
+	silent     atomic.Bool // an engine did not answer the last time
 }
 
 // run compares all rows with all instances, and makes both agree.
@@ -69,17 +72,14 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	there := make(map[instance]bool, len(after))
-	for _, one := range after {
-		there[one] = true
-	}
+	c.noteSilent(before, after, &report)
 	wanted := make(map[string]bool, len(rows))
 	var work crew
 	for _, r := range rows {
 		wanted[r.ID] = true
-		work.do(r.ID, func() (*[]string, error) { return c.reconcile(ctx, r, there[instance{r.Engine, r.ID}], &report) })
+		work.do(r.ID, func() (*[]string, error) { return c.reconcile(ctx, r, after.has(instance{r.Engine, r.ID}), &report) })
 	}
-	for _, one := range before {
+	for one := range before.held {
 		if wanted[one.id] {
 			continue
 		}
@@ -92,6 +92,31 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 	}
 	slices.Sort(report.Failed)
 	return report, nil
+}
+
+// noteSilent reports the engines that did not list what they hold. Their running sandboxes are
+// watched: when the engine answers again, those that do not exist any more end. What has no row is
+// left until then.
+func (c *reconciler) noteSilent(before, after inventory, report *Report) {
+	for name, err := range before.silent {
+		after.silent[name] = err
+	}
+	for name, err := range after.silent {
+		report.Silent = append(report.Silent, name)
+		c.log.Warn("engine does not answer; its sandboxes are left as they are", "engine", name, "err", err, "fix", fault.HintOf(err))
+	}
+	slices.Sort(report.Silent)
+	c.silent.Store(len(report.Silent) > 0)
+}
+
+// again reconciles again after an engine did not answer, so that what only this engine knows is
+// removed when it does.
+func (c *reconciler) again(ctx context.Context) error {
+	if !c.silent.Load() {
+		return nil
+	}
+	_, err := c.run(ctx)
+	return err
 }
 
 // reconcile decides about one live row, and returns the list in which it is reported.

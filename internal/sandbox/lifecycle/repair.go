@@ -139,9 +139,9 @@ func (s *Service) repairPaused(ctx context.Context, id string) error {
 // repairAllPaused is repairPaused for each paused sandbox with an instance in the engine: the
 // instance uses memory that no limit counts.
 func (s *Service) repairAllPaused(ctx context.Context) error {
-	list, err := s.engines.instances(ctx)
+	all, err := s.engines.instances(ctx)
 	errs := []error{err}
-	for _, one := range list {
+	for one := range all.held {
 		if _, runs := s.live.get(one.id); runs {
 			continue
 		}

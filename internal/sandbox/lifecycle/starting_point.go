@@ -33,8 +33,20 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 	if !ok {
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service has no images")
 	}
+	t, err := images.ResolveImage(ctx, req.Image, false)
+	if fault.KindOf(err) != fault.NotFound || !who.OnHost() {
+		return t, t.Name, err
+	}
+	// Other programs of the host keep images in an engine's store. A client with a key must not see
+	// what is in them.
+	if finder := pl.engines.imageFinder(req.Engine); finder != nil {
+		found, err := finder.FindImage(ctx, req.Image)
+		if fault.KindOf(err) != fault.NotFound {
+			return images.EngineImage(found), req.Image, err
+		}
+	}
 	// A pull uses this user's credentials and disk, so only this user may cause one.
-	t, err := images.ResolveImage(ctx, req.Image, who.OnHost())
+	t, err = images.ResolveImage(ctx, req.Image, true)
 	return t, t.Name, err
 }
 

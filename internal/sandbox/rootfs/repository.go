@@ -34,6 +34,10 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 		b.Notes = append(b.Notes, "git does not work inside: the policy hides "+repo.Dir)
 		return
 	}
+	if image.Kind() != "" && image.HostView == nil {
+		b.Notes = append(b.Notes, "git does not work inside: the engine mounts nothing of this host besides the workspace, and the repository is in "+repo.Dir)
+		return
+	}
 	if !showsItself(b, repo.Dir) {
 		if err := checkTarget(b, image, repo.Dir); err != nil {
 			noteGit(b, err)
@@ -131,12 +135,12 @@ func otherModules(g *sandbox.Shared, rel string) bool {
 
 // onlyGit hides files that are not part of a repository, or belong to submodules of other work
 // trees, and checks the rest.
-func (w *walk) onlyGit(git *sandbox.Shared, look func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
+func (w *walk) onlyGit(git *sandbox.Shared, probes func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
 	bare := path.Base(git.Target) != ".git"
 	return func(name, inside string, d fs.DirEntry) error {
 		rel := strings.TrimPrefix(inside, git.Target+"/")
 		if !d.IsDir() || !otherModules(git, rel) && (!bare || strings.Contains(rel, "/") || slices.Contains(gitDirs, rel)) {
-			return look(name, inside, d)
+			return probes(name, inside, d)
 		}
 		if !w.copied {
 			w.hide = append(w.hide, inside)

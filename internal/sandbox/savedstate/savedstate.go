@@ -86,7 +86,8 @@ func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) 
 	}
 	c, ok := one.(engine.Checkpointer)
 	if !ok {
-		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves and copies no memory and no processes", name)
+		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves and copies no memory and no processes", name).
+			WithHint("use an engine for which crannog engines lists the capability checkpointer")
 		if _, ok := one.(engine.Archiver); ok {
 			err = err.WithHint("leave them out: --files-only, or files_only in the API; or use an engine with the capability checkpointer")
 		}
@@ -113,7 +114,8 @@ func archiver(r *engine.Registry, name string) (engine.Archiver, error) {
 	}
 	a, ok := one.(engine.Archiver)
 	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name)
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name).
+			WithHint("use an engine for which crannog engines lists the capability archiver")
 	}
 	return a, nil
 }

@@ -24,10 +24,8 @@ func TestSettings(t *testing.T) {
 	}
 	good := "policy: v1\nnetwork: {unlisted: deny}\n"
 	c := config.Config{
-		Policies:  config.Policies{Organisation: file(good), Project: file(good), Level: "strict"},
-		Capacity:  config.Capacity{Live: 7, Paused: 8},
-		Snapshots: config.Snapshots{Budget: 9, Retention: 10},
-		Lifetime:  config.Lifetime{Default: time.Minute, Max: time.Hour, Retention: 2 * time.Hour},
+		OrganisationPolicy: file(good), ProjectPolicy: file(good), DefaultLevel: "strict",
+		MaxLive: 7, MaxPaused: 8, SnapshotBudget: 9, SnapshotRetention: 10, DefaultTimeout: time.Minute, MaxTimeout: time.Hour, Retention: 2 * time.Hour,
 	}
 	s, err := standard.Settings(c)
 	if err != nil || s.Organisation == nil || s.Project == nil || s.Organisation.Network.Unlisted != "deny" || s.Level != "strict" ||
@@ -45,21 +43,21 @@ func TestSettings(t *testing.T) {
 		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",
 	} {
 		bad := c
-		bad.Policies.Organisation = file(text)
+		bad.OrganisationPolicy = file(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "organisation_policy: ") {
 			t.Errorf("%s as the organisation's: %v", name, err)
 		}
 		bad = c
-		bad.Policies.Project = file(text)
+		bad.ProjectPolicy = file(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "project_policy: ") {
 			t.Errorf("%s as the project's: %v", name, err)
 		}
 	}
-	c.Policies.Project = filepath.Join(t.TempDir(), "none")
+	c.ProjectPolicy = filepath.Join(t.TempDir(), "none")
 	if _, err := standard.Settings(c); err == nil {
 		t.Error("a file that does not exist is no error")
 	}
-	c.Policies.Project, c.Policies.Level = "", "king"
+	c.ProjectPolicy, c.DefaultLevel = "", "king"
 	if _, err := standard.Settings(c); fault.CodeOf(err) != "level_unknown" {
 		t.Errorf("an unknown level: %v", err)
 	}

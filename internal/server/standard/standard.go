@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/docker"
 	"github.com/crannog/crannog/internal/engine/gvisor"
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
@@ -31,7 +32,7 @@ import (
 // Dispatch runs another role if this process was started for one, and then does not return. main
 // calls it first.
 func Dispatch() {
-	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main}
+	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Play}
 	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole())...)
 }
 
@@ -44,6 +45,8 @@ type Options struct {
 	Version string
 	// DefaultEngine is the default engine of sandboxes; "" means the first one.
 	DefaultEngine string
+	// Docker configures the engine that uses a Docker Engine.
+	Docker Docker
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
 	// Pool configures the warm pool of a server; nil means none.
@@ -90,44 +93,68 @@ func openImages(o Options, guest string) (*library.Library, error) {
 	})
 }
 
-// Engines creates this program's engines without a state directory, to check what this machine can
-// do. byDefault names the default engine; "" means the first one.
-func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry, error) {
-	if err := checkStatic(); err != nil {
+// Docker are the settings of the engine that uses a Docker Engine.
+type Docker struct {
+	// Host is the address of the daemon, and Runtime the name of its OCI runtime; "" means the
+	// defaults.
+	Host, Runtime string
+}
+
+// Engines creates this program's engines without their images, to check what this machine can do.
+// It uses State, Log, DefaultEngine and Docker of the options.
+func Engines(o Options) (*engine.Registry, error) {
+	guest, err := parts(o)
+	if err != nil {
 		return nil, err
+	}
+	return engines(o, guest, nil)
+}
+
+// parts writes the embedded guest below the state directory, and returns its path.
+func parts(o Options) (guest string, err error) {
+	if err := checkStatic(); err != nil {
+		return "", err
 	}
 	// Programs are written to it and run from it: in another user's directory they could be
 	// replaced.
-	if err := store.CheckPrivate(state); err != nil {
-		return nil, err
+	if err := store.CheckPrivate(o.State); err != nil {
+		return "", err
 	}
-	runtime, err := runtimebin.Path(filepath.Join(state, "runtime"))
+	return guestbin.Path(filepath.Join(o.State, "guest"))
+}
+
+func engines(o Options, guest string, images docker.Images) (*engine.Registry, error) {
+	runtime, err := runtimebin.Path(filepath.Join(o.State, "runtime"))
 	if err != nil {
 		return nil, err
 	}
-	gv, err := gvisor.New(gvisor.Options{StateDir: state, Log: log, Runtime: runtime})
+	gv, err := gvisor.New(gvisor.Options{StateDir: o.State, Log: o.Log, Runtime: runtime})
 	if err != nil {
 		return nil, err
 	}
-	jailed, err := jail.New(jail.Options{StateDir: state, Log: log})
+	jailed, err := jail.New(jail.Options{StateDir: o.State, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(byDefault, gv, jailed)
+	contained, err := docker.New(docker.Options{StateDir: o.State, Log: o.Log, Guest: guest, Host: o.Docker.Host, Runtime: o.Docker.Runtime, Images: images})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained)
 }
 
 // Open opens a state directory. If the machine lacks something, Open returns an error with advice
 // instead of a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
-	engines, err := Engines(o.State, o.Log, o.DefaultEngine)
-	if err != nil {
-		return nil, err
-	}
-	guest, err := guestbin.Path(filepath.Join(o.State, "guest"))
+	guest, err := parts(o)
 	if err != nil {
 		return nil, err
 	}
 	images, err := openImages(o, guest)
+	if err != nil {
+		return nil, err
+	}
+	engines, err := engines(o, guest, images)
 	if err != nil {
 		return nil, err
 	}

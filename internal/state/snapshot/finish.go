@@ -59,9 +59,9 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if err := errors.Join(s.syncDir(imagePath(id)), s.syncDir(imagesDir)); err != nil {
 		return err
 	}
-	s.notes.Lock()
-	delete(s.notes.sums, id)
-	s.notes.Unlock()
+	s.mu.Lock()
+	delete(s.sums, id)
+	s.mu.Unlock()
 	return nil
 }
 
@@ -128,9 +128,9 @@ func (s *Images) syncFile(name string) error {
 
 // sumOf returns the key of an image.
 func (s *Images) sumOf(ctx context.Context, id string) (string, error) {
-	s.notes.Lock()
-	sum := s.notes.sums[id]
-	s.notes.Unlock()
+	s.mu.Lock()
+	sum := s.sums[id]
+	s.mu.Unlock()
 	if sum != "" {
 		return sum, nil
 	}

@@ -78,42 +78,30 @@ type Options struct {
 // safe for concurrent use.
 type Images struct {
 	reader
-	dir   string
-	root  *os.Root
-	log   *slog.Logger
-	sum   func(ctx context.Context, id string) (string, error)
-	now   func() time.Time
-	step  func(name string)            // called before each change of the disk
-	read  func(*os.File) (bool, error) // whether another process has it open
-	known *memory
-	space space
+	dir    string
+	root   *os.Root
+	budget int64
+	log    *slog.Logger
+	sum    func(ctx context.Context, id string) (string, error)
+	now    func() time.Time
+	step   func(name string)            // called before each change of the disk
+	read   func(*os.File) (bool, error) // whether another process has it open
+	known  *memory
+	used   atomic.Int64 // bytes of images and packs, at the last measurement
 
-	clearing sync.Mutex // held while removing directories
-	settling settling
-	notes    notes
-}
-
-// space is what images take of the disk, and may take.
-type space struct {
-	measuring sync.Mutex // held until used and budget are known
+	measuring sync.Mutex // before used and budget are known
 	measured  bool
-	budget    int64
-	used      atomic.Int64 // bytes of images and packs, at the last measurement
 
 	room    sync.Mutex // held while making room
 	tally   sync.Mutex // the disk and the counters change together
 	claimed int64      // bytes that were claimed and are not in used yet
-}
 
-// settling is held by one Settle or Prune at a time.
-type settling struct {
-	sync.Mutex
-	collected bool // this process has looked for unneeded packs
-}
+	clearing sync.Mutex // held while removing directories
 
-// notes are what this process knows about single images.
-type notes struct {
-	sync.Mutex
+	settling  sync.Mutex // one Settle or Prune at a time
+	collected bool       // this process has looked for unneeded packs
+
+	mu       sync.Mutex
 	sums     map[string]string        // of images that this process can settle
 	building map[string]chan struct{} // images whose pages are being assembled
 	spoiled  map[string]bool          // images whose flat copy was changed
@@ -140,10 +128,9 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openElsewhere,
+		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
 		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newMemory(),
-		space: space{budget: o.Budget},
-		notes: notes{sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{}},
+		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -175,24 +162,24 @@ func (s *Images) prepare() error {
 
 // ready measures for the first time. Open does not: most commands that open images do not need it.
 func (s *Images) ready() error {
-	s.space.measuring.Lock()
-	defer s.space.measuring.Unlock()
-	if s.space.measured {
+	s.measuring.Lock()
+	defer s.measuring.Unlock()
+	if s.measured {
 		return nil
 	}
 	used, err := s.measure()
 	if err != nil {
 		return err
 	}
-	if s.space.budget == 0 {
+	if s.budget == 0 {
 		free, err := s.free()
 		if err != nil {
 			return err
 		}
 		// Space that images use already counts as available.
-		s.space.budget = max(min(defaultBudget, (free+used)/5), 1)
+		s.budget = max(min(defaultBudget, (free+used)/5), 1)
 	}
-	s.space.measured = true
+	s.measured = true
 	return nil
 }
 

@@ -65,7 +65,7 @@ func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 }
 
 func (s *Images) remembers(id string) bool {
-	s.notes.Lock()
-	defer s.notes.Unlock()
-	return s.notes.sums[id] != ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sums[id] != ""
 }

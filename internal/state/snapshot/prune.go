@@ -39,10 +39,10 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())
 	}
-	s.notes.Lock()
-	delete(s.notes.sums, id)
-	delete(s.notes.warned, id)
-	s.notes.Unlock()
+	s.mu.Lock()
+	delete(s.sums, id)
+	delete(s.warned, id)
+	s.mu.Unlock()
 	s.clear(g)
 	return nil
 }
@@ -60,9 +60,9 @@ type gone struct {
 // clear deletes a directory in the background: freeing tens of megabytes would delay
 // the resume of a sandbox.
 func (s *Images) clear(g gone) {
-	s.notes.Lock()
-	s.notes.gone = append(s.notes.gone, g)
-	s.notes.Unlock()
+	s.mu.Lock()
+	s.gone = append(s.gone, g)
+	s.mu.Unlock()
 	go s.drain()
 }
 
@@ -70,10 +70,10 @@ func (s *Images) clear(g gone) {
 func (s *Images) drain() {
 	s.clearing.Lock()
 	defer s.clearing.Unlock()
-	s.notes.Lock()
-	all := s.notes.gone
-	s.notes.gone = nil
-	s.notes.Unlock()
+	s.mu.Lock()
+	all := s.gone
+	s.gone = nil
+	s.mu.Unlock()
 	var packed bool
 	var errs []error
 	for _, g := range all {
@@ -132,11 +132,11 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 	return max(before-after, 0), errors.Join(append(errs, err)...)
 }
 
-// openElsewhere reports whether another process has a file open. A kernel that was
+// openByOthers reports whether another process has a file open. A kernel that was
 // restored from a removed image keeps reading it after its sandbox is ready, and
 // would read zeros for its programs' memory. A process that opens the file after the
 // answer has an image whose pages are needed.
-func openElsewhere(f *os.File) (bool, error) {
+func openByOthers(f *os.File) (bool, error) {
 	// Such a lease is granted only if no other process has the file open. Some file systems grant
 	// none; then the pack stays until none of its pages are needed.
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)

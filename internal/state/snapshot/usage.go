@@ -68,8 +68,8 @@ func (s *Images) list() ([]string, error) {
 
 // measure returns the disk space of images and packs, and of drafts.
 func (s *Images) measure() (int64, error) {
-	s.space.tally.Lock()
-	defer s.space.tally.Unlock()
+	s.tally.Lock()
+	defer s.tally.Unlock()
 	ids, err := s.list()
 	if err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ func (s *Images) measure() (int64, error) {
 			return 0, err
 		}
 	}
-	s.space.used.Store(sum)
+	s.used.Store(sum)
 	return sum, nil
 }
 
@@ -114,37 +114,37 @@ func (s *Images) drafted() (int64, error) {
 		}
 		sum += n
 	}
-	s.space.tally.Lock()
-	defer s.space.tally.Unlock()
+	s.tally.Lock()
+	defer s.tally.Unlock()
 	// A draft that is being committed counts by its claim, and for a moment also here.
-	return max(sum-s.space.claimed, 0), nil
+	return max(sum-s.claimed, 0), nil
 }
 
 // counted changes the disk and its count together, so that a concurrent measurement
 // never sees one without the other.
 func (s *Images) counted(bytes int64, change func() error) error {
-	s.space.tally.Lock()
-	defer s.space.tally.Unlock()
+	s.tally.Lock()
+	defer s.tally.Unlock()
 	if err := change(); err != nil {
 		return err
 	}
-	s.space.used.Add(bytes)
+	s.used.Add(bytes)
 	return nil
 }
 
 // over returns how many bytes exceed the budget if need more are added.
 func (s *Images) over(need int64) int64 {
-	s.space.tally.Lock()
-	defer s.space.tally.Unlock()
-	return s.space.used.Load() + s.space.claimed + need - s.space.budget
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	return s.used.Load() + s.claimed + need - s.budget
 }
 
 // claim reserves bytes before they are counted, so that no other call uses them; a negative value
 // releases them.
 func (s *Images) claim(bytes int64) {
-	s.space.tally.Lock()
-	defer s.space.tally.Unlock()
-	s.space.claimed += bytes
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	s.claimed += bytes
 }
 
 // admit makes room for another draft: images and drafts together must be below the budget. The size
@@ -172,14 +172,14 @@ func (s *Images) admit() error {
 // claims them. The caller releases the claim.
 func (s *Images) makeRoom(mine, others int64) error {
 	need := mine + others
-	s.space.room.Lock()
-	defer s.space.room.Unlock()
+	s.room.Lock()
+	defer s.room.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed images, pages that
 	// images share, and copies that may soon have to be made again.
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
-		s.settleSoon,
+		s.mergeSoon,
 		func() error { return s.evict(s.over(need)) },
 	} {
 		if s.over(need) <= 0 {
@@ -201,33 +201,33 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
-// settleWait bounds how long saving a sandbox waits for images to be settled.
-const settleWait = 20 * time.Second
+// mergeWait bounds how long saving a sandbox waits for images to be settled.
+const mergeWait = 20 * time.Second
 
-// settleLook is how often to check whether another process has settled them.
-const settleLook = 50 * time.Millisecond
+// mergePoll is how often to check whether another process has settled them.
+const mergePoll = 50 * time.Millisecond
 
-// settleSoon settles images: until then, images that were saved one after the other take several
+// mergeSoon settles images: until then, images that were saved one after the other take several
 // times their final size.
-func (s *Images) settleSoon() error {
-	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+func (s *Images) mergeSoon() error {
+	ctx, cancel := context.WithTimeout(context.Background(), mergeWait)
 	defer cancel()
 	// A process that is settling does the same, and may take minutes.
 	for !s.settling.TryLock() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("settle images: others do: %w", ctx.Err())
-		case <-time.After(settleLook):
+		case <-time.After(mergePoll):
 		}
 	}
 	defer s.settling.Unlock()
-	_, err := s.settleAll(ctx)
+	_, err := s.mergeAll(ctx)
 	return err
 }
 
 // refuse returns the error for a full budget, with the missing amount.
 func (s *Images) refuse(mine, others, over int64) error {
-	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.space.used.Load()>>20, s.space.budget>>20)
+	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
 	if others > 0 {
 		text += fmt.Sprintf(", and %d MiB are being written", ceilMiB(others))
 	}

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 
-import { eventually, limit } from './support.mjs'
+import { eventually, limit, savesMemory } from './support.mjs'
 
 const program = new URL('../node_modules/@e2b/cli/dist/index.js', import.meta.url).pathname
 
@@ -72,7 +72,7 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
     await eventually('a sample', async () => /CPU/i.test(await works('sandbox', 'metrics', id)))
   })
 
-  test('pause and resume', async () => {
+  test('pause and resume', { skip: !savesMemory }, async () => {
     await works('sandbox', 'pause', id)
     assert.equal(JSON.parse(await works('sandbox', 'info', '--format', 'json', id)).state, 'paused')
     await works('sandbox', 'resume', id)

@@ -20,6 +20,9 @@ export { newest }
 // The older generation is tested separately, in make test-full.
 const { name, sdk } = process.env.CRANNOG_TEST_SDK === 'old' ? { name: 'e2b 2.45.0', sdk: older } : { name: 'e2b 2.51.0', sdk: newest }
 
+// savesMemory is not set if the server's engine saves files only.
+export const savesMemory = process.env.CRANNOG_TEST_SAVES !== 'files'
+
 // slowness is the measured factor of this machine: see internal/testkit/hosttest.
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
 if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// warnOfApprovers warns before a command runs that its changes will need the approval of a second
+// person. After the command it is too late to learn that there is no second person, or that none
+// can sign in because no server runs.
+func (b *runSandbox) warnOfApprovers(ctx context.Context) {
+	c := b.app.config
+	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
+	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {
+		// The policies of another machine are not known here. Only one level needs
+		// several people, so the other levels skip reading the policies.
+		return
+	}
+	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
+	if err != nil {
+		return // the sandbox has this policy already, so an error is not the user's mistake
+	}
+	access, err := b.flags.asked()
+	if err != nil {
+		return
+	}
+	if b.shows && !b.flags.noChanges && exportAsks(p) || access.Linked() {
+		b.app.notePeople(p)
+	}
+}
+
+func exportAsks(p *policy.Policy) bool {
+	out := p.Document().Filesystem.Export
+	return out.Do == egress.Ask || out.Deletions == egress.Ask
+}
+
+// noteQuorum prints the note of notePeople for a checked document. The note is not a
+// finding, because a document may require several people on purpose.
+func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
+	d, err := policy.Parse(text)
+	if err != nil {
+		return // the check reports it
+	}
+	p, _, err := policy.Compile(append(slices.Clip(above), policy.Layer{Kind: layer, Document: d})...)
+	if err == nil {
+		a.notePeople(p)
+	}
+}
+
+// notePeople prints how many people must approve, if more than one.
+func (a *app) notePeople(p *policy.Policy) {
+	if n := p.Document().Approvals.Quorum; n > 1 {
+		a.note("requests of this policy need the approval of %d people: you, and %s", n, approval.SecondPerson)
+	}
+}

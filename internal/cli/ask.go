@@ -1,0 +1,259 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// approver decides approval requests. *crannog.Client implements it, for a server and for an engine
+// in this process.
+type approver interface {
+	watcher
+	Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error)
+	Deny(ctx context.Context, id, reason string) (api.Approval, error)
+}
+
+// watcher delivers news of approval requests.
+type watcher interface {
+	WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error)
+}
+
+// decideHere shows the approval requests of one sandbox to the person at the terminal until ctx
+// ends. Without a terminal it denies them at once: no person can decide, and the program need not
+// wait.
+func (a *app) decideHere(ctx context.Context, service approver, sandbox string, c *console) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d := &promptQueue{wake: make(chan struct{}, 1)}
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- follow(ctx, service, sandbox, func(e api.ApprovalEvent) error { d.hear(e.Approval); return nil })
+	}()
+	for {
+		r, over, ok := d.next(ctx)
+		if !ok {
+			return <-ended
+		}
+		if err := a.answer(over, service, c, r); err != nil && ctx.Err() == nil {
+			a.note("%s", inert(fail("answer "+r.ID, err).Error()))
+		}
+		d.done()
+	}
+}
+
+// asking starts to show the approval requests of a sandbox at the terminal, which the command then
+// shares. The returned function stops it.
+func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
+	at := a.openConsole()
+	if at.tty == nil {
+		a.note("no terminal: each request that needs an approval is denied")
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = at.program(a.Stdout, a.Stderr)
+	// Our own messages must not be written into an open prompt either.
+	a.Stderr = cmd.Stderr
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.decideHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
+			a.note("this terminal shows no more requests: %v; crannog approvals still does", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// decisionTime bounds sending a decision.
+const decisionTime = 10 * time.Second
+
+// errDecidedElsewhere ends a prompt whose request was decided elsewhere.
+var errDecidedElsewhere = errors.New("it was decided elsewhere")
+
+// answer shows one approval request and sends the person's decision.
+func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
+	// The news of our own decision ends the prompt's context, and must not cancel sending it.
+	pass := func(say func(context.Context) (api.Approval, error)) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
+		defer cancel()
+		r, err := say(ctx)
+		if err == nil {
+			a.reportMissing(r)
+		}
+		return over(err)
+	}
+	deny := func(why string) error {
+		return pass(func(ctx context.Context) (api.Approval, error) { return service.Deny(ctx, r.ID, why) })
+	}
+	approve := func(remember bool) error {
+		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
+	}
+	if c.tty == nil {
+		return deny("no terminal to ask at")
+	}
+	question, prompt := promptFor(r)
+	lines := question
+	for {
+		text, err := c.ask(ctx, lines, prompt)
+		switch {
+		case errors.Is(err, errDecidedElsewhere):
+			a.note("%s was decided elsewhere", inert(r.ID))
+			return nil
+		case errors.Is(err, errNoAnswer):
+			text = "n"
+		case err != nil:
+			return err
+		}
+		switch strings.ToLower(strings.TrimSpace(text)) {
+		case "y", "yes":
+			return approve(false)
+		case "n", "no":
+			return deny("the person at the terminal said no")
+		case "a", "always":
+			if r.Always != "" {
+				return approve(true)
+			}
+		}
+		// Print all of it again: the program may have overwritten it.
+		lines = append([]string{"Please type one of the answers and press Enter."}, question...)
+	}
+}
+
+// over ignores the error of a decision that came too late.
+func over(err error) error {
+	if crannog.Code(err) == "approval_over" {
+		return nil
+	}
+	return err
+}
+
+// Limits for a prompt on a terminal: with more, its beginning would scroll away.
+const (
+	promptFacts = 12
+	promptWidth = 200
+)
+
+func promptFor(r api.Approval) (lines []string, prompt string) {
+	r.Summary = text.Strict(r.Summary, promptWidth)
+	short := make(map[string]string, len(r.Facts))
+	for i, name := range approval.FactNames(r.Facts) {
+		if i < promptFacts {
+			short[name] = text.Strict(r.Facts[name], promptWidth)
+		}
+	}
+	hidden := len(r.Facts) - len(short)
+	r.Facts = short
+	lines = append([]string{"crannog: the program in the sandbox requests something that its policy leaves to you."}, describe(r, time.Now())...)
+	if hidden > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more facts: crannog approvals %s", hidden, inert(r.ID)))
+	}
+	prompt = "Allow it? yes (this once), no"
+	if r.Always != "" {
+		prompt += ", always (" + inert(r.Always) + ")"
+	}
+	return lines, prompt + ": "
+}
+
+// promptQueue is the queue of approval requests for the person at the terminal.
+type promptQueue struct {
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []api.Approval
+	seen  []string // shown here before
+	// current is the request being shown, cancel ends its prompt.
+	current string
+	cancel  context.CancelCauseFunc
+}
+
+// hear processes news of an approval request.
+func (d *promptQueue) hear(r api.Approval) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.State != string(approval.Pending) {
+		d.queue = slices.DeleteFunc(d.queue, func(q api.Approval) bool { return q.ID == r.ID })
+		if r.ID == d.current {
+			d.cancel(errDecidedElsewhere)
+		}
+		return
+	}
+	if slices.Contains(d.seen, r.ID) {
+		return
+	}
+	d.seen = append(d.seen, r.ID)
+	d.queue = append(d.queue, r)
+	select {
+	case d.wake <- struct{}{}:
+	default: // a wake-up is already queued
+	}
+}
+
+// next waits for a request. Its context ends if the request is decided elsewhere.
+func (d *promptQueue) next(ctx context.Context) (api.Approval, context.Context, bool) {
+	for ctx.Err() == nil {
+		d.mu.Lock()
+		if len(d.queue) > 0 {
+			r := d.queue[0]
+			d.queue = d.queue[1:]
+			over, cancel := context.WithCancelCause(ctx)
+			d.current, d.cancel = r.ID, cancel
+			d.mu.Unlock()
+			return r, over, true
+		}
+		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		}
+	}
+	return api.Approval{}, nil, false
+}
+
+func (d *promptQueue) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cancel(nil)
+	d.current = ""
+}
+
+// watchBackoff is the first pause before a broken stream is reopened.
+const watchBackoff = time.Second
+
+// follow watches until ctx ends. It reopens a broken stream where it ended, so that a restart of
+// the server loses no news.
+func follow(ctx context.Context, c watcher, sandbox string, each func(api.ApprovalEvent) error) error {
+	last, heard, wait := "", false, watchBackoff
+	for {
+		var err error
+		last, err = c.WatchApprovals(ctx, sandbox, last, func(e api.ApprovalEvent) error {
+			heard, wait = true, watchBackoff
+			return each(e)
+		})
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !heard || crannog.Code(err) != "server_unreachable" {
+			return fail("watch approvals", err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		wait = min(2*wait, 30*time.Second)
+	}
+}

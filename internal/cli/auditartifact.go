@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type artifactFlags struct {
+	provenance, key, recordKey, as, policy string
+}
+
+func (a *app) auditArtifactCommand() *cobra.Command {
+	var f artifactFlags
+	cmd := &cobra.Command{
+		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Verify the provenance of a file that came out of a sandbox", Args: cobra.ExactArgs(1),
+		Long: "Verify that FILE came out of a sandbox as a signed statement describes, and print the\n" +
+			"statement. No server is needed. The key comes from --key, or is this machine's own,\n" +
+			"and never from the envelope. FILE is the export, or with --as one of its files. For\n" +
+			"crannog apply, FILE is the applied file of that path.\n\n" +
+			"Exit codes: 0 verified, 1 not verified, 2 it could not be checked.",
+		Example: "  crannog audit verify-artifact out.tar --provenance out.json\n" +
+			"  crannog audit verify-artifact out.tar --provenance out.json --key builder.pem --policy sha256:…\n" +
+			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
+		Annotations: map[string]string{"code": "check"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// An empty value comes from a script whose variable was not set. It must not count as a
+			// flag that was not given.
+			for _, name := range []string{"key", "record-key", "as", "policy"} {
+				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+					return usagef("--%s is empty", name)
+				}
+			}
+			if f.provenance == "" {
+				return usagef("verify-artifact needs --provenance ENVELOPE").hint("crannog export --provenance writes one")
+			}
+			return a.verifyArtifact(args[0], &f)
+		},
+	}
+	cmd.Flags().StringVar(&f.provenance, "provenance", "", "`file` with the signed statement")
+	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that must have signed it (default: this machine's)")
+	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that must have signed the signed tree head")
+	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE came out, such as /workspace/dist/app")
+	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have been in force")
+	return cmd
+}
+
+func (a *app) verifyArtifact(name string, f *artifactFlags) error {
+	op := "verify " + name
+	envelope, err := readAll(f.provenance)
+	if err != nil {
+		return fail(op, err)
+	}
+	check := crannog.ArtifactCheck{Envelope: envelope, As: f.as, Policy: f.policy}
+	whose, err := a.artifactKeys(&check, f)
+	if err != nil {
+		return fail(op, err)
+	}
+	if check.Path, err = filepath.Abs(name); err != nil {
+		return fail(op, err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return fail(op, err)
+	}
+	defer file.Close()
+	check.File = file
+	v, err := crannog.VerifyArtifact(check)
+	if err != nil {
+		return fail(op, err)
+	}
+	switch {
+	case a.json:
+		if err := a.object(v); err != nil {
+			return err
+		}
+	case v.OK && !a.quiet:
+		if err := a.reportArtifact(name, v, whose); err != nil {
+			return fail(op, err)
+		}
+	case !v.OK:
+		for _, found := range v.Findings {
+			fmt.Fprintf(a.Stdout, "%s: %s\n", found.Fault, inert(found.Text))
+		}
+		if !a.quiet {
+			fmt.Fprintf(a.Stdout, "verified with the key %s, %s\n", v.Key, whose)
+		}
+	}
+	if !v.OK {
+		return exitCode(codeFound)
+	}
+	return nil
+}
+
+// artifactKeys returns the keys to verify with, and describes whose they are. With --key, the audit
+// log's key must be named too: this machine's would belong to another server.
+func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
+	c.RecordKey = f.recordKey
+	if f.key != "" {
+		text, err := readAll(f.key)
+		c.Key = string(text)
+		return "which is that in " + f.key, err
+	}
+	if a.config.URL != "" {
+		return "", usagef("verifying a statement of another server needs --key FILE").
+			hint("crannog audit key prints it; transfer it over a trusted channel")
+	}
+	dir := filepath.Join(a.config.State, provenance.DirName)
+	key, err := provenance.NewKeys(dir).Public()
+	if err != nil {
+		if fault.KindOf(err) == fault.NotFound {
+			err = usagef("no key to verify with in %s", dir).hint("name the key of the signer: --key FILE")
+		}
+		return "", err
+	}
+	c.Key = key.PEM()
+	if c.RecordKey == "" {
+		c.RecordKey, err = audit.ReadKey(filepath.Join(a.config.State, "record"))
+	}
+	return "which is this machine's, of " + dir, err
+}
+
+// reportArtifact prints the statement.
+func (a *app) reportArtifact(name string, v api.ProvenanceCheck, whose string) error {
+	var st provenance.Statement
+	if err := json.Unmarshal(v.Statement, &st); err != nil {
+		return err
+	}
+	d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
+	fmt.Fprintf(a.Stdout, "ok: %s is %s, as it came out of a sandbox\n", inert(name), inert(v.Subject))
+	line := func(label, text string) {
+		if text != "" {
+			fmt.Fprintf(a.Stdout, "  %-9s %s\n", label, inert(text))
+		}
+	}
+	line("sha256", v.SHA256)
+	line("sandbox", run.Metadata.InvocationID)
+	line("template", d.ExternalParameters.Template)
+	line("engine", strings.TrimSpace(d.InternalParameters.Engine+" "+d.InternalParameters.Boundary))
+	line("policy", d.ExternalParameters.Policy+" from level "+d.ExternalParameters.Level)
+	line("changes", d.InternalParameters.Changes)
+	if n := d.InternalParameters.Masked; n > 0 {
+		line("masked", "redacted secrets in "+plural(n))
+	}
+	line("approval", d.InternalParameters.Approval)
+	for _, dep := range d.ResolvedDependencies {
+		if dep.Digest != nil && dep.Digest.GitCommit != "" {
+			line("began at", "commit "+dep.Digest.GitCommit)
+		}
+	}
+	if t := run.Metadata.StartedOn; t != nil {
+		line("started", t.Format(time.RFC3339))
+	}
+	if t := run.Metadata.FinishedOn; t != nil {
+		line("came out", t.Format(time.RFC3339))
+	}
+	line("builder", run.Builder.ID+" "+run.Builder.Version["crannog"])
+	if point, ok := st.Checkpoint(); ok {
+		text := fmt.Sprintf("%d entries, root %s", point.Size, point.Root)
+		if v.RecordKey == "" {
+			text += "; not compared, --record-key does"
+		} else {
+			text += "; signed by " + v.RecordKey
+		}
+		line("record", text)
+	}
+	line("key", v.Key+", "+whose)
+	return nil
+}
+
+func (a *app) auditKeyCommand() *cobra.Command {
+	var ofRecord bool
+	cmd := &cobra.Command{
+		Use: "key", Short: "Print the public key of exports or of the audit log", Args: cobra.NoArgs,
+		Long: "Print the public key that exports are signed with, in PEM, for verify-artifact --key\n" +
+			"on another machine. With --record, print the key that signs tree heads. Distribute\n" +
+			"keys over a trusted channel, separately from what they verify.",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				if ofRecord {
+					key, err := c.RecordKey(cmd.Context())
+					if err != nil {
+						return fail("read the key of the audit log", err)
+					}
+					_, err = fmt.Fprintln(a.Stdout, printable(key))
+					return err
+				}
+				key, err := c.ProvenanceKey(cmd.Context())
+				if err != nil {
+					return fail("read the key", err)
+				}
+				if a.json {
+					return a.object(key)
+				}
+				_, err = fmt.Fprint(a.Stdout, printable(key.Key))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&ofRecord, "record", false, "print the key that signs tree heads")
+	return cmd
+}
+
+// besides writes a file together with its provenance: both are written, or neither.
+func besides(name, provenance string, write func(file, envelope io.Writer) error) error {
+	made := false
+	err := toNewFile(provenance, func(envelope io.Writer) error {
+		err := toNewFile(name, func(file io.Writer) error { return write(file, envelope) })
+		made = err == nil
+		return err
+	})
+	if err != nil && made {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}

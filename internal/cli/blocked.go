@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/frontend/denial"
+)
+
+// blocked reports denials of a sandbox while a command runs, each once.
+type blocked struct {
+	app  *app
+	sb   *crannog.Sandbox
+	loud bool // prints it on standard error
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	began time.Time
+	after uint64 // the last flow before the command
+
+	mu   sync.Mutex
+	list denial.List
+}
+
+// watchBlocked notes where the command's denials begin. Without a network there are no flows to
+// follow; the names that programs tried to resolve are read at the end.
+func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
+	b := &blocked{app: a, sb: sb, began: time.Now(), stop: func() {}}
+	if !sb.Info().Network.Attached {
+		return b
+	}
+	// Earlier denials belong to another command, or to the readiness probes.
+	err := sb.Flows(ctx, crannog.FlowOptions{Newest: true}, func(r api.FlowRecord) error {
+		b.after = max(b.after, r.Seq)
+		return nil
+	})
+	if err != nil && a.verbose {
+		a.note("denials cannot be shown: %v", err)
+	}
+	return b
+}
+
+// reportBlocked starts to print denials, or, if live is false, prints them at the end: messages
+// would disturb a program that uses the whole screen.
+func (a *app) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
+	b := a.watchBlocked(ctx, sb)
+	b.loud = true
+	if !live || !sb.Info().Network.Attached {
+		return b
+	}
+	ctx, b.stop = context.WithCancel(ctx)
+	b.done.Go(func() {
+		// If the stream breaks, the flows are still there, and net log shows them.
+		_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
+			b.say(r)
+			return nil
+		})
+	})
+	return b
+}
+
+// lastWords is how long the end of a run waits for the last denials.
+const lastWords = 2 * time.Second
+
+// end stops printing after all denials so far. Without a network it prints the names that programs
+// tried to resolve, if the command failed: a successful command did not need them.
+func (b *blocked) end(ctx context.Context, failed bool) {
+	b.stop()
+	b.done.Wait()
+	b.app.screen.left()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	info := b.sb.Info()
+	if info.Network.Attached {
+		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.say(r); return nil })
+		return
+	}
+	if !failed {
+		return
+	}
+	names, err := b.sb.AskedWithin(ctx, time.Since(b.began))
+	if err != nil && b.app.verbose {
+		b.app.note("the names that the program tried to resolve are not known: %v", err)
+	}
+	for _, name := range names {
+		b.say(denial.Name(info.ID, name))
+	}
+}
+
+// all returns the denials, for JSON output.
+func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
+	b.end(ctx, failed)
+	return b.list.All()
+}
+
+// say prints one denial. A denied look-up is printed once with its name, and not again as the
+// connection that never came.
+func (b *blocked) say(r api.FlowRecord) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told, n := b.list.Add(r)
+	switch {
+	case n == 0 || !b.loud:
+	case n > denial.Most:
+		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
+	case told.Fix != "":
+		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
+	default:
+		b.note("blocked %s  rule=%s", told.What, told.Rule)
+	}
+}
+
+// note prints a message when no program uses the whole screen.
+func (b *blocked) note(format string, args ...any) {
+	b.app.screen.when(func() { b.app.note(format, args...) })
+}

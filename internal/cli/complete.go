@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/config"
+)
+
+// completionTime bounds how long a shell waits for names.
+const completionTime = 2 * time.Second
+
+// completeOne completes running and paused sandboxes as the first argument.
+func (a *app) completeOne(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeEnded completes all sandboxes as the first argument, also ended ones.
+func (a *app) completeEnded(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.names(cmd.Context(), nil, []string{"all"}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeMany completes sandboxes that are not named yet.
+func (a *app) completeMany(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.names(cmd.Context(), args, alive), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeStates completes sandboxes in the given states that are not named yet.
+func (a *app) completeStates(states ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.names(cmd.Context(), args, states), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeSnapshots completes snapshots that are not named yet.
+func (a *app) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.snapshotNames(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRollback completes a sandbox and then a snapshot.
+func (a *app) completeRollback(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// offerStart completes flags about a sandbox's start, engine and end.
+func (a *app) offerStart(cmd *cobra.Command) {
+	a.offerEngines(cmd, "engine")
+	err := cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // there is no such flag
+	}
+	if err := cmd.RegisterFlagCompletionFunc("image", imageVerbs{a}.completeImages); err != nil {
+		panic(err) // there is no such flag
+	}
+	offerValues(cmd, "pull", []cobra.Completion{pullMissing, pullAlways, pullNever})
+	offerValues(cmd, "on-end", []cobra.Completion{
+		cobra.CompletionWithDesc("kill", "end the sandbox"), cobra.CompletionWithDesc("pause", "save memory and files; resume continues it"),
+		cobra.CompletionWithDesc("pause-files", "save files; resume boots it again"),
+	})
+}
+
+// names returns sandboxes in the given states.
+func (a *app) names(ctx context.Context, taken, states []string) []cobra.Completion {
+	var found []cobra.Completion
+	answered := a.ask(ctx, func(ctx context.Context, c *connection) error {
+		rows, err := c.List(ctx, crannog.ListOptions{States: states})
+		for _, row := range rows {
+			if name := label(row); !slices.Contains(taken, name) {
+				found = append(found, cobra.CompletionWithDesc(name, row.Template))
+			}
+		}
+		return err
+	})
+	if answered && (slices.Contains(states, "running") || slices.Contains(states, "all")) {
+		found = append(found, lastAlias)
+	}
+	return found
+}
+
+// snapshotNames returns snapshots.
+func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Completion {
+	var found []cobra.Completion
+	a.ask(ctx, func(ctx context.Context, c *connection) error {
+		rows, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
+		for _, row := range rows {
+			if name := first(row.Name, row.ID); !slices.Contains(taken, name) {
+				found = append(found, cobra.CompletionWithDesc(name, "of "+row.Sandbox))
+			}
+		}
+		return err
+	})
+	return found
+}
+
+// ask asks a server for names, but starts no engine: a tab key must not wait for one. Without a
+// server, and after an error, it returns no names, because completion cannot show errors.
+func (a *app) ask(ctx context.Context, work func(context.Context, *connection) error) (answered bool) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	c, err := config.Load(a.Env.Config, a.configFile)
+	if err != nil {
+		return false
+	}
+	a.config = c
+	if c.URL == "" && !answers(ctx, c.Socket()) {
+		return false
+	}
+	_ = a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	return true
+}

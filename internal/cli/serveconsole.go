@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	web "github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
+)
+
+// consoleFrontend serves the web console in front of a server.
+func (a *app) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
+	return func(in server.Backend) server.Frontend {
+		f, err := a.front(in, base, domain, rules, log)
+		if err != nil {
+			panic("serve: " + err.Error()) // an option is missing, or the embedded files are damaged
+		}
+		return f
+	}
+}
+
+func (a *app) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
+	d, info := in.Server, in.Server.Engines.Default().Info()
+	live, inside, err := servePages(in, a.Version, domain, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := web.New(web.Options{
+		Desk: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
+		Machine: machine{a}, Policies: d.Service, Rules: rules, History: d.Record,
+		About: web.About{
+			Version: a.Version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
+		},
+		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.Listen)), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pages{c, live, inside}, nil
+}
+
+// machine implements what the console shows of this machine.
+type machine struct{ a *app }
+
+// Doctor implements console.Machine.
+func (m machine) Doctor(ctx context.Context) any { return m.a.examine(ctx) }
+
+// Settings implements console.Machine.
+func (m machine) Settings() []config.Value { return m.a.config.Values() }
+
+// Templates implements console.Machine.
+func (m machine) Templates() []web.Template {
+	var list []web.Template
+	for _, t := range template.Known() {
+		list = append(list, web.Template{ID: t[0], Name: t[1]})
+	}
+	return list
+}
+
+// firstLink returns the line of the start block with a link that signs in to the console. That adds
+// no risk, since the block also shows a key.
+func (a *app) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
+	if !web.Built() {
+		return "note: " + web.NotBuilt, nil
+	}
+	token, _, err := d.Sessions.Issue(ctx, "server", session.Request{Scope: session.Admin})
+	if err != nil {
+		return "", err
+	}
+	return "console " + web.LinkOf(base, token), nil
+}

@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	var filesOnly bool
+	cmd := &cobra.Command{
+		Use: "pause SANDBOX...", Short: "Pause sandboxes: save memory, processes and files", Args: cobra.MinimumNArgs(1),
+		Long: "Save the memory, processes and files of sandboxes, and end their processes. A paused\n" +
+			"sandbox uses no memory, keeps its name and ID, and does not expire. crannog resume\n" +
+			"continues it where it was. Its connections are closed. Saved memory refers to host\n" +
+			"files that programs have mapped. Copies of these files are kept, so that the sandbox\n" +
+			"can continue after the host's packages have changed; pause reports this, and crannog\n" +
+			"inspect lists the files.",
+		Example:           "  crannog pause dev\n  crannog pause --files-only dev",
+		ValidArgsFunction: a.completeStates("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eachLong(cmd.Context(), args, "pause", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
+				switch {
+				case sb.Info().State == "paused":
+					return nil
+				case filesOnly:
+					return sb.PauseFiles(ctx)
+				}
+				if err := sb.Pause(ctx); err != nil {
+					return err
+				}
+				a.reportHostFiles(label(sb.Info()), sb.Info().HostFiles)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "save only files: the sandbox boots again when it is resumed")
+	return cmd
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	var (
+		ttl                 string
+		filesOnly, yes, dry bool
+	)
+	cmd := &cobra.Command{
+		Use: "resume SANDBOX...", Short: "Resume paused sandboxes", Args: cobra.MinimumNArgs(1),
+		Long: "Resume paused sandboxes where they were. A running sandbox stays as it is. With\n" +
+			"--files-only a paused sandbox boots anew with its files, and its saved memory and\n" +
+			"processes are deleted; the command asks first.",
+		Example:           "  crannog resume dev\n  crannog resume --files-only --yes dev",
+		ValidArgsFunction: a.completeStates("paused", "pausing"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := lifetime(ttl)
+			if err != nil {
+				return err
+			}
+			if dry {
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
+			}
+			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s again, and delete its saved memory and processes", counted(args))); err != nil {
+				return err
+			}
+			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
+				if filesOnly {
+					return sb.ResumeFiles(ctx, d)
+				}
+				return sb.Resume(ctx, d)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: as at its creation)")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "restore files only: the sandbox boots again")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be resumed")
+	return cmd
+}
+
+func (a *app) resetCommand() *cobra.Command {
+	var yes, dry bool
+	cmd := &cobra.Command{
+		Use: "reset SANDBOX...", Short: "Reset sandboxes to their start", Args: cobra.MinimumNArgs(1),
+		Long: "Reset sandboxes in place: to the snapshot that they were created from, or to a fresh\n" +
+			"boot of their template. They keep their names and IDs; later changes are lost.",
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dry {
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
+			}
+			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its start, and lose all later changes", counted(args))); err != nil {
+				return err
+			}
+			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
+				return sb.Reset(ctx)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be reset")
+	return cmd
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var yes, dry bool
+	cmd := &cobra.Command{
+		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Roll a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
+		Long: "Roll a sandbox back to a snapshot, in place. Without SNAPSHOT, use the snapshot that it\n" +
+			"came from or that was last taken of it; at its start, use its newest one. The sandbox\n" +
+			"keeps its name and ID; later changes are lost, and connections are closed.",
+		Example:           "  crannog snapshot dev --name clean\n  crannog rollback dev clean",
+		ValidArgsFunction: a.completeRollback,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.rollback(cmd.Context(), args, yes, dry)
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the snapshot that would be used")
+	return cmd
+}
+
+func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error {
+	return a.with(ctx, func(c *connection) error {
+		sb, err := c.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		if err := notEnded(sb.Info()); err != nil {
+			return err
+		}
+		var snap api.Snapshot
+		if len(args) == 2 {
+			snap, err = c.findSnapshot(ctx, args[1])
+		} else {
+			snap, err = c.latest(ctx, args[0], sb.Info())
+		}
+		if err != nil {
+			return err
+		}
+		name := first(snap.Name, snap.ID)
+		if dry {
+			return a.done([]string{snap.ID})
+		}
+		if err := a.confirm(yes, false, fmt.Sprintf("roll %s back to %s, and lose all later changes", args[0], name)); err != nil {
+			return err
+		}
+		// Catch signals only from here on: an interrupt of the prompt ends the program as usual.
+		return interruptible(ctx, func(ctx context.Context) error {
+			stop := a.queued(ctx, c, "putting "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
+			err := sb.Rollback(ctx, snap.ID)
+			stop()
+			if err != nil {
+				return fail("roll "+args[0]+" back to "+name, err)
+			}
+			return a.done([]string{sb.ID()})
+		})
+	})
+}
+
+// latest returns the snapshot that a sandbox was last restored from. If there is none, it returns
+// the newest snapshot of the sandbox.
+func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
+	if info.At != "" {
+		return c.findSnapshot(ctx, info.At)
+	}
+	taken, err := c.Snapshots(ctx, crannog.SnapshotOptions{Sandbox: info.ID})
+	switch {
+	case err != nil:
+		return api.Snapshot{}, fail("list snapshots of "+ref, err)
+	case len(taken) > 0:
+		return taken[0], nil
+	case info.Origin != "":
+		// It cannot be reset to its start either, which was that snapshot.
+		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and no other was taken of it", ref).
+			hint("crannog snapshot ls lists snapshots; name one")
+	}
+	return api.Snapshot{}, usagef("sandbox %s did not start from a snapshot, and none was taken of it", ref).
+		hint("crannog reset " + ref + " resets it to its start")
+}
+
+// counted returns the name of one thing, or the number of several.
+func counted(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return fmt.Sprintf("%d sandboxes", len(names))
+}
+
+// lifetime parses --ttl; zero if it was not given.
+func lifetime(ttl string) (time.Duration, error) {
+	if ttl == "" {
+		return 0, nil
+	}
+	d, err := config.ParseDuration(ttl)
+	if err != nil || d == 0 {
+		return 0, usagef("--ttl: %q is not a time such as 10m", ttl)
+	}
+	return d, nil
+}
+
+// breakable connects and calls do, which may take long.
+func (a *app) breakable(ctx context.Context, work func(context.Context, *connection) error) error {
+	return interruptible(ctx, func(ctx context.Context) error {
+		return a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	})
+}
+
+// interruptible calls do, which may take long. The first interrupt cancels it and tells the server
+// so. A second one ends the program at once.
+func interruptible(ctx context.Context, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals, release := caught()
+	defer release()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
+					// The work may be done already, with only the write to disk left, which the
+					// next process can do too. So the next signal ends the program.
+					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+					cancel(signalled(sig))
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	err := work(ctx)
+	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && err != nil {
+		return exitCode(128 + int(sig))
+	}
+	return err
+}
+
+// eachLong is each for actions that may take long.
+func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(context.Context, *crannog.Sandbox) error) error {
+	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+		return a.eachOf(ctx, c, refs, verb, func(sb *crannog.Sandbox) error {
+			defer a.queued(ctx, c, verb+" "+label(sb.Info()), aboutSandbox(sb.ID()))()
+			return do(ctx, sb)
+		})
+	})
+}
+
+// awake returns an error for a sandbox in which nothing can run. It waits for a sandbox that is
+// being resumed, and resumes one that resumes on traffic.
+func (a *app) awake(ctx context.Context, sb *crannog.Sandbox) error {
+	info := sb.Info()
+	saved := info.State == "pausing" || info.State == "paused"
+	if info.State != "resuming" && (!saved || info.OnEnd == nil || !info.OnEnd.Wake) {
+		return running(info)
+	}
+	defer a.progress("resuming " + label(info))()
+	if err := sb.Resume(ctx, 0); err != nil {
+		return fail("resume "+label(info), err)
+	}
+	return nil
+}

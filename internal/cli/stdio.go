@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// For an MCP server on standard streams: how long it may continue after the end of its input, and
+// after it was asked to end. Clients wait about as long before they kill us.
+const (
+	stdioGrace = 4 * time.Second
+	stdioKill  = time.Second
+)
+
+// checkMCP rejects flags that exclude --mcp: standard output belongs to the MCP server
+// in the sandbox, and no person sits at a terminal.
+func (a *app) checkMCP(f *runFlags) error {
+	if !f.mcp {
+		return nil
+	}
+	for flag, given := range map[string]bool{"--detach": f.detach, "--ask": f.ask, "--json": a.json} {
+		if given {
+			return usagef("--mcp and %s exclude each other: the standard streams are the server's and its client's", flag)
+		}
+	}
+	f.noTTY = true
+	return nil
+}
+
+// input is standard input with a signal at its end.
+type input struct {
+	io.Reader
+	once sync.Once
+	gone chan struct{}
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil {
+		i.once.Do(func() { close(i.gone) })
+	}
+	return n, err
+}
+
+// serveStdio ends the command some time after the end of its input, because its client has then
+// gone. It returns a function that stops this and reports whether the command had to be ended.
+func serveStdio(cmd *crannog.Cmd) func() bool {
+	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
+	cmd.Stdin = in
+	done := make(chan struct{})
+	ended := make(chan bool, 1)
+	go func() {
+		signalled := false
+		defer func() { ended <- signalled }()
+		select {
+		case <-in.gone: // read by the command's feed, so it runs
+		case <-done:
+			return
+		}
+		for _, step := range []struct {
+			after  time.Duration
+			signal syscall.Signal
+		}{{stdioGrace, syscall.SIGTERM}, {stdioKill, syscall.SIGKILL}} {
+			timer := time.NewTimer(step.after)
+			select {
+			case <-timer.C:
+				// It may have ended just now; Wait returns its result.
+				signalled = cmd.Signal(step.signal) == nil || signalled
+			case <-done:
+				timer.Stop()
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() bool { close(done); return <-ended })
+}
+
+// withoutRegistry limits npm's retries if there is no network: a server that has to be downloaded
+// then fails at once, with advice on how to allow it.
+func (b *runSandbox) withoutRegistry() []string {
+	if b.sb.Info().Network.Attached {
+		return nil
+	}
+	return []string{"npm_config_fetch_retries=0", "npm_config_update_notifier=false"}
+}
